@@ -1,0 +1,90 @@
+//! Where a message is forwarded to and how its head is rewritten. Plain data: `proxy` does it.
+
+use std::time::Duration;
+
+use message::Method;
+
+/// Everything needed to forward a request.
+#[derive(Clone, Debug)]
+pub struct ForwardPlan {
+    /// The host name or IP address to connect to (IPv6 without brackets).
+    pub host: String,
+    /// The TCP port to connect to.
+    pub port: u16,
+    /// The path of the target, percent-encoded, beginning with `/`.
+    pub path: String,
+    /// Whether what the trigger's `*` matched is put behind `path`.
+    pub appends_rest: bool,
+    /// The target's own query, without `?`; the request's query follows it after an `&`.
+    pub query: Option<String>,
+    /// The method to send instead of the request's.
+    pub method: Option<Method>,
+    /// What the `Host` field says.
+    pub host_field: HostField,
+    /// Whether `X-Forwarded-For`, `-Host` and `-Proto` are written.
+    pub x_forwarded: bool,
+    /// Whether `Forwarded` (RFC 7239) is written.
+    pub forwarded: bool,
+    /// The name to write into `Via` (RFC 9110, section 7.6.3), if any.
+    pub via: Option<String>,
+    /// Changes to the request's fields.
+    pub request_fields: FieldEdits,
+    /// Changes to the reply's fields.
+    pub reply_fields: FieldEdits,
+    /// Time-outs that differ from the engine's.
+    pub timeouts: ForwardTimeouts,
+}
+
+impl ForwardPlan {
+    /// Host and port as a URL has them, the port left out when it is 80.
+    pub fn authority(&self) -> String {
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+/// What the `Host` field of a forwarded request says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostField {
+    /// The target's host and port.
+    Target,
+    /// What the client sent.
+    Keep,
+    /// This text.
+    Fixed(String),
+}
+
+/// Changes to header fields: first removed, then set.
+#[derive(Clone, Debug, Default)]
+pub struct FieldEdits {
+    /// Names whose lines are dropped.
+    pub remove: Vec<String>,
+    /// Lines that replace all lines of their name.
+    pub set: Vec<(String, String)>,
+}
+
+impl FieldEdits {
+    /// Whether there is nothing to do.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty()
+    }
+
+    /// Whether lines with this name are dropped or replaced.
+    pub fn drops(&self, name: &[u8]) -> bool {
+        let same = |other: &String| other.as_bytes().eq_ignore_ascii_case(name);
+        self.remove.iter().any(same) || self.set.iter().map(|(name, _)| name).any(same)
+    }
+}
+
+/// Time-outs of one `forward` step that differ from the engine's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForwardTimeouts {
+    /// The longest a connection may take to be made.
+    pub connect: Option<Duration>,
+    /// The longest from the request's end to the reply's head.
+    pub response: Option<Duration>,
+    /// The longest a body may stand still.
+    pub body: Option<Duration>,
+}

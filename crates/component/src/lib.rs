@@ -1,0 +1,17 @@
+//! The parts a flow is made of, as traits and plain data, and the plan that `flow` makes of YAML
+//! and `proxy` serves.
+//!
+//! Reading order: [`trigger`] says what starts a flow, [`step`] what happens in it, [`forward`]
+//! where it goes on to, [`handler`] is a whole flow seen from outside, [`plan`] is all flows at
+//! once. [`address`] checks the texts of hosts, ports and paths. Nothing here opens a socket or
+//! reads YAML files.
+
+pub mod address;
+pub mod definition;
+pub mod forward;
+pub mod handler;
+pub mod observe;
+pub mod plan;
+pub mod settings;
+pub mod step;
+pub mod trigger;

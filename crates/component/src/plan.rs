@@ -1,0 +1,53 @@
+//! All flows at once, checked and ready to be served.
+
+use std::sync::Arc;
+
+use crate::forward::ForwardPlan;
+use crate::handler::Handler;
+use crate::settings::Settings;
+use crate::trigger::{ListenAddress, Methods, PathPattern};
+
+/// All flows at once. Workers share it and never change it.
+#[derive(Clone, Default)]
+pub struct Plan {
+    /// What listens where, each address once.
+    pub listeners: Vec<ListenerPlan>,
+    /// Limits and time-outs.
+    pub settings: Settings,
+}
+
+/// One listening address and what it serves.
+#[derive(Clone)]
+pub struct ListenerPlan {
+    /// The address.
+    pub address: ListenAddress,
+    /// The routes; no two of one shape take the same method.
+    pub routes: Vec<RoutePlan>,
+}
+
+/// One route: the trigger of one flow and what it leads to.
+#[derive(Clone)]
+pub struct RoutePlan {
+    /// The flow's name.
+    pub flow: Arc<str>,
+    /// The methods it takes.
+    pub methods: Methods,
+    /// The paths it takes.
+    pub path: PathPattern,
+    /// What happens to its requests.
+    pub target: RouteTarget,
+}
+
+/// What happens to the requests of a route.
+#[derive(Clone)]
+pub enum RouteTarget {
+    /// They are forwarded and nothing looks at them: the forward path.
+    Forward(Arc<ForwardPlan>),
+    /// They are messages to a handler: the message path.
+    Handle {
+        /// Who takes them.
+        handler: Arc<dyn Handler>,
+        /// The most bytes of a body.
+        body_max: u64,
+    },
+}

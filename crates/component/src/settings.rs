@@ -1,0 +1,77 @@
+//! Limits and time-outs of the engine. Every one has a default; none can be switched off.
+
+use std::time::Duration;
+
+/// Limits on what a peer can make the engine hold or do.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes of a request or reply head, start line included.
+    pub head: usize,
+    /// The most field lines of a head or trailer section.
+    pub fields: usize,
+    /// The most bytes of a body that is read into memory.
+    pub body: u64,
+    /// The most client connections of the whole engine.
+    pub connections: usize,
+    /// The most idle connections kept to one upstream by one worker.
+    pub upstream_idle: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: 32 * 1024,
+            fields: 100,
+            body: 1024 * 1024,
+            connections: 20_000,
+            upstream_idle: 1024,
+        }
+    }
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// A client connection between two requests.
+    pub idle: Duration,
+    /// From the first byte of a head to its end.
+    pub head: Duration,
+    /// A body in which no byte moves, in either direction.
+    pub body: Duration,
+    /// Making a connection to an upstream, name look-up included.
+    pub connect: Duration,
+    /// From the request's end to the head of the upstream's reply.
+    pub response: Duration,
+    /// An upgraded connection or an event stream in which no byte moves.
+    pub stream: Duration,
+    /// An idle connection to an upstream.
+    pub upstream_idle: Duration,
+    /// Requests in flight when the engine is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(75),
+            head: Duration::from_secs(15),
+            body: Duration::from_secs(30),
+            connect: Duration::from_secs(5),
+            response: Duration::from_secs(60),
+            stream: Duration::from_secs(3600),
+            upstream_idle: Duration::from_secs(55),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// All settings that workers need.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Limits.
+    pub limits: Limits,
+    /// Time-outs.
+    pub timeouts: Timeouts,
+    /// Whether each request writes a line to the access log.
+    pub access_log: bool,
+}

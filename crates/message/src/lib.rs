@@ -1,0 +1,20 @@
+//! What travels through Intertie: header fields, bodies, requests, replies and faults.
+//!
+//! This crate does no input or output and knows no protocol library. `net` reads these types off a
+//! socket, `proxy` relays them, steps change them.
+
+mod body;
+mod fault;
+mod field;
+mod headers;
+mod method;
+mod reply;
+mod request;
+
+pub use body::Body;
+pub use fault::{Fault, Kind, Origin, Retry};
+pub use field::Field;
+pub use headers::{Entry, Headers, HeadersView};
+pub use method::Method;
+pub use reply::{Reply, reason_phrase};
+pub use request::Request;

@@ -1,0 +1,24 @@
+//! A request as the message path sees it.
+
+use std::net::IpAddr;
+
+use crate::{Body, Headers, Method};
+
+/// A request as the message path sees it: a copy of the head, and the body by its state.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The path as it was sent: percent-encoded, beginning with `/`, without the query.
+    pub path: String,
+    /// The query as it was sent, without the `?`.
+    pub query: Option<String>,
+    /// The values of the route's `{name}` parts and of `*` (under `rest`), as they were sent.
+    pub parameters: Vec<(Box<str>, String)>,
+    /// The header fields, hop-by-hop ones included: whoever forwards the message drops those.
+    pub headers: Headers,
+    /// The content.
+    pub body: Body,
+    /// The address of the peer that sent it.
+    pub peer: IpAddr,
+}

@@ -1,0 +1,14 @@
+//! HTTP/1.1 (RFC 9112) for both sides: heads on `httparse`, with everything refused that another
+//! implementation could read differently; bodies framed piece by piece where they lie.
+
+mod body;
+mod head;
+mod request;
+mod response;
+mod target;
+
+pub use body::{BodyDecoder, BodyError, Framing, Piece};
+pub use head::{ConnectionOptions, HeadError, HeadLimits, Version};
+pub use request::RequestHead;
+pub use response::ResponseHead;
+pub use target::{host_matches, is_path, is_target};

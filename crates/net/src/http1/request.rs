@@ -1,0 +1,229 @@
+//! Request heads.
+
+use std::mem::MaybeUninit;
+
+use message::{Entry, Field, HeadersView, Method};
+
+use super::body::Framing;
+use super::head::{
+    ConnectionOptions, FIELDS_MAX, HeadError, HeadLimits, HeaderRoom, Version, check_line_ends,
+    check_size, place, read_fields,
+};
+use super::target::{host_matches, is_host, is_path, is_target};
+
+/// A request head that lies at the front of a connection's buffer. All places are places in that
+/// buffer; the value is used again for the next head.
+#[derive(Debug)]
+pub struct RequestHead {
+    /// How many bytes of the buffer the head takes.
+    pub length: usize,
+    /// The method.
+    pub method: Method,
+    /// The version.
+    pub version: Version,
+    /// The place of the path; empty when an absolute target had none, which means `/`.
+    pub path: (u32, u32),
+    /// The place of the query, without the `?`.
+    pub query: Option<(u32, u32)>,
+    /// The field lines.
+    pub entries: Vec<Entry>,
+    /// How long the body is.
+    pub framing: Framing,
+    /// What it says about the connection.
+    pub connection: ConnectionOptions,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// Whether the client asks to go on with WebSocket (RFC 6455, section 4.1).
+    pub upgrades_to_websocket: bool,
+}
+
+impl Default for RequestHead {
+    fn default() -> Self {
+        Self {
+            length: 0,
+            method: Method::Get,
+            version: Version::Http11,
+            path: (0, 0),
+            query: None,
+            entries: Vec::new(),
+            framing: Framing::None,
+            connection: ConnectionOptions::default(),
+            expects_continue: false,
+            upgrades_to_websocket: false,
+        }
+    }
+}
+
+impl RequestHead {
+    /// Reads a head from the front of `bytes`. `Ok(false)` means that more bytes are needed.
+    ///
+    /// # Errors
+    /// When the head is malformed, too large, or could be understood in more than one way.
+    pub fn parse(&mut self, bytes: &[u8], limits: HeadLimits) -> Result<bool, HeadError> {
+        let skipped = leading_line_ends(bytes)?;
+        let head = bytes.get(skipped..).unwrap_or_default();
+        let mut room: HeaderRoom<'_> = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+        let room = room.get_mut(..limits.fields.min(FIELDS_MAX)).unwrap_or_default();
+        let mut lines = [];
+        let mut parsed = httparse::Request::new(&mut lines);
+        let status = parsed.parse_with_uninit_headers(head, room)?;
+        let httparse::Status::Complete(length) = status else {
+            check_size(head, limits)?;
+            return Ok(false);
+        };
+        if length > limits.bytes {
+            return Err(HeadError::with(431, "the head is too large"));
+        }
+        self.length = skipped + length;
+        check_line_ends(head.get(..length).unwrap_or_default())?;
+        self.version =
+            if parsed.version == Some(0) { Version::Http10 } else { Version::Http11 };
+        let fields =
+            read_fields(bytes, parsed.headers, &mut self.entries, &mut self.connection)?;
+        if fields.chunked && self.version == Version::Http10 {
+            return Err(HeadError::bad("Transfer-Encoding is given in an HTTP/1.0 request"));
+        }
+        self.framing = fields.framing()?.unwrap_or(Framing::None);
+        self.method = read_method(parsed.method.unwrap_or_default())?;
+        self.read_target(bytes, parsed.path.unwrap_or_default().as_bytes())?;
+        self.read_expectations(bytes)?;
+        Ok(true)
+    }
+
+    /// The field lines, which lie in `bytes`.
+    #[inline]
+    pub fn headers<'a>(&'a self, bytes: &'a [u8]) -> HeadersView<'a> {
+        HeadersView::new(bytes, &self.entries)
+    }
+
+    /// The path, which lies in `bytes`.
+    #[inline]
+    pub fn path<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        match part(bytes, self.path) {
+            b"" => b"/",
+            path => path,
+        }
+    }
+
+    /// The query, which lies in `bytes`.
+    #[inline]
+    pub fn query<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        self.query.map(|query| part(bytes, query))
+    }
+
+    /// Whether the client will send another request on this connection
+    /// (RFC 9112, section 9.3).
+    #[inline]
+    pub fn keeps_alive(&self) -> bool {
+        !self.connection.close
+            && (self.version == Version::Http11 || self.connection.keep_alive)
+    }
+
+    fn read_target(&mut self, bytes: &[u8], target: &[u8]) -> Result<(), HeadError> {
+        let host = self.read_host(bytes)?;
+        let (authority, path) = split_target(&self.method, target)?;
+        if let Some(authority) = authority {
+            // RFC 9112, section 3.2.2 lets the target win; whoever looks at Host would differ.
+            if !is_host(authority) || !host.is_none_or(|host| host_matches(host, authority)) {
+                return Err(HeadError::bad("the request target and Host differ"));
+            }
+        }
+        let (path, query) = match memchr::memchr(b'?', path) {
+            Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..)),
+            None => (path, None),
+        };
+        let path_fits = is_path(path) || path == b"*" || (authority.is_some() && path.is_empty());
+        if !path_fits || !query.is_none_or(is_target) {
+            return Err(HeadError::bad("malformed request target"));
+        }
+        self.path = place(bytes, path);
+        self.query = query.map(|query| place(bytes, query));
+        Ok(())
+    }
+
+    /// The one `Host` field; HTTP/1.0 may have none (RFC 9112, section 3.2).
+    fn read_host<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
+        let mut host = None;
+        for entry in self.entries.iter().filter(|entry| entry.field == Field::Host) {
+            if host.is_some() {
+                return Err(HeadError::bad("Host is given more than once"));
+            }
+            host = Some(part(bytes, entry.value));
+        }
+        match host {
+            Some(host) if !is_host(host) => Err(HeadError::bad("malformed Host")),
+            None if self.version == Version::Http11 => Err(HeadError::bad("Host is missing")),
+            host => Ok(host),
+        }
+    }
+
+    fn read_expectations(&mut self, bytes: &[u8]) -> Result<(), HeadError> {
+        self.expects_continue = false;
+        self.upgrades_to_websocket = false;
+        for entry in &self.entries {
+            match entry.field {
+                Field::Expect => {
+                    if !part(bytes, entry.value).eq_ignore_ascii_case(b"100-continue") {
+                        return Err(HeadError::with(417, "the expectation is not supported"));
+                    }
+                    self.expects_continue =
+                        self.version == Version::Http11 && self.framing != Framing::None;
+                }
+                Field::Upgrade => {
+                    self.upgrades_to_websocket = self.version == Version::Http11
+                        && self.connection.upgrade
+                        && self.framing == Framing::None
+                        && self.method == Method::Get
+                        && part(bytes, entry.value).eq_ignore_ascii_case(b"websocket");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn part(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
+    bytes.get(start as usize..end as usize).unwrap_or_default()
+}
+
+/// One empty line before a request is ignored (RFC 9112, section 2.2).
+fn leading_line_ends(bytes: &[u8]) -> Result<usize, HeadError> {
+    let skipped = if bytes.starts_with(b"\r\n") { 2 } else { 0 };
+    match bytes.get(skipped) {
+        Some(b'\r' | b'\n') if bytes.len() > skipped + 1 || bytes.get(skipped) == Some(&b'\n') => {
+            // A lone CR may still become the CRLF of the one empty line.
+            Err(HeadError::bad("malformed request line"))
+        }
+        _ => Ok(skipped),
+    }
+}
+
+fn read_method(name: &str) -> Result<Method, HeadError> {
+    match name {
+        "CONNECT" => Err(HeadError::with(501, "CONNECT is not supported")),
+        // The connection preface of HTTP/2 (RFC 9113, section 3.4).
+        "PRI" => Err(HeadError::with(505, "the protocol version is not supported")),
+        name => Ok(Method::from_token(name)),
+    }
+}
+
+/// The authority of an absolute target, and path and query.
+fn split_target<'a>(
+    method: &Method,
+    target: &'a [u8],
+) -> Result<(Option<&'a [u8]>, &'a [u8]), HeadError> {
+    if target.first() == Some(&b'/') || (target == b"*" && *method == Method::Options) {
+        return Ok((None, target));
+    }
+    let scheme = target.get(..7).unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case(b"http://") {
+        return Err(HeadError::bad("malformed request target"));
+    }
+    let rest = target.get(7..).unwrap_or_default();
+    let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
+    Ok((rest.get(..end), rest.get(end..).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests;

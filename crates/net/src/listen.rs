@@ -1,0 +1,93 @@
+//! Listening sockets. Each worker has its own on the same address (`SO_REUSEPORT`), so that the
+//! kernel spreads connections and no accept crosses threads.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// How many connections the kernel keeps for us before we accept them.
+const BACKLOG: i32 = 4096;
+
+/// Opens `count` listening sockets on one address, one for each worker. Without a host all
+/// interfaces are meant: IPv6 with IPv4 mapped into it, or IPv4 alone where there is no IPv6.
+///
+/// # Errors
+/// When the host has no address, or the address cannot be bound: in use, not allowed, not ours.
+pub fn bind(host: Option<&str>, port: u16, count: usize) -> io::Result<Vec<TcpListener>> {
+    let Some(host) = host else {
+        let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        return match bind_all(all, count) {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                bind_all(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), count)
+            }
+            result => result,
+        };
+    };
+    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    // A name such as `localhost` may stand for several addresses; IPv4 is what its users expect.
+    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    match address {
+        Some(address) => bind_all(*address, count),
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address")),
+    }
+}
+
+/// Refuses an address that another process listens on: `SO_REUSEPORT` alone would share it with
+/// any process of the same user, and requests would go to both.
+fn bind_all(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    let probe = socket(address)?;
+    probe.set_reuse_address(true)?;
+    probe.bind(&address.into())?;
+    drop(probe);
+    (0..count).map(|_| bind_one(address)).collect()
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(address)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    fn free_port() -> u16 {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    }
+
+    #[test]
+    fn all_interfaces_take_ipv4_too() {
+        let port = free_port();
+        let listeners = bind(None, port, 2).unwrap();
+        assert_eq!(listeners.len(), 2);
+        TcpStream::connect(("127.0.0.1", port)).unwrap();
+    }
+
+    #[test]
+    fn an_address_that_another_listens_on_is_refused() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = other.local_addr().unwrap().port();
+        let error = bind(Some("127.0.0.1"), port, 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let port = free_port();
+        let ours = bind(Some("127.0.0.1"), port, 1).unwrap();
+        assert_eq!(bind(None, port, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(ours);
+        bind(Some("localhost"), port, 1).unwrap();
+    }
+}

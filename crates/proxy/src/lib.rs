@@ -1,0 +1,29 @@
+//! The data path over HTTP/1.1: which request goes to which flow, and how it is relayed.
+//!
+//! A request's life, in the order of the files: [`worker`] accepts a connection, [`session`] reads
+//! heads off it one by one, [`router`] finds the route. Then the *forward path* ([`forward`]):
+//! [`request_head`] rewrites the head, [`exchange`] sends it and waits for the reply's head,
+//! [`response_head`] rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the
+//! body is read, a handler runs, its reply is written. What goes wrong becomes a reply in
+//! [`rescue`], and [`observe`] counts it.
+//!
+//! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
+
+mod call;
+mod date;
+mod exchange;
+mod forward;
+mod handle;
+mod observe;
+mod pipe;
+mod request_head;
+mod rescue;
+mod response_head;
+mod router;
+mod session;
+mod tunnel;
+mod upstreams;
+mod worker;
+
+pub use observe::{AccessEntry, AccessLog};
+pub use worker::{Command, Engine, OpenListener, Worker, WorkerSetup};

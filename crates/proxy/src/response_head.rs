@@ -1,0 +1,121 @@
+//! Writes the head of a reply to the client: one that is relayed, or one of our own.
+
+use component::forward::FieldEdits;
+use message::{Field, Method, Reply, reason_phrase};
+use net::http1::{Framing, ResponseHead, Version};
+
+use crate::pipe::Encoding;
+use crate::request_head::{line, write_decimal};
+
+/// What the client's side needs to know about the head that is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientSide {
+    /// The version of its request.
+    pub version: Version,
+    /// Whether the connection ends behind this reply.
+    pub closes: bool,
+}
+
+/// How a body that comes framed this way goes to the client, and whether the connection must end
+/// behind it because nothing else marks the end.
+pub(crate) fn encoding_for(framing: Framing, version: Version) -> (Encoding, bool) {
+    match (framing, version) {
+        (Framing::None | Framing::Length(_), _) => (Encoding::AsIs, false),
+        (Framing::Chunked, Version::Http11) => (Encoding::AsIs, false),
+        (Framing::UntilClose, Version::Http11) => (Encoding::Chunked, false),
+        (Framing::Chunked | Framing::UntilClose, Version::Http10) => (Encoding::Plain, true),
+    }
+}
+
+/// Appends the head of a reply that is relayed. `bytes` holds the head.
+pub(crate) fn write_relayed(
+    head: &ResponseHead,
+    bytes: &[u8],
+    client: ClientSide,
+    edits: &FieldEdits,
+    out: &mut Vec<u8>,
+) {
+    status_line(head.status, head.reason(bytes), out);
+    let keeps_upgrade = matches!(head.status, 101 | 426);
+    let edited = !edits.is_empty();
+    for (field, name, value) in head.headers(bytes).iter() {
+        let dropped = match field {
+            Field::ContentLength => !matches!(head.framing, Framing::Length(_) | Framing::None),
+            Field::Upgrade => !keeps_upgrade,
+            field => field.is_hop_by_hop(),
+        };
+        if dropped
+            || head.connection.lists(bytes, name)
+            || (edited && edits.drops(name))
+        {
+            continue;
+        }
+        line(out, name, &[value]);
+    }
+    for (name, value) in &edits.set {
+        line(out, name.as_bytes(), &[value.as_bytes()]);
+    }
+    let chunked = matches!(head.framing, Framing::Chunked | Framing::UntilClose);
+    if chunked && client.version == Version::Http11 {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if head.status == 101 {
+        out.extend_from_slice(b"Connection: Upgrade\r\n");
+    } else if !head.is_interim() {
+        write_connection(client, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a reply of our own, head and content. A reply to `HEAD` says how long the content is
+/// and leaves it out.
+pub(crate) fn write_own(
+    reply: &Reply,
+    method: &Method,
+    client: ClientSide,
+    date: impl FnOnce(&mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
+    status_line(reply.status, reason_phrase(reply.status).as_bytes(), out);
+    let mut has_date = false;
+    for (field, name, value) in reply.headers.view().iter() {
+        if field == Field::ContentLength || field.is_hop_by_hop() {
+            continue;
+        }
+        has_date |= name.eq_ignore_ascii_case(b"date");
+        line(out, name, &[value]);
+    }
+    if !has_date {
+        out.extend_from_slice(b"Date: ");
+        date(out);
+        out.extend_from_slice(b"\r\n");
+    }
+    let content = reply.body.as_bytes();
+    let may_have_content = !matches!(reply.status, 204 | 304);
+    if may_have_content {
+        out.extend_from_slice(b"Content-Length: ");
+        write_decimal(content.len() as u64, out);
+        out.extend_from_slice(b"\r\n");
+    }
+    write_connection(client, out);
+    out.extend_from_slice(b"\r\n");
+    if may_have_content && *method != Method::Head {
+        out.extend_from_slice(content);
+    }
+}
+
+fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    write_decimal(status.into(), out);
+    out.push(b' ');
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_connection(client: ClientSide, out: &mut Vec<u8>) {
+    if client.closes {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if client.version == Version::Http10 {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+    }
+}

@@ -1,0 +1,209 @@
+//! Which route a request belongs to: a tree of path segments for each listener.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use component::observe::{FlowMetrics, Registry};
+use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
+use component::trigger::{Methods, Segment};
+use message::Method;
+
+use crate::request_head::ForwardTarget;
+use crate::upstreams::Upstreams;
+
+/// A route as one worker serves it.
+pub(crate) struct Route {
+    /// The flow's name.
+    pub flow: Arc<str>,
+    /// What happens to its requests.
+    pub target: Target,
+    /// This worker's counters of the flow.
+    pub metrics: Arc<FlowMetrics>,
+    /// The names of the path's parameters in order, `rest` last when the pattern ends with `*`.
+    pub parameters: Vec<Box<str>>,
+}
+
+/// What happens to the requests of a route.
+pub(crate) enum Target {
+    /// The forward path.
+    Forward(Rc<ForwardTarget>),
+    /// The message path.
+    Handle {
+        /// Who takes the messages.
+        handler: Arc<dyn component::handler::Handler>,
+        /// The most bytes of a body.
+        body_max: u64,
+    },
+}
+
+/// The routes of one listener.
+#[derive(Default)]
+pub(crate) struct Table {
+    root: Node,
+}
+
+#[derive(Default)]
+struct Node {
+    literals: Vec<(Box<[u8]>, Node)>,
+    parameter: Option<Box<Node>>,
+    here: Vec<(Methods, Rc<Route>)>,
+    rest: Vec<(Methods, Rc<Route>)>,
+}
+
+/// The outcome of a search.
+pub(crate) enum Found {
+    /// This route. The captures hold its parameters.
+    Route(Rc<Route>),
+    /// There are routes for the path, but for other methods: these.
+    OtherMethods(String),
+    /// There is no route for the path.
+    Nothing,
+}
+
+/// Where parameters lie in the path.
+pub(crate) type Captures = Vec<(u32, u32)>;
+
+impl Table {
+    /// The table of a listener. Upstreams are shared by all routes of the worker.
+    pub fn new(plan: &ListenerPlan, worker: usize, registry: &Registry, pool: &Upstreams) -> Self {
+        let mut table = Self::default();
+        for route in &plan.routes {
+            table.add(route, worker, registry, pool);
+        }
+        table
+    }
+
+    fn add(&mut self, plan: &RoutePlan, worker: usize, registry: &Registry, pool: &Upstreams) {
+        let target = match &plan.target {
+            RouteTarget::Forward(forward) => {
+                Target::Forward(Rc::new(ForwardTarget::new(forward, pool)))
+            }
+            RouteTarget::Handle { handler, body_max } => {
+                Target::Handle { handler: Arc::clone(handler), body_max: *body_max }
+            }
+        };
+        let mut parameters = Vec::new();
+        let mut node = &mut self.root;
+        for segment in &plan.path.segments {
+            node = match segment {
+                Segment::Literal(text) => node.literal(text.as_bytes()),
+                Segment::Parameter(name) => {
+                    parameters.push(name.as_str().into());
+                    node.parameter.get_or_insert_default()
+                }
+            };
+        }
+        let leaf = if plan.path.rest {
+            parameters.push("rest".into());
+            &mut node.rest
+        } else {
+            &mut node.here
+        };
+        let metrics = registry.flow(worker, &plan.flow);
+        let route = Route { flow: Arc::clone(&plan.flow), target, metrics, parameters };
+        leaf.push((plan.methods.clone(), Rc::new(route)));
+    }
+
+    /// The most specific route that takes this method and path: a literal segment goes before a
+    /// parameter, a parameter before `*`, a named method before `any`.
+    pub fn find(&self, method: &Method, path: &[u8], captures: &mut Captures) -> Found {
+        captures.clear();
+        let mut others = Vec::new();
+        if let Some(route) = self.root.find(method, path, 0, captures, &mut others) {
+            return Found::Route(Rc::clone(route));
+        }
+        if others.is_empty() { Found::Nothing } else { Found::OtherMethods(allow(others)) }
+    }
+}
+
+impl Node {
+    fn literal(&mut self, text: &[u8]) -> &mut Self {
+        let at = self.literals.iter().position(|(known, _)| **known == *text);
+        let at = at.unwrap_or_else(|| {
+            self.literals.push((text.into(), Self::default()));
+            self.literals.len() - 1
+        });
+        &mut self.literals[at].1
+    }
+
+    /// `at` is where the next slash stands, or the end of the path.
+    fn find<'a>(
+        &'a self,
+        method: &Method,
+        path: &[u8],
+        at: usize,
+        captures: &mut Captures,
+        others: &mut Vec<&'a Methods>,
+    ) -> Option<&'a Rc<Route>> {
+        let is_root = at == 0;
+        if at == path.len() || (is_root && path == b"/") {
+            if let Some(route) = choose(&self.here, method, others) {
+                return Some(route);
+            }
+            if at == path.len() {
+                return None;
+            }
+        }
+        let start = at + 1;
+        let tail = path.get(start..)?;
+        let end = tail.iter().position(|&byte| byte == b'/').map_or(path.len(), |at| start + at);
+        let segment = path.get(start..end)?;
+        let literal = self.literals.iter().find(|(text, _)| **text == *segment);
+        if let Some((_, node)) = literal {
+            if let Some(route) = node.find(method, path, end, captures, others) {
+                return Some(route);
+            }
+        }
+        if let Some(node) = self.parameter.as_ref().filter(|_| !segment.is_empty()) {
+            captures.push((start as u32, end as u32));
+            if let Some(route) = node.find(method, path, end, captures, others) {
+                return Some(route);
+            }
+            captures.pop();
+        }
+        let route = choose(&self.rest, method, others)?;
+        captures.push((start as u32, path.len() as u32));
+        Some(route)
+    }
+}
+
+fn choose<'a>(
+    leaf: &'a [(Methods, Rc<Route>)],
+    method: &Method,
+    others: &mut Vec<&'a Methods>,
+) -> Option<&'a Rc<Route>> {
+    let named = |wanted: &Method| {
+        leaf.iter().find(|(methods, _)| match methods {
+            Methods::Only(list) => list.contains(wanted),
+            Methods::Any => false,
+        })
+    };
+    let any = || leaf.iter().find(|(methods, _)| *methods == Methods::Any);
+    let implied = || if *method == Method::Head { named(&Method::Get) } else { None };
+    let found = named(method).or_else(implied).or_else(any);
+    if found.is_none() {
+        others.extend(leaf.iter().map(|(methods, _)| methods));
+    }
+    found.map(|(_, route)| route)
+}
+
+/// The value of an `Allow` field (RFC 9110, section 10.2.1).
+fn allow(others: Vec<&Methods>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for methods in others {
+        if let Methods::Only(list) = methods {
+            for method in list {
+                names.push(method.as_str());
+                if *method == Method::Get {
+                    names.push("HEAD");
+                }
+            }
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;
