@@ -41,7 +41,7 @@ pub trait Services {
     /// by the engine's body limit.
     fn call<'a>(
         &'a self,
-        plan: &'a ForwardPlan,
+        plan: &'a Arc<ForwardPlan>,
         request: &'a Request,
     ) -> LocalFuture<'a, Result<Reply, Fault>>;
 }

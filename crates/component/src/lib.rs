@@ -3,10 +3,9 @@
 //!
 //! Reading order: [`trigger`] says what starts a flow, [`step`] what happens in it, [`forward`]
 //! where it goes on to, [`handler`] is a whole flow seen from outside, [`plan`] is all flows at
-//! once. [`address`] checks the texts of hosts, ports and paths. Nothing here opens a socket or
-//! reads YAML files.
+//! once. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
+//! socket or reads YAML files.
 
-pub mod address;
 pub mod definition;
 pub mod forward;
 pub mod handler;
@@ -14,4 +13,5 @@ pub mod observe;
 pub mod plan;
 pub mod settings;
 pub mod step;
+pub mod text;
 pub mod trigger;

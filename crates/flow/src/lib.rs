@@ -1,1 +1,84 @@
-//! To be written.
+//! Flow files: YAML documents in, a checked plan out, and the flows that run by it.
+//!
+//! [`load`] is a pure function: it opens nothing and knows no step but those of the table it is
+//! given. It reports every problem of all documents at once.
+//!
+//! The life of a document: `document` sorts it, `environment` puts environment values in,
+//! `engine` or `compile` reads it (`trigger` its `from:`, `step_list` its `steps:`), `routes`
+//! looks at all flows together, and `running` is what a flow is when requests come.
+
+mod bounds;
+pub mod codes;
+mod compile;
+mod document;
+mod engine;
+mod environment;
+mod names;
+mod problem;
+mod routes;
+mod running;
+pub mod schema;
+mod step_list;
+mod suggest;
+mod trigger;
+
+use component::definition::StepDefinition;
+use component::plan::Plan;
+use config::{Node, Report};
+
+pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
+
+use crate::environment::Environment;
+use crate::trigger::Defaults;
+
+/// Flow files that have been checked and can be run.
+#[derive(Clone)]
+pub struct Loaded {
+    /// What listens where and what it serves.
+    pub plan: Plan,
+    /// Settings beside the plan's own.
+    pub engine: EngineSettings,
+}
+
+/// Makes a plan of all documents of all files, in order. `steps` is the table of steps;
+/// `environment` looks an environment variable up.
+///
+/// Every problem goes into the report. `None` when the report has errors, those that were there
+/// before included.
+pub fn load(
+    documents: Vec<Node>,
+    steps: &[StepDefinition],
+    environment: &dyn Fn(&str) -> Option<String>,
+    report: &mut Report,
+) -> Option<Loaded> {
+    let mut documents = document::sort(documents, report);
+    let engine_value = documents.engine.as_ref().and_then(|document| document.get("engine"));
+    let names = Environment::read(engine_value, environment, report);
+    let engine = match &mut documents.engine {
+        Some(document) => {
+            names.expand(document, report);
+            engine::read_document(document, report)
+        }
+        None => engine::Engine::default(),
+    };
+    for document in &mut documents.flows {
+        names.expand(document, report);
+    }
+    let defaults =
+        Defaults { listen: engine.listen.clone(), body_max: engine.settings.limits.body };
+    let flows = compile::read_all(&documents.flows, steps, &defaults, report);
+    routes::check(&flows, report);
+    if flows.is_empty() && !report.has_errors() {
+        report
+            .global(codes::NO_FLOW, "there is no flow to run")
+            .hint("a flow is a YAML document that begins with `flow: NAME`");
+    }
+    if report.has_errors() {
+        return None;
+    }
+    let plan = Plan { listeners: routes::group(&flows), settings: engine.settings };
+    Some(Loaded { plan, engine: engine.engine })
+}
+
+#[cfg(test)]
+mod tests;

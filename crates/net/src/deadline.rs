@@ -78,6 +78,15 @@ impl Deadlines {
         Deadline { shared: Rc::clone(&self.shared), index }
     }
 
+    /// Wakes every task that waits with a deadline, so that it looks again at what has changed.
+    pub fn wake_all(&self) {
+        for slot in self.shared.slots.borrow_mut().iter_mut() {
+            if let Some(waker) = slot.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
     /// Wakes tasks whose deadline has passed, for ever.
     pub async fn sweep(self) {
         let shared = self.shared;

@@ -1,6 +1,6 @@
 //! Connections to another system: making them, and keeping idle ones for the next request.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,13 +10,21 @@ use tokio::time::Instant;
 
 use crate::Connection;
 
+/// Limits on idle connections to one upstream.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleLimits {
+    /// How many are kept.
+    pub count: usize,
+    /// For how long.
+    pub time: Duration,
+}
+
 /// One address that requests are sent to, with one worker's idle connections to it.
 #[derive(Debug)]
 pub struct Upstream {
     host: String,
     port: u16,
-    idle_max: usize,
-    idle_time: Duration,
+    limits: Cell<IdleLimits>,
     idle: RefCell<Vec<Idle>>,
 }
 
@@ -27,9 +35,15 @@ struct Idle {
 }
 
 impl Upstream {
-    /// An upstream without connections. Keeps at most `idle_max` of them, each for `idle_time`.
-    pub fn new(host: &str, port: u16, idle_max: usize, idle_time: Duration) -> Self {
-        Self { host: host.to_owned(), port, idle_max, idle_time, idle: RefCell::default() }
+    /// An upstream without connections.
+    pub fn new(host: &str, port: u16, limits: IdleLimits) -> Self {
+        let limits = Cell::new(limits);
+        Self { host: host.to_owned(), port, limits, idle: RefCell::default() }
+    }
+
+    /// Changes the limits for connections that become idle from now on.
+    pub fn set_limits(&self, limits: IdleLimits) {
+        self.limits.set(limits);
     }
 
     /// The connection used last that is still open, if any.
@@ -48,13 +62,14 @@ impl Upstream {
     /// side has said it will keep it (`Keep-Alive: timeout`).
     #[inline]
     pub fn keep(&self, connection: Connection, now: Instant, promised: Option<Duration>) {
+        let limits = self.limits.get();
         let mut idle = self.idle.borrow_mut();
-        if idle.len() >= self.idle_max || !connection.input.is_empty() {
+        if idle.len() >= limits.count || !connection.input.is_empty() {
             return;
         }
         // One second less than promised: the other side's clock began earlier.
-        let time = promised.map_or(self.idle_time, |promised| {
-            promised.saturating_sub(Duration::from_secs(1)).min(self.idle_time)
+        let time = promised.map_or(limits.time, |promised| {
+            promised.saturating_sub(Duration::from_secs(1)).min(limits.time)
         });
         idle.push(Idle { connection, until: now + time });
     }

@@ -1,5 +1,6 @@
 //! Relays one body from one connection to another, as it arrives.
 
+use std::fmt;
 use std::io;
 use std::task::{Context, Poll, ready};
 
@@ -28,6 +29,16 @@ pub(crate) enum PipeError {
     Source(io::Error),
     /// The sink's connection broke.
     Sink(io::Error),
+}
+
+impl fmt::Display for PipeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(reason) => formatter.write_str(reason),
+            Self::Truncated => formatter.write_str("the body ended too early"),
+            Self::Source(error) | Self::Sink(error) => error.fmt(formatter),
+        }
+    }
 }
 
 /// Relays one body. The bytes that wait lie in the source's input buffer.

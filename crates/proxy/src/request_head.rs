@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use component::forward::{ForwardPlan, HostField};
-use message::{Field, HeadersView, Method};
+use message::{Field, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
 use net::upstream::Upstream;
 
@@ -60,6 +60,23 @@ pub(crate) struct Outgoing<'a> {
     /// Whether the upgrade to WebSocket is passed on.
     pub upgrades: bool,
     pub peer: IpAddr,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A request that a flow has worked on.
+    pub fn of_message(request: &'a Request, framing: Framing) -> Self {
+        let rest = request.parameters.iter().find(|(name, _)| **name == *"rest");
+        Self {
+            method: &request.method,
+            query: request.query.as_ref().map(|query| query.as_bytes()),
+            rest: rest.map(|(_, rest)| rest.as_bytes()),
+            headers: request.headers.view(),
+            connection: None,
+            framing,
+            upgrades: false,
+            peer: request.peer,
+        }
+    }
 }
 
 /// Appends the whole head, empty line included.

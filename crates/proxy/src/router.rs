@@ -1,8 +1,10 @@
 //! Which route a request belongs to: a tree of path segments for each listener.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::forward::ForwardPlan;
 use component::observe::{FlowMetrics, Registry};
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::trigger::{Methods, Segment};
@@ -33,7 +35,26 @@ pub(crate) enum Target {
         handler: Arc<dyn component::handler::Handler>,
         /// The most bytes of a body.
         body_max: u64,
+        /// The targets that the handler's messages have been forwarded to.
+        forwards: ForwardTargets,
     },
+}
+
+/// Forward targets by plan, each made when it is first used.
+#[derive(Default)]
+pub(crate) struct ForwardTargets(RefCell<Vec<Rc<ForwardTarget>>>);
+
+impl ForwardTargets {
+    /// The target of a plan.
+    pub fn get(&self, plan: &Arc<ForwardPlan>, pool: &Upstreams) -> Rc<ForwardTarget> {
+        let mut targets = self.0.borrow_mut();
+        if let Some(target) = targets.iter().find(|target| Arc::ptr_eq(&target.plan, plan)) {
+            return Rc::clone(target);
+        }
+        let target = Rc::new(ForwardTarget::new(plan, pool));
+        targets.push(Rc::clone(&target));
+        target
+    }
 }
 
 /// The routes of one listener.
@@ -79,7 +100,8 @@ impl Table {
                 Target::Forward(Rc::new(ForwardTarget::new(forward, pool)))
             }
             RouteTarget::Handle { handler, body_max } => {
-                Target::Handle { handler: Arc::clone(handler), body_max: *body_max }
+                let forwards = ForwardTargets::default();
+                Target::Handle { handler: Arc::clone(handler), body_max: *body_max, forwards }
             }
         };
         let mut parameters = Vec::new();

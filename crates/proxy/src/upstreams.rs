@@ -1,26 +1,29 @@
 //! All systems one worker sends to, each once, however many routes lead there.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use component::settings::Settings;
-use net::upstream::Upstream;
+use net::upstream::{IdleLimits, Upstream};
 use tokio::time::Instant;
 
 /// All systems one worker sends to. A reload keeps them, so that connections stay open.
 pub(crate) struct Upstreams {
-    idle_max: usize,
-    idle_time: Duration,
+    limits: Cell<IdleLimits>,
     known: RefCell<Vec<((String, u16), Rc<Upstream>)>>,
 }
 
 impl Upstreams {
-    pub fn new(settings: &Settings) -> Self {
-        Self {
-            idle_max: settings.limits.upstream_idle,
-            idle_time: settings.timeouts.upstream_idle,
-            known: RefCell::default(),
+    pub fn new() -> Self {
+        Self { limits: Cell::new(idle_limits(&Settings::default())), known: RefCell::default() }
+    }
+
+    /// Changes how many idle connections are kept and for how long.
+    pub fn set_limits(&self, settings: &Settings) {
+        let limits = idle_limits(settings);
+        self.limits.set(limits);
+        for (_, upstream) in self.known.borrow().iter() {
+            upstream.set_limits(limits);
         }
     }
 
@@ -31,7 +34,7 @@ impl Upstreams {
         if let Some((_, upstream)) = found {
             return Rc::clone(upstream);
         }
-        let upstream = Rc::new(Upstream::new(host, port, self.idle_max, self.idle_time));
+        let upstream = Rc::new(Upstream::new(host, port, self.limits.get()));
         known.push(((host.to_owned(), port), Rc::clone(&upstream)));
         upstream
     }
@@ -42,5 +45,12 @@ impl Upstreams {
             upstream.prune(now);
             Rc::strong_count(upstream) > 1 || upstream.idle_count() > 0
         });
+    }
+}
+
+fn idle_limits(settings: &Settings) -> IdleLimits {
+    IdleLimits {
+        count: settings.limits.upstream_idle,
+        time: settings.timeouts.upstream_idle,
     }
 }

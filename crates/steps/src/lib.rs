@@ -1,1 +1,20 @@
-//! To be written.
+//! The built-in steps, one file each.
+//!
+//! A step is its [`StepDefinition`]: a name, prose, an example, a schema, and a function that
+//! checks what stands under its verb. Adding a step is one file and one line in [`ALL`]; loader,
+//! schema, reference pages and `intertie list` read that table.
+
+pub mod codes;
+mod convert;
+mod fields;
+mod forward;
+mod json;
+mod log;
+mod reply;
+mod target;
+
+use component::definition::StepDefinition;
+
+/// Every step, in the order of the reference pages.
+pub const ALL: &[StepDefinition] =
+    &[forward::DEFINITION, convert::DEFINITION, reply::DEFINITION, log::DEFINITION];

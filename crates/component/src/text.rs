@@ -1,20 +1,23 @@
-//! The texts that addresses are made of: hosts, ports, URL paths and queries (RFC 3986).
+//! The texts that triggers and targets are made of: methods, hosts, ports, paths and queries
+//! (RFC 9110, RFC 3986).
 //!
 //! Triggers and targets share these rules, so that both refuse the same things with the same
 //! words. Nothing here looks a name up.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Why a text is no host, port, path or query, in words for the author of a flow file.
+use message::{Headers, Method};
+
+/// Why a text is no method, host, port, path or query, in words for the author of a flow file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AddressError {
+pub struct TextError {
     /// What is wrong: lower case, no full stop.
     pub message: String,
     /// What to write instead, where that is plain.
     pub hint: Option<String>,
 }
 
-impl AddressError {
+impl TextError {
     fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None }
     }
@@ -25,21 +28,45 @@ impl AddressError {
     }
 }
 
+/// Reads a request method (RFC 9110, section 9.1). Methods are case-sensitive and all that are in
+/// use are in capitals, so other letters are taken for a mistake.
+///
+/// # Errors
+/// When the text is no token, holds lower-case letters or is `CONNECT`.
+pub fn parse_method(text: &str) -> Result<Method, TextError> {
+    if text.is_empty() {
+        return Err(TextError::new("a method is missing"));
+    }
+    if !Headers::is_name(text) {
+        return Err(TextError::new(format!("`{}` is not a method", text.escape_debug()))
+            .with_hint("a method is a word such as GET or POST"));
+    }
+    let capitals = text.to_ascii_uppercase();
+    if capitals != text {
+        return Err(TextError::new(format!("`{text}` is not a method"))
+            .with_hint(format!("did you mean `{capitals}`? methods are in capitals")));
+    }
+    if text == "CONNECT" {
+        return Err(TextError::new("the method CONNECT opens tunnels and is refused"));
+    }
+    Ok(Method::from_token(text))
+}
+
 /// Reads a TCP port: decimal digits, 1 to 65535.
 ///
 /// # Errors
 /// When the text is anything else.
-pub fn parse_port(text: &str) -> Result<u16, AddressError> {
+pub fn parse_port(text: &str) -> Result<u16, TextError> {
     if text.is_empty() {
-        return Err(AddressError::new("the port is missing behind `:`"));
+        return Err(TextError::new("the port is missing behind `:`"));
     }
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(AddressError::new(format!("`{}` is not a port", text.escape_debug()))
+        return Err(TextError::new(format!("`{}` is not a port", text.escape_debug()))
             .with_hint("a port is a number from 1 to 65535"));
     }
     match text.parse::<u16>() {
         Ok(port) if port > 0 && !text.starts_with('0') => Ok(port),
-        _ => Err(AddressError::new(format!("the port {text} is out of range"))
+        _ => Err(TextError::new(format!("the port {text} is out of range"))
             .with_hint("a port is a number from 1 to 65535, without leading zeros")),
     }
 }
@@ -50,17 +77,17 @@ pub fn parse_port(text: &str) -> Result<u16, AddressError> {
 /// # Errors
 /// When the text is none of these (RFC 3986, section 3.2.2; RFC 1123, section 2.1, and `_`, which
 /// container networks use).
-pub fn parse_host(text: &str) -> Result<String, AddressError> {
+pub fn parse_host(text: &str) -> Result<String, TextError> {
     if let Some(inner) = text.strip_prefix('[') {
         return parse_bracketed(text, inner);
     }
     if text.contains(':') {
-        return Err(AddressError::new(format!("`{}` is not a host", text.escape_debug()))
+        return Err(TextError::new(format!("`{}` is not a host", text.escape_debug()))
             .with_hint("an IPv6 address stands in brackets, such as `[::1]`"));
     }
     if looks_like_ipv4(text) {
         return text.parse::<Ipv4Addr>().map(|address| address.to_string()).map_err(|_| {
-            AddressError::new(format!("`{}` is not an IPv4 address", text.escape_debug()))
+            TextError::new(format!("`{}` is not an IPv4 address", text.escape_debug()))
         });
     }
     match name_problem(text) {
@@ -69,13 +96,13 @@ pub fn parse_host(text: &str) -> Result<String, AddressError> {
     }
 }
 
-fn parse_bracketed(text: &str, inner: &str) -> Result<String, AddressError> {
+fn parse_bracketed(text: &str, inner: &str) -> Result<String, TextError> {
     inner
         .strip_suffix(']')
         .and_then(|address| address.parse::<Ipv6Addr>().ok())
         .map(|address| address.to_string())
         .ok_or_else(|| {
-            AddressError::new(format!("`{}` is not an IPv6 address", text.escape_debug()))
+            TextError::new(format!("`{}` is not an IPv6 address", text.escape_debug()))
                 .with_hint("an IPv6 address looks like `[::1]`, without a zone")
         })
 }
@@ -88,12 +115,12 @@ fn looks_like_ipv4(text: &str) -> bool {
         .is_some_and(|last| !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn name_problem(text: &str) -> Option<AddressError> {
+fn name_problem(text: &str) -> Option<TextError> {
     if text.is_empty() {
-        return Some(AddressError::new("the host is missing"));
+        return Some(TextError::new("the host is missing"));
     }
     if !text.is_ascii() {
-        let problem = AddressError::new(format!("`{}` is not a host name", text.escape_debug()));
+        let problem = TextError::new(format!("`{}` is not a host name", text.escape_debug()));
         return Some(problem.with_hint("write an international name in its `xn--` form"));
     }
     let bad_label = |label: &str| {
@@ -104,7 +131,7 @@ fn name_problem(text: &str) -> Option<AddressError> {
             || !label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     if text.len() > 253 || text.split('.').any(bad_label) {
-        return Some(AddressError::new(format!("`{}` is not a host name", text.escape_debug())));
+        return Some(TextError::new(format!("`{}` is not a host name", text.escape_debug())));
     }
     None
 }
@@ -114,7 +141,7 @@ fn name_problem(text: &str) -> Option<AddressError> {
 ///
 /// # Errors
 /// When host or port are malformed.
-pub fn parse_authority(text: &str) -> Result<(Option<String>, Option<u16>), AddressError> {
+pub fn parse_authority(text: &str) -> Result<(Option<String>, Option<u16>), TextError> {
     let host_end = match text.strip_prefix('[').and_then(|inner| inner.find(']')) {
         Some(at) => at + 2,
         None => match text.matches(':').count() {
@@ -130,7 +157,7 @@ pub fn parse_authority(text: &str) -> Result<(Option<String>, Option<u16>), Addr
         None if port.is_empty() => None,
         None => {
             let text = text.escape_debug();
-            return Err(AddressError::new(format!("`{text}` is not a host and port")));
+            return Err(TextError::new(format!("`{text}` is not a host and port")));
         }
     };
     let host = if host.is_empty() { None } else { Some(parse_host(host)?) };
@@ -142,9 +169,9 @@ pub fn parse_authority(text: &str) -> Result<(Option<String>, Option<u16>), Addr
 ///
 /// # Errors
 /// With the first thing that is wrong.
-pub fn check_path(path: &str) -> Result<(), AddressError> {
+pub fn check_path(path: &str) -> Result<(), TextError> {
     let Some(segments) = path.strip_prefix('/') else {
-        return Err(AddressError::new("a path begins with `/`"));
+        return Err(TextError::new("a path begins with `/`"));
     };
     segments.split('/').try_for_each(check_segment)
 }
@@ -153,11 +180,11 @@ pub fn check_path(path: &str) -> Result<(), AddressError> {
 ///
 /// # Errors
 /// With the first thing that is wrong.
-pub fn check_segment(segment: &str) -> Result<(), AddressError> {
-    check_characters(segment, "path", |byte| is_path_byte(byte))?;
+pub fn check_segment(segment: &str) -> Result<(), TextError> {
+    check_characters(segment, "path", is_path_byte)?;
     let dots = segment.to_ascii_lowercase().replace("%2e", ".");
     if dots == "." || dots == ".." {
-        let problem = AddressError::new(format!("`{segment}` as a segment of the path"));
+        let problem = TextError::new(format!("`{segment}` as a segment of the path"));
         return Err(problem.with_hint("write the path without dot segments"));
     }
     Ok(())
@@ -167,7 +194,7 @@ pub fn check_segment(segment: &str) -> Result<(), AddressError> {
 ///
 /// # Errors
 /// With the first thing that is wrong.
-pub fn check_query(query: &str) -> Result<(), AddressError> {
+pub fn check_query(query: &str) -> Result<(), TextError> {
     check_characters(query, "query", |byte| is_path_byte(byte) || b"/?".contains(&byte))
 }
 
@@ -180,17 +207,17 @@ fn check_characters(
     text: &str,
     place: &str,
     allowed: impl Fn(u8) -> bool,
-) -> Result<(), AddressError> {
+) -> Result<(), TextError> {
     let mut rest = text.chars();
     while let Some(character) = rest.next() {
         if character == '%' {
             let digits = rest.as_str().as_bytes().get(..2);
             if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-                let problem = AddressError::new(format!("malformed percent-encoding in the {place}"));
+                let problem = TextError::new(format!("malformed percent-encoding in the {place}"));
                 return Err(problem.with_hint("`%` is followed by two hexadecimal digits; itself it is `%25`"));
             }
             if digits == Some(b"00") {
-                return Err(AddressError::new(format!("`%00` is not allowed in the {place}")));
+                return Err(TextError::new(format!("`%00` is not allowed in the {place}")));
             }
         } else if !u8::try_from(character).is_ok_and(&allowed) {
             return Err(refused_character(character, place));
@@ -199,18 +226,29 @@ fn check_characters(
     Ok(())
 }
 
-fn refused_character(character: char, place: &str) -> AddressError {
+fn refused_character(character: char, place: &str) -> TextError {
     let mut bytes = [0; 4];
     let encoded: String =
         character.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")).collect();
     let shown = character.escape_debug();
-    AddressError::new(format!("`{shown}` is not allowed in the {place}"))
+    TextError::new(format!("`{shown}` is not allowed in the {place}"))
         .with_hint(format!("write it percent-encoded: `{encoded}`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_are_tokens_in_capitals() {
+        assert_eq!(parse_method("GET"), Ok(Method::Get));
+        assert_eq!(parse_method("M-SEARCH"), Ok(Method::Other("M-SEARCH".into())));
+        for text in ["", "post", "Get", "CONNECT", "GET,", "G T", "GÉT", "connect"] {
+            assert!(parse_method(text).is_err(), "{text}");
+        }
+        let hint = parse_method("post").unwrap_err().hint.unwrap();
+        assert!(hint.contains("`POST`"), "{hint}");
+    }
 
     #[test]
     fn hosts_are_checked_and_made_canonical() {

@@ -1,0 +1,120 @@
+//! What is wrong with the files, collected before anything is done about it.
+
+use crate::codes::Code;
+use crate::source::Span;
+
+/// How bad a problem is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The files cannot be used.
+    Error,
+    /// The files can be used; something is likely not meant.
+    Warning,
+}
+
+/// One problem.
+#[derive(Clone, Debug)]
+pub struct Diagnostic {
+    pub(crate) severity: Severity,
+    pub(crate) code: Code,
+    pub(crate) span: Option<Span>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) related: Vec<(Span, String)>,
+}
+
+impl Diagnostic {
+    /// Says what to do about it.
+    pub fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Points at another place that matters.
+    pub fn also(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
+        self.related.push((span, label.into()));
+        self
+    }
+
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The place, if it has one.
+    pub fn span(&self) -> Option<Span> {
+        self.span
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+/// All problems found so far.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Report {
+    /// Adds an error at a place.
+    pub fn error(&mut self, code: Code, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.add(Severity::Error, code, Some(span), message.into())
+    }
+
+    /// Adds a warning at a place.
+    pub fn warning(
+        &mut self,
+        code: Code,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
+        self.add(Severity::Warning, code, Some(span), message.into())
+    }
+
+    /// Adds an error that has no place.
+    pub fn global(&mut self, code: Code, message: impl Into<String>) -> &mut Diagnostic {
+        self.add(Severity::Error, code, None, message.into())
+    }
+
+    /// Whether there is an error.
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// All problems in the order they were found.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// Takes over the problems of another report.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.diagnostics.extend(other.diagnostics);
+    }
+
+    fn add(
+        &mut self,
+        severity: Severity,
+        code: Code,
+        span: Option<Span>,
+        message: String,
+    ) -> &mut Diagnostic {
+        let at = self.diagnostics.len();
+        self.diagnostics.push(Diagnostic {
+            severity,
+            code,
+            span,
+            message,
+            hint: None,
+            related: Vec::new(),
+        });
+        &mut self.diagnostics[at]
+    }
+}

@@ -1,0 +1,77 @@
+//! The codes of problems with documents, triggers and routes. Each has a page in `docs/errors/`.
+
+use config::{Code, CodeInfo};
+
+/// A document that is neither a flow nor engine settings.
+pub const UNKNOWN_DOCUMENT: Code = Code::new("IT0201");
+/// Two flows of one name.
+pub const FLOW_NAME_TAKEN: Code = Code::new("IT0202");
+/// A name that flows or steps cannot have.
+pub const BAD_NAME: Code = Code::new("IT0203");
+/// A second `engine:` document.
+pub const SECOND_ENGINE: Code = Code::new("IT0204");
+/// A `${ }` that is not an environment name.
+pub const EXPRESSION: Code = Code::new("IT0205");
+/// An entry of `engine.env` that is unset or no name.
+pub const ENVIRONMENT: Code = Code::new("IT0206");
+/// A limit, time-out or size outside its range.
+pub const OUT_OF_RANGE: Code = Code::new("IT0207");
+/// A key of DESIGN's language that this version does not have.
+pub const NOT_AVAILABLE: Code = Code::new("IT0208");
+/// Nothing to run.
+pub const NO_FLOW: Code = Code::new("IT0209");
+/// A `from:` that names no trigger, several, or an unknown one.
+pub const UNKNOWN_TRIGGER: Code = Code::new("IT0210");
+/// An `http:` text that is not `METHOD [host]:port/path`.
+pub const BAD_TRIGGER: Code = Code::new("IT0211");
+/// A method that cannot be taken.
+pub const BAD_METHOD: Code = Code::new("IT0212");
+/// A listening address that is none.
+pub const BAD_LISTEN: Code = Code::new("IT0213");
+/// A path pattern that is none.
+pub const BAD_PATH: Code = Code::new("IT0214");
+/// A listener with TLS.
+pub const LISTENER_TLS: Code = Code::new("IT0215");
+/// One address with two different TLS settings.
+pub const DIFFERENT_TLS: Code = Code::new("IT0216");
+/// Two flows that take the same requests.
+pub const ROUTE_CONFLICT: Code = Code::new("IT0217");
+/// Two addresses that overlap.
+pub const OVERLAPPING_LISTENERS: Code = Code::new("IT0218");
+/// A setting that has no effect in this flow.
+pub const NO_EFFECT: Code = Code::new("IT0219");
+/// A step that is not a mapping with one verb.
+pub const BAD_STEP: Code = Code::new("IT0220");
+/// A verb or key that no step has.
+pub const UNKNOWN_STEP: Code = Code::new("IT0221");
+/// A step that is never reached.
+pub const UNREACHABLE_STEP: Code = Code::new("IT0222");
+/// Two steps of one name.
+pub const STEP_NAME_TAKEN: Code = Code::new("IT0223");
+
+/// Every code of this crate with its title.
+pub const ALL: &[CodeInfo] = &[
+    CodeInfo { code: UNKNOWN_DOCUMENT, title: "unknown document" },
+    CodeInfo { code: FLOW_NAME_TAKEN, title: "flow name taken" },
+    CodeInfo { code: BAD_NAME, title: "bad name" },
+    CodeInfo { code: SECOND_ENGINE, title: "second engine document" },
+    CodeInfo { code: EXPRESSION, title: "expressions are not available" },
+    CodeInfo { code: ENVIRONMENT, title: "environment name cannot be used" },
+    CodeInfo { code: OUT_OF_RANGE, title: "value out of range" },
+    CodeInfo { code: NOT_AVAILABLE, title: "not available in this version" },
+    CodeInfo { code: NO_FLOW, title: "no flow" },
+    CodeInfo { code: UNKNOWN_TRIGGER, title: "unknown trigger" },
+    CodeInfo { code: BAD_TRIGGER, title: "malformed HTTP trigger" },
+    CodeInfo { code: BAD_METHOD, title: "bad method" },
+    CodeInfo { code: BAD_LISTEN, title: "bad listening address" },
+    CodeInfo { code: BAD_PATH, title: "bad path pattern" },
+    CodeInfo { code: LISTENER_TLS, title: "TLS listeners are not available" },
+    CodeInfo { code: DIFFERENT_TLS, title: "duplicate listener with different TLS" },
+    CodeInfo { code: ROUTE_CONFLICT, title: "two flows take the same requests" },
+    CodeInfo { code: OVERLAPPING_LISTENERS, title: "listening addresses overlap" },
+    CodeInfo { code: NO_EFFECT, title: "setting without effect" },
+    CodeInfo { code: BAD_STEP, title: "a step has exactly one verb" },
+    CodeInfo { code: UNKNOWN_STEP, title: "unknown step" },
+    CodeInfo { code: UNREACHABLE_STEP, title: "unreachable step" },
+    CodeInfo { code: STEP_NAME_TAKEN, title: "step name taken" },
+];

@@ -1,0 +1,91 @@
+//! Sorts documents: which are flows, which is the engine's, and what is neither.
+
+use config::{Node, Report};
+
+use crate::codes::{NOT_AVAILABLE, SECOND_ENGINE, UNKNOWN_DOCUMENT};
+use crate::suggest::did_you_mean;
+
+/// Documents of DESIGN's language that this version does not have.
+const LATER: [&str; 2] = ["topic", "menu"];
+
+/// All documents by what they declare.
+#[derive(Default)]
+pub(crate) struct Documents {
+    /// Documents with `flow:`.
+    pub flows: Vec<Node>,
+    /// The document with `engine:`.
+    pub engine: Option<Node>,
+}
+
+/// Sorts documents. Every document that is neither flow nor engine is reported.
+pub(crate) fn sort(documents: Vec<Node>, report: &mut Report) -> Documents {
+    let mut sorted = Documents::default();
+    for document in documents {
+        match kind(&document, report) {
+            Some(Kind::Flow) => sorted.flows.push(document),
+            Some(Kind::Engine) => keep_engine(&mut sorted, document, report),
+            None => {}
+        }
+    }
+    sorted
+}
+
+enum Kind {
+    Flow,
+    Engine,
+}
+
+fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
+    let Some(entries) = document.as_mapping() else {
+        let message = format!("a document is a mapping, not {}", document.type_name());
+        report
+            .error(UNKNOWN_DOCUMENT, document.span, message)
+            .hint("begin it with `flow: NAME` or `engine:`");
+        return None;
+    };
+    match (document.entry("flow"), document.entry("engine")) {
+        (Some(_), None) => return Some(Kind::Flow),
+        (None, Some(_)) => return Some(Kind::Engine),
+        (Some(flow), Some(engine)) => {
+            report
+                .error(UNKNOWN_DOCUMENT, engine.key_span, "a document declares one thing")
+                .also(flow.key_span, "it is a flow already")
+                .hint("put a line `---` between the two documents");
+            return None;
+        }
+        (None, None) => {}
+    }
+    if let Some(entry) = LATER.iter().find_map(|name| document.entry(name)) {
+        let message = format!("`{}` documents are not available in this version", entry.key);
+        report.error(NOT_AVAILABLE, entry.key_span, message);
+        return None;
+    }
+    let near = entries.iter().find_map(|entry| {
+        did_you_mean(&entry.key, ["flow", "engine"]).map(|hint| (entry.key_span, hint))
+    });
+    let message = "a document declares a `flow:` or the `engine:`; this one does neither";
+    match near {
+        Some((span, hint)) => report.error(UNKNOWN_DOCUMENT, span, message).hint(hint),
+        None => {
+            let span = entries.first().map_or(document.span, |entry| entry.key_span);
+            report
+                .error(UNKNOWN_DOCUMENT, span, message)
+                .hint("begin it with `flow: NAME` or `engine:`")
+        }
+    };
+    None
+}
+
+fn keep_engine(sorted: &mut Documents, document: Node, report: &mut Report) {
+    let Some(first) = &sorted.engine else {
+        sorted.engine = Some(document);
+        return;
+    };
+    let (Some(first), Some(second)) = (first.entry("engine"), document.entry("engine")) else {
+        return;
+    };
+    report
+        .error(SECOND_ENGINE, second.key_span, "a second `engine:` document")
+        .also(first.key_span, "the first one")
+        .hint("put all settings into one document");
+}

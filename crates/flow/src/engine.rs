@@ -1,0 +1,255 @@
+//! The `engine:` document: settings of the whole engine.
+
+use std::time::Duration;
+
+use component::settings::{Limits, Settings, Timeouts};
+use component::trigger::ListenAddress;
+use config::{ByteSize, Node, Report, Spanned, Value};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::bounds::{BODY, Bounds, WAIT};
+use crate::trigger::parse_listen;
+
+/// What the engine is set to beside the plan's own settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// The log.
+    pub log: LogSettings,
+}
+
+/// How the engine logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The least severe level that is written.
+    pub level: LogLevel,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// The least severe level that is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum LogLevel {
+    /// Failures of the engine.
+    Error,
+    /// What needs a look soon.
+    Warn,
+    /// What is good to know.
+    #[default]
+    Info,
+    /// What helps to find a mistake.
+    Debug,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// Text.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Settings of the whole engine. All files together hold at most one `engine:` document.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct EngineConfig {
+    /// Where triggers without a port listen: `host:port`, or `:port` for all interfaces.
+    #[schemars(extend("default" = "127.0.0.1:8080"))]
+    listen: Option<Spanned<String>>,
+    /// Names of environment variables that flow files may use as `${ $env.NAME }`. Each must be
+    /// set.
+    #[allow(dead_code, reason = "read before the other settings, by the module environment")]
+    env: Option<Vec<String>>,
+    /// What a peer can make the engine hold or do.
+    limits: Option<LimitsConfig>,
+    /// How long things may take. Each is from 1ms to 24h.
+    timeouts: Option<TimeoutsConfig>,
+    /// The log.
+    log: Option<LogConfig>,
+}
+
+/// What a peer can make the engine hold or do.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LimitsConfig {
+    /// The most bytes of a request or reply head, from 1KiB to 1MiB.
+    #[schemars(extend("default" = "32KiB"))]
+    head: Option<Spanned<ByteSize>>,
+    /// The most header fields of a head, from 1 to 10000.
+    #[schemars(extend("default" = 100))]
+    fields: Option<Spanned<u64>>,
+    /// The most bytes of a body that is read into memory, from 1B to 1GiB. A flow can set its own
+    /// with `from.http.body_max`.
+    #[schemars(extend("default" = "1MiB"))]
+    body: Option<Spanned<ByteSize>>,
+    /// The most client connections at a time, from 1 to 10000000.
+    #[schemars(extend("default" = 20000))]
+    connections: Option<Spanned<u64>>,
+    /// The most idle connections that one worker keeps to one upstream, from 1 to 100000.
+    #[schemars(extend("default" = 1024))]
+    upstream_idle: Option<Spanned<u64>>,
+}
+
+/// How long things may take. Each is from 1ms to 24h.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TimeoutsConfig {
+    /// A client connection between two requests.
+    #[schemars(extend("default" = "75s"))]
+    idle: Option<Spanned<config::Duration>>,
+    /// From the first byte of a head to its end.
+    #[schemars(extend("default" = "15s"))]
+    head: Option<Spanned<config::Duration>>,
+    /// A body in which no byte moves, in either direction.
+    #[schemars(extend("default" = "30s"))]
+    body: Option<Spanned<config::Duration>>,
+    /// Making a connection to an upstream, name look-up included.
+    #[schemars(extend("default" = "5s"))]
+    connect: Option<Spanned<config::Duration>>,
+    /// From the request's end to the head of the upstream's reply.
+    #[schemars(extend("default" = "60s"))]
+    response: Option<Spanned<config::Duration>>,
+    /// An upgraded connection or an event stream in which no byte moves.
+    #[schemars(extend("default" = "1h"))]
+    stream: Option<Spanned<config::Duration>>,
+    /// An idle connection to an upstream.
+    #[schemars(extend("default" = "55s"))]
+    upstream_idle: Option<Spanned<config::Duration>>,
+    /// Requests in flight when the engine is told to stop.
+    #[schemars(extend("default" = "30s"))]
+    drain: Option<Spanned<config::Duration>>,
+}
+
+/// The log.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LogConfig {
+    /// The least severe level that is written.
+    #[serde(default)]
+    level: LogLevel,
+    /// Text on a terminal and JSON elsewhere (`auto`), or always one of them.
+    #[serde(default)]
+    format: LogFormat,
+    /// Whether every request writes a line.
+    #[serde(default)]
+    access: bool,
+}
+
+/// Everything an engine document says, or its defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    pub listen: ListenAddress,
+    pub settings: Settings,
+    pub engine: EngineSettings,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            listen: ListenAddress { host: Some("127.0.0.1".to_owned()), port: 8080 },
+            settings: Settings::default(),
+            engine: EngineSettings::default(),
+        }
+    }
+}
+
+/// The schema of the value under `engine:`.
+pub(crate) fn schema() -> serde_json::Value {
+    config::schema_for::<EngineConfig>()
+}
+
+/// The schema of an engine document with this schema for the value under `engine:`.
+pub(crate) fn shape(engine: serde_json::Value) -> serde_json::Value {
+    json!({
+        "type": "object",
+        "description": "Settings of the whole engine.",
+        "properties": { "engine": engine },
+        "required": ["engine"],
+        "additionalProperties": false
+    })
+}
+
+/// Reads an engine document. What has a problem is reported and stays at its default, so that the
+/// flows can be checked too.
+pub(crate) fn read_document(document: &Node, report: &mut Report) -> Engine {
+    config::check(document, &shape(json!({})), report);
+    document.get("engine").map_or_else(Engine::default, |engine| read(engine, report))
+}
+
+fn read(node: &Node, report: &mut Report) -> Engine {
+    let mut engine = Engine::default();
+    if matches!(node.value, Value::Null) {
+        return engine;
+    }
+    let Some(config) = config::decode::<EngineConfig>(node, report) else {
+        return engine;
+    };
+    if let Some(listen) = &config.listen {
+        match parse_listen(&listen.value) {
+            Ok(address) => engine.listen = address,
+            Err(problem) => problem.put(listen.span, report),
+        }
+    }
+    read_limits(&config.limits.unwrap_or_default(), &mut engine.settings.limits, report);
+    read_timeouts(&config.timeouts.unwrap_or_default(), &mut engine.settings.timeouts, report);
+    let log = config.log.unwrap_or_default();
+    engine.settings.access_log = log.access;
+    engine.engine.log = LogSettings { level: log.level, format: log.format };
+    engine
+}
+
+fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) {
+    const HEAD: Bounds<u64> = Bounds { least: 1 << 10, greatest: 1 << 20 };
+    const FIELDS: Bounds<u64> = Bounds { least: 1, greatest: 10_000 };
+    const CONNECTIONS: Bounds<u64> = Bounds { least: 1, greatest: 10_000_000 };
+    const UPSTREAM_IDLE: Bounds<u64> = Bounds { least: 1, greatest: 100_000 };
+    if let Some(size) = &config.body {
+        limits.body = BODY.check_size("body", size, report).unwrap_or(limits.body);
+    }
+    if let Some(size) = &config.head {
+        set_count(&mut limits.head, HEAD.check_size("head", size, report));
+    }
+    for (name, bounds, value, place) in [
+        ("fields", FIELDS, &config.fields, &mut limits.fields),
+        ("connections", CONNECTIONS, &config.connections, &mut limits.connections),
+        ("upstream_idle", UPSTREAM_IDLE, &config.upstream_idle, &mut limits.upstream_idle),
+    ] {
+        if let Some(count) = value {
+            set_count(place, bounds.check_count(name, count, report));
+        }
+    }
+}
+
+fn set_count(place: &mut usize, value: Option<u64>) {
+    // The bounds are far below what any machine's `usize` holds.
+    if let Some(value) = value.and_then(|value| usize::try_from(value).ok()) {
+        *place = value;
+    }
+}
+
+fn read_timeouts(config: &TimeoutsConfig, timeouts: &mut Timeouts, report: &mut Report) {
+    let places: [(&str, &Option<Spanned<config::Duration>>, &mut Duration); 8] = [
+        ("idle", &config.idle, &mut timeouts.idle),
+        ("head", &config.head, &mut timeouts.head),
+        ("body", &config.body, &mut timeouts.body),
+        ("connect", &config.connect, &mut timeouts.connect),
+        ("response", &config.response, &mut timeouts.response),
+        ("stream", &config.stream, &mut timeouts.stream),
+        ("upstream_idle", &config.upstream_idle, &mut timeouts.upstream_idle),
+        ("drain", &config.drain, &mut timeouts.drain),
+    ];
+    for (name, value, place) in places {
+        if let Some(time) = value.as_ref().and_then(|time| WAIT.check_time(name, time, report)) {
+            *place = time;
+        }
+    }
+}

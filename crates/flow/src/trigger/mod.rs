@@ -1,0 +1,244 @@
+//! The `from:` of a flow: which requests start it.
+
+mod methods;
+mod path;
+mod text;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use component::trigger::{HttpTrigger, ListenAddress, Methods};
+use config::{ByteSize, Node, Report, Span, Spanned, Value};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::Deserialize;
+
+pub(crate) use text::parse_listen;
+
+use crate::bounds::BODY;
+use crate::codes::{LISTENER_TLS, UNKNOWN_TRIGGER};
+use crate::problem::Problem;
+use crate::suggest::did_you_mean;
+
+/// What engine settings mean to triggers.
+#[derive(Clone, Debug)]
+pub(crate) struct Defaults {
+    pub listen: ListenAddress,
+    pub body_max: u64,
+}
+
+/// A trigger with what the checks of all flows together need.
+#[derive(Clone, Debug)]
+pub(crate) struct Trigger {
+    pub http: HttpTrigger,
+    pub tls: Option<TlsConfig>,
+    /// Where `from:` has its value.
+    pub span: Span,
+    /// Where `body_max` stands, when it does.
+    pub body_max_span: Option<Span>,
+}
+
+/// Takes HTTP requests. The short form is `METHOD [host]:port/path`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HttpConfig {
+    /// `GET`, `GET,POST`, a list of methods, or `any` (the default). `GET` takes `HEAD` too where
+    /// no flow names `HEAD`.
+    method: Option<MethodsConfig>,
+    /// Where to listen: `:8080` for all interfaces, `127.0.0.1:8080`, `[::1]:8080`,
+    /// `localhost:8080`. The default is `engine.listen`.
+    listen: Option<Spanned<String>>,
+    /// Which paths: literal, `{name}` for one segment, `*` at the end for all the rest. The most
+    /// specific path wins, then a named method wins over `any`.
+    path: Spanned<String>,
+    /// The most bytes of a body that the flow reads into memory; a larger one is refused with 413.
+    /// From 1B to 1GiB; the default is `engine.limits.body`. A flow that only forwards streams its
+    /// bodies and has no such limit.
+    body_max: Option<Spanned<ByteSize>>,
+    /// Certificate and key. TLS listeners are not available in this version.
+    tls: Option<Spanned<TlsConfig>>,
+}
+
+/// The certificate and the key of a TLS listener.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsConfig {
+    /// The file with the certificate chain, as PEM.
+    cert: String,
+    /// The file with the private key, as PEM.
+    key: String,
+}
+
+/// One text or a list of texts.
+#[derive(Debug)]
+enum MethodsConfig {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for MethodsConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrList;
+        impl<'de> Visitor<'de> for TextOrList {
+            type Value = MethodsConfig;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a method or a list of methods")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MethodsConfig, E> {
+                Ok(MethodsConfig::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<MethodsConfig, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(items)).map(MethodsConfig::List)
+            }
+        }
+        deserializer.deserialize_any(TextOrList)
+    }
+}
+
+impl JsonSchema for MethodsConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "Methods".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string" },
+                { "type": "array", "items": { "type": "string" }, "minItems": 1 }
+            ]
+        })
+    }
+}
+
+/// The short form or the mapping, for the schema alone.
+struct HttpForms;
+
+impl JsonSchema for HttpForms {
+    fn schema_name() -> Cow<'static, str> {
+        "HttpTrigger".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<HttpConfig>();
+        json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
+    }
+}
+
+/// The schema of the value under `http:`.
+pub(crate) fn schema() -> serde_json::Value {
+    config::schema_for::<HttpForms>()
+}
+
+/// The schema of the mapping form alone, for the reference page.
+pub(crate) fn mapping_schema() -> serde_json::Value {
+    config::schema_for::<HttpConfig>()
+}
+
+/// Reads the value of `from:`. Every problem is reported; `None` when there was one.
+pub(crate) fn read(from: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
+    let Some(entries) = from.as_mapping() else {
+        let message = format!("`from` is a mapping with one trigger, not {}", from.type_name());
+        report
+            .error(UNKNOWN_TRIGGER, from.span, message)
+            .hint("write `from:` and below it, indented, `http: GET :8080/path`");
+        return None;
+    };
+    for entry in entries.iter().filter(|entry| entry.key != "http") {
+        let message = format!("unknown trigger `{}`", entry.key.escape_debug());
+        let hint = did_you_mean(&entry.key, ["http"])
+            .unwrap_or_else(|| "this version has the trigger `http`".to_owned());
+        report.error(UNKNOWN_TRIGGER, entry.key_span, message).hint(hint);
+    }
+    match from.get("http") {
+        Some(http) => read_http(http, defaults, report).filter(|_| entries.len() == 1),
+        None => {
+            if entries.is_empty() {
+                report
+                    .error(UNKNOWN_TRIGGER, from.span, "`from` names no trigger")
+                    .hint("this version has the trigger `http`");
+            }
+            None
+        }
+    }
+}
+
+fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
+    match &node.value {
+        Value::String(text) => {
+            let text = put_all(text::parse(text), node.span, report)?;
+            let http = HttpTrigger {
+                methods: text.methods,
+                listen: text.listen.unwrap_or_else(|| defaults.listen.clone()),
+                path: text.path,
+                body_max: defaults.body_max,
+            };
+            Some(Trigger { http, tls: None, span: node.span, body_max_span: None })
+        }
+        Value::Mapping(_) => read_mapping(node, defaults, report),
+        _ => {
+            config::check(node, &schema(), report);
+            None
+        }
+    }
+}
+
+fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
+    let config: HttpConfig = config::decode(node, report)?;
+    let methods = read_methods(node, config.method.as_ref(), report);
+    let listen = match &config.listen {
+        None => Some(defaults.listen.clone()),
+        Some(listen) => {
+            let parsed = parse_listen(&listen.value).map_err(|problem| vec![problem]);
+            put_all(parsed, listen.span, report)
+        }
+    };
+    let path = put_all(path::parse(&config.path.value), config.path.span, report);
+    let body_max = match &config.body_max {
+        None => Some(defaults.body_max),
+        Some(size) => BODY.check_size("body_max", size, report),
+    };
+    if let Some(tls) = &config.tls {
+        report
+            .error(LISTENER_TLS, tls.span, "TLS listeners are not available in this version")
+            .hint("leave `tls` out and put a proxy that ends TLS in front");
+    }
+    let http = HttpTrigger { methods: methods?, listen: listen?, path: path?, body_max: body_max? };
+    Some(Trigger {
+        http,
+        tls: config.tls.map(|tls| tls.value),
+        span: node.span,
+        body_max_span: config.body_max.map(|size| size.span),
+    })
+}
+
+fn read_methods(
+    node: &Node,
+    config: Option<&MethodsConfig>,
+    report: &mut Report,
+) -> Option<Methods> {
+    let span = node.get("method").map_or(node.span, |method| method.span);
+    let methods = match config {
+        None => Ok(Methods::Any),
+        Some(MethodsConfig::Text(text)) => methods::parse(text),
+        Some(MethodsConfig::List(list)) => methods::collect(list.iter().map(String::as_str)),
+    };
+    put_all(methods, span, report)
+}
+
+fn put_all<T>(
+    result: Result<T, Vec<Problem>>,
+    span: Span,
+    report: &mut Report,
+) -> Option<T> {
+    result
+        .map_err(|problems| problems.into_iter().for_each(|problem| problem.put(span, report)))
+        .ok()
+}

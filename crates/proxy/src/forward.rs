@@ -1,0 +1,440 @@
+//! The forward path: a request goes to the upstream, its reply to the client, neither collected.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use message::{Body, Method, Request};
+use net::Connection;
+use net::deadline::Deadline;
+use net::http1::{Framing, HeadLimits};
+use net::upstream::Upstream;
+use tokio::time::Instant;
+
+use crate::exchange::{ClientBody, Exchange, Failure, has_left};
+use crate::pipe::{Encoding, Pipe, PipeError};
+use crate::request_head::{self, ForwardTarget, Outgoing};
+use crate::response_head::{self, ClientSide, encoding_for};
+use crate::session::{After, Served, Session};
+use crate::tunnel;
+
+/// How many bytes of a body go out together with the head.
+const WITH_HEAD_MAX: usize = 32 * 1024;
+/// How many interim replies one request may have.
+const INTERIM_MAX: usize = 32;
+
+/// Where the request comes from.
+pub(crate) enum Source {
+    /// Head and body as they lie in the client's buffer; the place of what `*` matched.
+    Client {
+        rest: Option<(u32, u32)>,
+        /// The path, when it is not the one in the buffer.
+        path: Option<Vec<u8>>,
+    },
+    /// A message from the message path, whose head has been taken off the buffer.
+    Message(Box<Request>),
+}
+
+/// Forwards one request and relays the reply.
+pub(crate) async fn forward(
+    session: &mut Session,
+    target: &Rc<ForwardTarget>,
+    source: Source,
+) -> Served {
+    let mut out = session.worker.take_scratch();
+    let method = target.plan.method.clone().unwrap_or_else(|| session.head.method.clone());
+    let served = match prepare(session, target, source, &mut out) {
+        Err(failure) => session.fail(failure).await,
+        Ok(mut upload) => {
+            match send(session, target, &method, &out, &mut upload).await {
+                Err(failure) => session.fail_within(failure, &mut upload).await,
+                Ok(upstream) => {
+                    relay(session, target, &method, upstream, &mut upload, &mut out).await
+                }
+            }
+        }
+    };
+    session.worker.return_scratch(out);
+    served
+}
+
+/// Writes the head and as much of the body as is there. What remains is the upload.
+fn prepare(
+    session: &mut Session,
+    target: &ForwardTarget,
+    source: Source,
+    out: &mut Vec<u8>,
+) -> Result<Pipe, Failure> {
+    let limits = session.head_limits();
+    let head = &session.head;
+    let bytes = session.client.input.bytes();
+    let peer = session.client.peer();
+    let framing = match source {
+        Source::Client { rest, path } => {
+            let path = path.as_deref().unwrap_or_else(|| head.path(bytes));
+            let rest = rest.and_then(|(start, end)| path.get(start as usize..end as usize));
+            let outgoing = Outgoing {
+                method: &head.method,
+                query: head.query(bytes),
+                rest,
+                headers: head.headers(bytes),
+                connection: Some((&head.connection, bytes)),
+                framing: head.framing,
+                upgrades: head.upgrades_to_websocket,
+                peer,
+            };
+            request_head::write(target, &outgoing, out);
+            let length = head.length;
+            session.client.input.consume(length);
+            session.head.framing
+        }
+        Source::Message(request) => write_message(session, target, &request, out),
+    };
+    let mut upload = Pipe::new(framing, Encoding::AsIs, limits);
+    match upload.take_into(&mut session.client.input, out, WITH_HEAD_MAX) {
+        Ok(()) => Ok(upload),
+        Err(PipeError::Malformed(reason)) => Err(Failure::ClientInvalid(reason)),
+        Err(_) => Err(Failure::ClientGone),
+    }
+}
+
+/// Writes a message's head, and its body when it is in memory. Returns the framing of what is
+/// still to come from the client.
+fn write_message(
+    session: &Session,
+    target: &ForwardTarget,
+    request: &Request,
+    out: &mut Vec<u8>,
+) -> Framing {
+    let framing = match &request.body {
+        Body::Unread => session.head.framing,
+        Body::Empty => Framing::None,
+        Body::Bytes(bytes) => Framing::Length(bytes.len() as u64),
+    };
+    request_head::write(target, &Outgoing::of_message(request, framing), out);
+    out.extend_from_slice(request.body.as_bytes());
+    if request.body.is_unread() { framing } else { Framing::None }
+}
+
+/// Sends the request and waits for the head of the final reply. A kept connection that turns out
+/// closed is replaced once, when repeating the request is safe: nothing of it has been written, or
+/// its method is idempotent and all of it is still at hand (RFC 9112, section 9.3.1).
+async fn send(
+    session: &mut Session,
+    target: &ForwardTarget,
+    method: &Method,
+    out: &[u8],
+    upload: &mut Pipe,
+) -> Result<Connection, Failure> {
+    let uploaded = upload.moved;
+    let mut fresh = false;
+    loop {
+        let (mut upstream, reused) = connect(session, target, fresh).await?;
+        let (result, written) =
+            reply_head(session, target, method, out, upload, &mut upstream).await;
+        match result {
+            Ok(()) => return Ok(upstream),
+            Err(Failure::Closed(_))
+                if reused
+                    && upload.moved == uploaded
+                    && (written == 0 || method.is_idempotent()) =>
+            {
+                session.worker.metrics.upstream_retries.add(1);
+                fresh = true;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+async fn connect(
+    session: &mut Session,
+    target: &ForwardTarget,
+    fresh: bool,
+) -> Result<(Connection, bool), Failure> {
+    if !fresh {
+        if let Some(kept) = target.upstream.take_idle(session.now) {
+            session.worker.metrics.upstream_reuses.add(1);
+            return Ok((kept, true));
+        }
+    }
+    let time = target.plan.timeouts.connect.unwrap_or(session.settings.timeouts.connect);
+    let metrics = &session.worker.metrics;
+    match connect_within(&target.upstream, &session.deadline, time).await {
+        Ok(connection) => {
+            metrics.upstream_connects.add(1);
+            Ok((connection, false))
+        }
+        Err(failure) => {
+            metrics.upstream_connect_failures.add(1);
+            Err(failure)
+        }
+    }
+}
+
+/// Makes a connection within this time.
+pub(crate) async fn connect_within(
+    upstream: &Upstream,
+    deadline: &Deadline,
+    time: Duration,
+) -> Result<Connection, Failure> {
+    deadline.set(Instant::now(), time);
+    // Boxed, for it is rare and large, and every session would carry it.
+    let mut connecting = Box::pin(upstream.connect());
+    poll_fn(|context| {
+        if let Poll::Ready(result) = connecting.as_mut().poll(context) {
+            return Poll::Ready(result.map_err(Failure::Connect));
+        }
+        deadline.poll(context).map(|()| Err(Failure::ConnectTimeout))
+    })
+    .await
+}
+
+/// Sends and waits, passing interim replies on. Also tells how much of `out` was written.
+async fn reply_head(
+    session: &mut Session,
+    target: &ForwardTarget,
+    method: &Method,
+    out: &[u8],
+    upload: &mut Pipe,
+    upstream: &mut Connection,
+) -> (Result<(), Failure>, usize) {
+    let timeouts = &target.plan.timeouts;
+    let body_time = timeouts.body.unwrap_or(session.settings.timeouts.body);
+    let response_time = timeouts.response.unwrap_or(session.settings.timeouts.response);
+    let whole = upload.is_done();
+    session.deadline.set(session.now, if whole { response_time } else { body_time });
+    let mut written = 0;
+    for _ in 0..INTERIM_MAX {
+        let limits = session.head_limits();
+        let seen_progress = upload.moved;
+        let mut exchange = Exchange {
+            client: Some(ClientBody { connection: &mut session.client, upload }),
+            upstream,
+            deadline: &session.deadline,
+            out,
+            written,
+            response: &mut session.response,
+            method,
+            limits,
+            body_time,
+            response_time,
+            write_error: None,
+            seen_progress,
+        };
+        let result = poll_fn(|context| exchange.poll(context)).await;
+        written = exchange.written;
+        if result.is_err() || !session.response.is_interim() {
+            return (result, written);
+        }
+        if let Err(failure) = interim(session, upstream).await {
+            return (Err(failure), written);
+        }
+    }
+    let error = net::http1::HeadError { status: 400, reason: "too many interim replies" };
+    (Err(Failure::Invalid(error)), written)
+}
+
+/// Passes an interim reply on, where the client can understand it (RFC 9110, section 15.2).
+async fn interim(session: &mut Session, upstream: &mut Connection) -> Result<(), Failure> {
+    let length = session.response.length;
+    if session.head.version == net::http1::Version::Http11 {
+        let mut out = Vec::with_capacity(length);
+        let client = ClientSide { version: session.head.version, closes: false };
+        let edits = component::forward::FieldEdits::default();
+        response_head::write_relayed(
+            &session.response,
+            upstream.input.bytes(),
+            client,
+            &edits,
+            &mut out,
+        );
+        session.write_all(&out).await.map_err(|_| Failure::ClientGone)?;
+    }
+    upstream.input.consume(length);
+    Ok(())
+}
+
+/// Relays the reply whose head lies at the front of the upstream's input.
+async fn relay(
+    session: &mut Session,
+    target: &ForwardTarget,
+    method: &Method,
+    mut upstream: Connection,
+    upload: &mut Pipe,
+    out: &mut Vec<u8>,
+) -> Served {
+    let response = &session.response;
+    let status = response.status;
+    if status == 101 {
+        if !session.head.upgrades_to_websocket {
+            let reason = "the connection was switched without being asked";
+            let error = net::http1::HeadError { status: 400, reason };
+            return session.fail_within(Failure::Invalid(error), upload).await;
+        }
+        return tunnel::run(session, target, upstream, out).await;
+    }
+    let version = session.head.version;
+    // A reply to another method than the client's has a body where the client expects none.
+    let unwanted = session.head.method == Method::Head && *method != Method::Head;
+    let (encoding, ends) = encoding_for(response.framing, version);
+    let closes = ends || session.closes_after_this();
+    out.clear();
+    let client = ClientSide { version, closes };
+    let bytes = upstream.input.bytes();
+    response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
+    let promised = response.keep_alive_time(bytes);
+    let keeps_upstream = response.keeps_alive() && !unwanted;
+    let framing = if unwanted { Framing::None } else { response.framing };
+    let idle_time = if response.is_event_stream {
+        session.settings.timeouts.stream
+    } else {
+        target.plan.timeouts.body.unwrap_or(session.settings.timeouts.body)
+    };
+    upstream.input.consume(response.length);
+    let mut relay = Relay {
+        download: Pipe::new(framing, encoding, session.head_limits()),
+        upload,
+        upstream: &mut upstream,
+        out_at: 0,
+        upload_failed: false,
+        idle_time,
+        seen_progress: 0,
+    };
+    let result = relay.run(session, out).await;
+    let (received, upload_failed) = (relay.download.moved, relay.upload_failed);
+    let uploaded = upload.is_done() && !upload_failed;
+    session.now = Instant::now();
+    let after = match result {
+        Err(cut) => {
+            cut.log();
+            After::Gone
+        }
+        Ok(()) => {
+            if keeps_upstream && uploaded {
+                target.upstream.keep(upstream, session.now, promised);
+            }
+            if closes || !uploaded { After::Close } else { After::Keep }
+        }
+    };
+    Served { status, after, received }
+}
+
+/// Why a reply stops in the middle. The connection is cut, which is the only way left to tell.
+#[derive(Debug)]
+enum Cut {
+    ClientGone,
+    ClientInvalid(&'static str),
+    Upstream(PipeError),
+    Idle,
+}
+
+impl Cut {
+    fn log(&self) {
+        match self {
+            Self::ClientGone => tracing::debug!(target: "proxy", "the client left"),
+            Self::ClientInvalid(cause) => {
+                tracing::debug!(target: "proxy", cause, "the client's body is malformed");
+            }
+            Self::Upstream(cause) => {
+                tracing::warn!(target: "proxy", %cause, "the back end's reply broke off");
+            }
+            Self::Idle => tracing::warn!(target: "proxy", "a reply stood still for too long"),
+        }
+    }
+}
+
+/// The relaying of a reply's head and body, and of what remains of the request's body.
+struct Relay<'a> {
+    download: Pipe,
+    upload: &'a mut Pipe,
+    upstream: &'a mut Connection,
+    out_at: usize,
+    upload_failed: bool,
+    idle_time: Duration,
+    seen_progress: u64,
+}
+
+impl Relay<'_> {
+    async fn run(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Result<(), Cut> {
+        let taken = self.download.take_into(&mut self.upstream.input, out, WITH_HEAD_MAX);
+        if let Err(error) = taken {
+            return Err(Cut::Upstream(error));
+        }
+        poll_fn(|context| self.poll(context, session, out)).await
+    }
+
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        session: &mut Session,
+        out: &[u8],
+    ) -> Poll<Result<(), Cut>> {
+        if let Poll::Ready(result) = self.poll_download(context, &mut session.client, out) {
+            return Poll::Ready(result);
+        }
+        if self.upload.is_done() || self.upload_failed {
+            if has_left(context, &mut session.client) {
+                return Poll::Ready(Err(Cut::ClientGone));
+            }
+        } else if let Some(cut) = self.poll_upload(context, &mut session.client) {
+            return Poll::Ready(Err(cut));
+        }
+        let progress = self.download.moved + self.upload.moved + self.out_at as u64;
+        if progress != self.seen_progress {
+            self.seen_progress = progress;
+            session.deadline.set(Instant::now(), self.idle_time);
+        }
+        session.deadline.poll(context).map(|()| Err(Cut::Idle))
+    }
+
+    fn poll_download(
+        &mut self,
+        context: &mut Context<'_>,
+        client: &mut Connection,
+        out: &[u8],
+    ) -> Poll<Result<(), Cut>> {
+        while let Some(rest) = out.get(self.out_at..).filter(|rest| !rest.is_empty()) {
+            match client.poll_write(context, rest) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count)) => self.out_at += count,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Cut::ClientGone)),
+            }
+        }
+        if self.download.is_done() {
+            return Poll::Ready(Ok(()));
+        }
+        self.download.poll(context, self.upstream, client).map_err(|error| match error {
+            PipeError::Sink(_) => Cut::ClientGone,
+            error => Cut::Upstream(error),
+        })
+    }
+
+    fn poll_upload(&mut self, context: &mut Context<'_>, client: &mut Connection) -> Option<Cut> {
+        match self.upload.poll(context, client, self.upstream) {
+            Poll::Pending | Poll::Ready(Ok(())) => None,
+            Poll::Ready(Err(PipeError::Malformed(reason))) => Some(Cut::ClientInvalid(reason)),
+            Poll::Ready(Err(PipeError::Truncated | PipeError::Source(_))) => Some(Cut::ClientGone),
+            Poll::Ready(Err(PipeError::Sink(_))) => {
+                // The upstream takes no more of the request; its reply goes on.
+                self.upload_failed = true;
+                None
+            }
+        }
+    }
+}
+
+/// Whether an error says that the other side has closed, which is no news.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+    )
+}
+
+/// The limits of heads as `net` wants them.
+pub(crate) fn head_limits(limits: &component::settings::Limits) -> HeadLimits {
+    HeadLimits { bytes: limits.head, fields: limits.fields }
+}

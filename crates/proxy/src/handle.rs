@@ -1,0 +1,173 @@
+//! The message path: the body is read into memory when the handler wants it, the handler runs, and
+//! its reply is written or its message forwarded.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use component::handler::{Handler, Outcome};
+use message::{Body, Fault, Request};
+use net::http1::{BodyDecoder, Framing, Piece};
+use tokio::time::Instant;
+
+use crate::call::{Caller, log_fault};
+use crate::exchange::{Failure, has_left};
+use crate::forward::{self, Source};
+use crate::router::{ForwardTargets, Route};
+use crate::session::{After, Served, Session};
+
+/// Serves one request through a handler.
+pub(crate) async fn handle(
+    session: &mut Session,
+    mut request: Request,
+    handler: &dyn Handler,
+    body_max: u64,
+    forwards: &ForwardTargets,
+) -> Served {
+    let mut body = session.take_head();
+    if handler.reads_body() {
+        match read_body(session, &mut body, body_max).await {
+            Ok(content) => request.body = content,
+            Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
+            Err(Failed::Failure(failure)) => return session.fail(failure).await,
+        }
+    } else if body.is_done() {
+        request.body = Body::Empty;
+    }
+    let worker = Rc::clone(&session.worker);
+    let caller = Caller { worker: &worker, forwards };
+    let mut work = handler.handle(request, &caller);
+    let watches = body.is_done();
+    let outcome = poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending if watches && has_left(context, &mut session.client) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    });
+    let outcome = outcome.await;
+    drop(work);
+    session.now = Instant::now();
+    match outcome {
+        None => Served { status: 0, after: After::Gone, received: 0 },
+        Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
+        Some(Ok(Outcome::Forward(plan, request))) => {
+            let target = forwards.get(&plan, &worker.upstreams);
+            forward::forward(session, &target, Source::Message(request)).await
+        }
+        Some(Err(fault)) => {
+            log_fault(&fault);
+            session.answer(&fault.to_reply(), &mut body).await
+        }
+    }
+}
+
+/// Copies the head out of the buffer.
+pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8>>) -> Request {
+    let bytes = session.client.input.bytes();
+    let head = &session.head;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let path = path.map_or_else(|| text(head.path(bytes)), |path| text(&path));
+    let captures = route.parameters.iter().zip(session.captures());
+    let parameters = captures
+        .map(|(name, (start, end))| {
+            let value = path.get(*start as usize..*end as usize).unwrap_or_default();
+            (name.clone(), value.to_owned())
+        })
+        .collect();
+    let head_bytes = bytes.get(..head.length).unwrap_or_default();
+    Request {
+        method: head.method.clone(),
+        query: head.query(bytes).map(text),
+        parameters,
+        headers: head.headers(head_bytes).to_owned(),
+        body: Body::Unread,
+        peer: session.client.peer(),
+        path,
+    }
+}
+
+/// Why there is no body.
+enum Failed {
+    Fault(Fault),
+    Failure(Failure),
+}
+
+/// Reads the whole body, at most `max` bytes of it.
+async fn read_body(
+    session: &mut Session,
+    body: &mut BodyDecoder,
+    max: u64,
+) -> Result<Body, Failed> {
+    let too_large =
+        || Failed::Fault(Fault::invalid("the request body is too large").with_status(413));
+    if matches!(session.head.framing, Framing::Length(length) if length > max) {
+        return Err(too_large());
+    }
+    if session.head.expects_continue && session.client.input.is_empty() {
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let written = session.write_all(interim).await;
+        written.map_err(|_| Failed::Failure(Failure::ClientGone))?;
+    }
+    let mut content = Vec::new();
+    let mut waited = false;
+    loop {
+        match take_piece(session, body, &mut content).map_err(Failed::Failure)? {
+            Step::Done => return Ok(Body::from(Bytes::from(content))),
+            Step::Again if content.len() as u64 > max => return Err(too_large()),
+            Step::Again => {}
+            Step::Read => {
+                if !waited {
+                    waited = true;
+                    content.reserve(expected_size(session.head.framing, max));
+                }
+                fill(session).await.map_err(Failed::Failure)?;
+            }
+        }
+    }
+}
+
+enum Step {
+    Done,
+    Again,
+    Read,
+}
+
+fn take_piece(
+    session: &mut Session,
+    body: &mut BodyDecoder,
+    content: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let input = &mut session.client.input;
+    let piece = body.next(input.bytes()).map_err(|error| Failure::ClientInvalid(error.0))?;
+    Ok(match piece {
+        Piece::End => Step::Done,
+        Piece::NeedMore => Step::Read,
+        Piece::Data(count) => {
+            content.extend_from_slice(input.bytes().get(..count).unwrap_or_default());
+            input.consume(count);
+            Step::Again
+        }
+        Piece::Overhead(count) | Piece::Skip(count) => {
+            input.consume(count);
+            Step::Again
+        }
+    })
+}
+
+fn expected_size(framing: Framing, max: u64) -> usize {
+    match framing {
+        Framing::Length(length) => length.min(max) as usize,
+        _ => 0,
+    }
+}
+
+/// Reads once from the client, who may not stand still for too long.
+async fn fill(session: &mut Session) -> Result<(), Failure> {
+    session.deadline.set(Instant::now(), session.settings.timeouts.body);
+    poll_fn(|context| match session.client.poll_fill(context) {
+        Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Ok(())),
+        Poll::Ready(_) => Poll::Ready(Err(Failure::ClientGone)),
+        Poll::Pending => session.deadline.poll(context).map(|()| Err(Failure::ClientSlow)),
+    })
+    .await
+}

@@ -1,0 +1,428 @@
+//! One client connection: reads request heads one by one, finds each one's route and has it
+//! served, until either side ends the connection.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use component::settings::Settings;
+use message::{Fault, Reply};
+use net::Connection;
+use net::deadline::Deadline;
+use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, ResponseHead};
+use tokio::time::Instant;
+
+use crate::exchange::Failure;
+use crate::forward::{self, Source};
+use crate::observe::AccessEntry;
+use crate::pipe::Pipe;
+use crate::rescue;
+use crate::response_head::{self, ClientSide};
+use crate::router::{Captures, Found, Route, Target};
+use crate::worker::{Listener, Worker};
+use crate::{call, handle};
+
+/// How long, and for how many bytes, a connection that we close stays open for what the client
+/// still sends: closing at once would make its kernel throw our last reply away.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// One client connection.
+pub(crate) struct Session {
+    pub worker: Rc<Worker>,
+    pub listener: Rc<Listener>,
+    pub client: Connection,
+    /// Bounds whatever the session waits for.
+    pub deadline: Deadline,
+    /// The head of the request that is being served.
+    pub head: RequestHead,
+    /// The head of the reply that is being relayed.
+    pub response: ResponseHead,
+    /// When the last thing happened that needed a clock.
+    pub now: Instant,
+    pub settings: Rc<Settings>,
+    head_started: bool,
+    captures: Captures,
+}
+
+/// How a request ended.
+pub(crate) struct Served {
+    /// The status of the reply, 0 when the client left before there was one.
+    pub status: u16,
+    pub after: After,
+    /// Bytes of the reply's body, framing included.
+    pub received: u64,
+}
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It takes another request.
+    Keep,
+    /// We close it, once the client has had time to read the reply.
+    Close,
+    /// It is of no more use.
+    Gone,
+}
+
+/// Why there is no further request.
+enum NoHead {
+    /// The client has closed, or been idle too long, or we are stopping.
+    Quiet,
+    /// The head is refused.
+    Refused(HeadError),
+}
+
+impl Session {
+    pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) -> Self {
+        let deadline = worker.deadlines.add();
+        let settings = worker.settings();
+        Self {
+            worker,
+            listener,
+            client,
+            deadline,
+            head: RequestHead::default(),
+            response: ResponseHead::default(),
+            now: Instant::now(),
+            settings,
+            head_started: false,
+            captures: Captures::new(),
+        }
+    }
+
+    /// Serves the connection to its end.
+    pub async fn run(mut self) {
+        loop {
+            self.head_started = false;
+            self.deadline.set(self.now, self.settings.timeouts.idle);
+            match poll_fn(|context| self.poll_head(context)).await {
+                Ok(()) => {}
+                Err(NoHead::Quiet) => return,
+                Err(NoHead::Refused(error)) => {
+                    self.refuse(error).await;
+                    return self.linger().await;
+                }
+            }
+            match self.serve_one().await {
+                After::Keep => {}
+                After::Close => return self.linger().await,
+                After::Gone => return,
+            }
+        }
+    }
+
+    /// Ready when a whole head lies at the front of the input.
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoHead>> {
+        loop {
+            if !self.client.input.is_empty() {
+                let limits = self.head_limits();
+                match self.head.parse(self.client.input.bytes(), limits) {
+                    Err(error) => return Poll::Ready(Err(NoHead::Refused(error))),
+                    Ok(true) => return Poll::Ready(Ok(())),
+                    Ok(false) => self.start_head(),
+                }
+            } else if self.worker.is_draining() || self.listener.is_closed() {
+                return Poll::Ready(Err(NoHead::Quiet));
+            }
+            match self.client.poll_fill(context) {
+                Poll::Ready(Ok(count)) if count > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(Err(NoHead::Quiet)),
+                Poll::Pending => {
+                    ready!(self.deadline.poll(context));
+                    let late = HeadError { status: 408, reason: "the head did not arrive in time" };
+                    let late = if self.head_started { NoHead::Refused(late) } else { NoHead::Quiet };
+                    return Poll::Ready(Err(late));
+                }
+            }
+        }
+    }
+
+    fn start_head(&mut self) {
+        if !self.head_started {
+            self.head_started = true;
+            self.deadline.set(Instant::now(), self.settings.timeouts.head);
+        }
+    }
+
+    async fn refuse(&mut self, error: HeadError) {
+        let class = usize::from(error.status / 100);
+        if let Some(counter) = self.worker.metrics.rejected.get(class) {
+            counter.add(1);
+        }
+        tracing::debug!(target: "proxy", peer = %self.client.peer(), error.reason, "refused");
+        self.head.connection.close = true;
+        let _ = self.reply(&rescue::fault_of_head(error).to_reply(), true).await;
+    }
+
+    /// Routes and serves the request whose head lies at the front of the input.
+    async fn serve_one(&mut self) -> After {
+        self.settings = self.worker.settings();
+        let started = Instant::now();
+        self.now = started;
+        let bytes = self.client.input.bytes();
+        let path = self.head.path(bytes);
+        let normal = normalize(path);
+        let table = self.listener.table();
+        let routed = normal.as_deref().unwrap_or(path);
+        let found = table.find(&self.head.method, routed, &mut self.captures);
+        let log = self.access_line();
+        let (flow, served) = match found {
+            Found::Route(route) => {
+                route.metrics.started.add(1);
+                let served = self.serve_route(&route, normal).await;
+                let elapsed = (self.now - started).as_micros() as u64;
+                route.metrics.finish(served.status, elapsed);
+                (Some(route), served)
+            }
+            found => (None, self.no_route(found).await),
+        };
+        if let Some((method, target)) = log {
+            let flow = flow.as_ref().map(|route| &*route.flow);
+            self.log(flow, &method, &target, started, &served);
+        }
+        served.after
+    }
+
+    async fn serve_route(&mut self, route: &Rc<Route>, path: Option<Vec<u8>>) -> Served {
+        match &route.target {
+            Target::Forward(target) => {
+                let rest = self.captures.last().copied().filter(|_| target.plan.appends_rest);
+                forward::forward(self, target, Source::Client { rest, path }).await
+            }
+            Target::Handle { handler, body_max, forwards } => {
+                let request = handle::take_request(self, route, path);
+                handle::handle(self, request, &**handler, *body_max, forwards).await
+            }
+        }
+    }
+
+    async fn no_route(&mut self, found: Found) -> Served {
+        let mut reply = match found {
+            Found::OtherMethods(_) => {
+                Fault::invalid("the method is not allowed here").with_status(405).to_reply()
+            }
+            _ => Fault::invalid("there is nothing at this path").with_status(404).to_reply(),
+        };
+        if let Found::OtherMethods(methods) = &found {
+            reply.headers.append("Allow", methods);
+        }
+        if let Some(counter) = self.worker.metrics.rejected.get(4) {
+            counter.add(1);
+        }
+        let mut upload = self.take_head();
+        self.answer(&reply, &mut upload).await
+    }
+
+    /// Takes the head off the input. What follows is the body.
+    pub fn take_head(&mut self) -> BodyDecoder {
+        self.client.input.consume(self.head.length);
+        self.head.length = 0;
+        BodyDecoder::new(self.head.framing, self.head_limits())
+    }
+
+    /// The parameters of the path that has been routed.
+    pub fn captures(&self) -> &[(u32, u32)] {
+        &self.captures
+    }
+
+    /// Whether the connection ends behind the reply to the current request.
+    pub fn closes_after_this(&self) -> bool {
+        !self.head.keeps_alive() || self.worker.is_draining() || self.listener.is_closed()
+    }
+
+    pub fn head_limits(&self) -> HeadLimits {
+        forward::head_limits(&self.settings.limits)
+    }
+
+    /// Answers instead of relaying, when the body has not been touched yet.
+    pub async fn fail(&mut self, failure: Failure) -> Served {
+        self.answer_failure(failure, true).await
+    }
+
+    /// Answers instead of relaying. What is left of the body decides about the connection.
+    pub async fn fail_within(&mut self, failure: Failure, upload: &mut Pipe) -> Served {
+        self.answer_failure(failure, !upload.is_done()).await
+    }
+
+    async fn answer_failure(&mut self, failure: Failure, closes: bool) -> Served {
+        let Some(fault) = rescue::fault_of(failure) else {
+            self.now = Instant::now();
+            return Served { status: 0, after: After::Gone, received: 0 };
+        };
+        call::log_fault(&fault);
+        self.answer_fault(&fault, closes).await
+    }
+
+    /// Tells the client about a fault.
+    pub async fn answer_fault(&mut self, fault: &Fault, closes: bool) -> Served {
+        let closes = closes || self.closes_after_this();
+        let sent = self.reply(&fault.to_reply(), closes).await;
+        self.after_reply(fault.status, closes, sent)
+    }
+
+    /// Sends a reply of our own. When the request's body is not all there the connection ends,
+    /// for nobody will read the rest.
+    pub async fn answer(&mut self, reply: &Reply, body: &mut BodyDecoder) -> Served {
+        let closes = !self.discard(body) || self.closes_after_this();
+        let sent = self.reply(reply, closes).await;
+        self.after_reply(reply.status, closes, sent)
+    }
+
+    fn after_reply(&mut self, status: u16, closes: bool, sent: io::Result<()>) -> Served {
+        self.now = Instant::now();
+        let after = match (sent, closes) {
+            (Err(_), _) => After::Gone,
+            (Ok(()), true) => After::Close,
+            (Ok(()), false) => After::Keep,
+        };
+        Served { status, after, received: 0 }
+    }
+
+    /// Drops what has been read of a body. True when that was all of it.
+    fn discard(&mut self, body: &mut BodyDecoder) -> bool {
+        loop {
+            match body.next(self.client.input.bytes()) {
+                Ok(Piece::End) => return true,
+                Ok(Piece::Data(count) | Piece::Overhead(count) | Piece::Skip(count)) => {
+                    self.client.input.consume(count);
+                }
+                Ok(Piece::NeedMore) | Err(_) => return false,
+            }
+        }
+    }
+
+    async fn reply(&mut self, reply: &Reply, closes: bool) -> io::Result<()> {
+        let mut out = self.worker.take_scratch();
+        let client = ClientSide { version: self.head.version, closes };
+        let (now, date) = (self.now, &self.worker.date);
+        let write_date = |out: &mut Vec<u8>| date.append(now, out);
+        response_head::write_own(reply, &self.head.method, client, write_date, &mut out);
+        let result = self.write_all(&out).await;
+        self.worker.return_scratch(out);
+        result
+    }
+
+    /// Writes all of this to the client, who may not stand still for longer than a body may.
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        poll_fn(|context| {
+            while !rest.is_empty() {
+                match self.client.poll_write(context, rest) {
+                    Poll::Ready(Ok(count)) => rest = rest.get(count..).unwrap_or_default(),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        ready!(self.deadline.poll(context));
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                }
+                self.deadline.set(Instant::now(), self.settings.timeouts.body);
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Says that nothing more comes, and waits a little for the client to have read it all
+    /// (RFC 9112, section 9.6).
+    async fn linger(mut self) {
+        let mut left = LINGER_BYTES;
+        self.deadline.set(Instant::now(), LINGER_TIME);
+        poll_fn(|context| {
+            if ready!(self.client.poll_finish(context)).is_err() {
+                return Poll::Ready(());
+            }
+            loop {
+                let waiting = self.client.input.len();
+                self.client.input.consume(waiting);
+                match self.client.poll_fill(context) {
+                    Poll::Ready(Ok(count)) if count > 0 && count < left => left -= count,
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return self.deadline.poll(context),
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Method and target, kept for the access log when there is one.
+    fn access_line(&self) -> Option<(String, String)> {
+        if !self.settings.access_log || self.worker.engine.access_log.is_none() {
+            return None;
+        }
+        let bytes = self.client.input.bytes();
+        let mut target = String::from_utf8_lossy(self.head.path(bytes)).into_owned();
+        if let Some(query) = self.head.query(bytes) {
+            target.push('?');
+            target.push_str(&String::from_utf8_lossy(query));
+        }
+        Some((self.head.method.to_string(), target))
+    }
+
+    fn log(
+        &self,
+        flow: Option<&str>,
+        method: &str,
+        target: &str,
+        started: Instant,
+        served: &Served,
+    ) {
+        if let Some(log) = &self.worker.engine.access_log {
+            log.log(&AccessEntry {
+                flow,
+                peer: self.client.peer(),
+                method,
+                target,
+                status: served.status,
+                microseconds: (self.now - started).as_micros() as u64,
+                received: served.received,
+            });
+        }
+    }
+}
+
+/// The path with escapes of unreserved characters undone (RFC 3986, section 6.2.2.2): `/%61` and
+/// `/a` are one path, so they must find one route. None when it is that already.
+fn normalize(path: &[u8]) -> Option<Vec<u8>> {
+    let first = path.iter().position(|&byte| byte == b'%')?;
+    let mut normal = path.get(..first)?.to_vec();
+    let mut at = first;
+    while let Some(&byte) = path.get(at) {
+        let escaped = (byte == b'%').then(|| path.get(at + 1..at + 3)).flatten();
+        let escaped = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escaped {
+            Some(plain) if plain.is_ascii_alphanumeric() || b"-._~".contains(&plain) => {
+                normal.push(plain);
+                at += 3;
+            }
+            _ => {
+                normal.push(byte);
+                at += 1;
+            }
+        }
+    }
+    (normal != path).then_some(normal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_escapes_that_change_nothing_are_undone() {
+        let cases = [
+            ("/plain", None),
+            ("/a%20b", None),
+            ("/a%2Fb", None),
+            ("/%61dmin", Some("/admin")),
+            ("/%7Euser/%5f%2d%20", Some("/~user/_-%20")),
+        ];
+        for (path, expected) in cases {
+            let normal = normalize(path.as_bytes());
+            assert_eq!(normal.as_deref(), expected.map(str::as_bytes), "{path}");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A worker: one thread with its own runtime, listeners, routes and upstream connections. Nothing
+//! that a request touches is shared with another worker.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use component::observe::{Registry, WorkerMetrics};
+use component::plan::Plan;
+use component::settings::Settings;
+use component::trigger::ListenAddress;
+use net::Connection;
+use net::deadline::Deadlines;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::date::DateField;
+use crate::observe::AccessLog;
+use crate::router::Table;
+use crate::session::Session;
+use crate::upstreams::Upstreams;
+
+/// How often idle upstream connections are looked at.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How long accepting rests when the process has run out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The largest scratch buffer that is kept.
+const SCRATCH_MAX: usize = 256 * 1024;
+
+/// What all workers share.
+pub struct Engine {
+    /// All counters.
+    pub registry: Registry,
+    /// Who writes the access log, when somebody does.
+    pub access_log: Option<Arc<dyn AccessLog>>,
+    connections: AtomicUsize,
+}
+
+impl Engine {
+    /// An engine without connections.
+    pub fn new(access_log: Option<Arc<dyn AccessLog>>) -> Self {
+        Self { registry: Registry::default(), access_log, connections: AtomicUsize::new(0) }
+    }
+
+    /// How many client connections are open.
+    pub fn connection_count(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A listening socket that has been opened for one worker.
+pub struct OpenListener {
+    /// The address as flows write it.
+    pub address: ListenAddress,
+    /// The socket.
+    pub socket: std::net::TcpListener,
+}
+
+/// An order to a worker.
+pub enum Command {
+    /// Serve this plan from now on. Requests under way end on the old one.
+    Serve {
+        /// The plan.
+        plan: Arc<Plan>,
+        /// Sockets for addresses that the worker does not listen on yet.
+        opened: Vec<OpenListener>,
+        /// Told when it is done.
+        applied: mpsc::UnboundedSender<()>,
+    },
+    /// Stop accepting, end what is under way, and return.
+    Drain,
+}
+
+/// What a worker is started with.
+pub struct WorkerSetup {
+    /// Its number, from 0.
+    pub number: usize,
+    /// What it shares with the others.
+    pub engine: Arc<Engine>,
+    /// Orders; the first one says what to serve.
+    pub commands: mpsc::UnboundedReceiver<Command>,
+}
+
+/// The state of a worker, seen by its sessions.
+pub struct Worker {
+    number: usize,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) upstreams: Upstreams,
+    pub(crate) date: DateField,
+    settings: RefCell<Rc<Settings>>,
+    listeners: RefCell<Vec<Rc<Listener>>>,
+    draining: Cell<bool>,
+    sessions: Cell<usize>,
+    drained: RefCell<Option<Waker>>,
+    scratch: RefCell<Vec<Vec<u8>>>,
+}
+
+/// One address that a worker listens on.
+pub(crate) struct Listener {
+    address: ListenAddress,
+    table: RefCell<Rc<Table>>,
+    closed: Cell<bool>,
+    acceptor: RefCell<Option<Waker>>,
+}
+
+impl Listener {
+    /// The routes that hold now.
+    #[inline]
+    pub fn table(&self) -> Rc<Table> {
+        Rc::clone(&self.table.borrow())
+    }
+
+    /// Whether the address is no longer served.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+        if let Some(waker) = self.acceptor.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Worker {
+    /// Runs a worker on this thread until it has drained.
+    ///
+    /// # Errors
+    /// When the runtime cannot be made.
+    pub fn run(setup: WorkerSetup) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())?;
+        runtime.block_on(Self::serve(setup));
+        Ok(())
+    }
+
+    async fn serve(setup: WorkerSetup) {
+        let WorkerSetup { number, engine, mut commands } = setup;
+        let settings = Settings::default();
+        let worker = Rc::new(Self {
+            number,
+            metrics: engine.registry.add_worker(),
+            engine,
+            deadlines: Deadlines::new(),
+            upstreams: Upstreams::new(),
+            date: DateField::default(),
+            settings: RefCell::new(Rc::new(settings)),
+            listeners: RefCell::default(),
+            draining: Cell::new(false),
+            sessions: Cell::new(0),
+            drained: RefCell::default(),
+            scratch: RefCell::default(),
+        });
+        tokio::task::spawn_local(worker.deadlines.clone().sweep());
+        tokio::task::spawn_local(Rc::clone(&worker).keep_house());
+        while let Some(Command::Serve { plan, opened, applied }) = commands.recv().await {
+            worker.apply(&plan, opened);
+            // Whoever gave the order may have left; the order stands all the same.
+            let _ = applied.send(());
+        }
+        worker.drain().await;
+    }
+
+    /// Takes a plan over: new routes for addresses that stay, new listeners, old ones closed.
+    fn apply(self: &Rc<Self>, plan: &Plan, opened: Vec<OpenListener>) {
+        *self.settings.borrow_mut() = Rc::new(plan.settings);
+        self.upstreams.set_limits(&plan.settings);
+        let mut opened = opened;
+        let mut kept = Vec::new();
+        for listener_plan in &plan.listeners {
+            let table =
+                Table::new(listener_plan, self.number, &self.engine.registry, &self.upstreams);
+            let table = Rc::new(table);
+            let address = &listener_plan.address;
+            let known = self.listeners.borrow().iter().find(|old| old.address == *address).cloned();
+            if let Some(listener) = known {
+                *listener.table.borrow_mut() = table;
+                kept.push(listener);
+            } else if let Some(at) = opened.iter().position(|open| open.address == *address) {
+                kept.extend(self.listen(opened.swap_remove(at), table));
+            }
+        }
+        let old = self.listeners.replace(kept);
+        for listener in old {
+            let stays = self.listeners.borrow().iter().any(|kept| Rc::ptr_eq(kept, &listener));
+            if !stays {
+                listener.close();
+            }
+        }
+        self.deadlines.wake_all();
+    }
+
+    fn listen(self: &Rc<Self>, open: OpenListener, table: Rc<Table>) -> Option<Rc<Listener>> {
+        let socket = match TcpListener::from_std(open.socket) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::error!(target: "proxy", address = %open.address, %error, "cannot listen");
+                return None;
+            }
+        };
+        let listener = Rc::new(Listener {
+            address: open.address,
+            table: RefCell::new(table),
+            closed: Cell::new(false),
+            acceptor: RefCell::default(),
+        });
+        tokio::task::spawn_local(Rc::clone(self).accept(socket, Rc::clone(&listener)));
+        Some(listener)
+    }
+
+    /// Accepts connections until the listener is closed. Those that the kernel has taken for us by
+    /// then are served too.
+    async fn accept(self: Rc<Self>, socket: TcpListener, listener: Rc<Listener>) {
+        loop {
+            let accepted = poll_fn(|context| match socket.poll_accept(context) {
+                Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+                Poll::Pending if listener.is_closed() => Poll::Ready(None),
+                Poll::Pending => {
+                    *listener.acceptor.borrow_mut() = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            });
+            match accepted.await {
+                None => return,
+                Some(Ok((stream, peer))) => self.welcome(stream, peer, &listener),
+                Some(Err(error)) => {
+                    if crate::forward::is_closed(&error) {
+                        continue;
+                    }
+                    tracing::warn!(target: "proxy", %error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn welcome(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        peer: std::net::SocketAddr,
+        listener: &Rc<Listener>,
+    ) {
+        self.metrics.accepted.add(1);
+        let guest = Guest::enter(self);
+        let open = self.engine.connections.load(Ordering::Relaxed);
+        if open > self.settings.borrow().limits.connections {
+            self.metrics.refused.add(1);
+            // The client may not read it, and a full socket buffer is no reason to wait.
+            let _ = stream.try_write(
+                b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+                  Retry-After: 1\r\nConnection: close\r\n\r\n",
+            );
+            return;
+        }
+        // A socket that fails here was closed by its client already.
+        if let Ok(client) = Connection::new(stream, peer) {
+            let session = Session::new(Rc::clone(self), Rc::clone(listener), client);
+            tokio::task::spawn_local(async move {
+                session.run().await;
+                drop(guest);
+            });
+        }
+    }
+
+    /// The settings that hold now.
+    #[inline]
+    pub(crate) fn settings(&self) -> Rc<Settings> {
+        Rc::clone(&self.settings.borrow())
+    }
+
+    /// Whether the worker is stopping.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// An empty buffer to write a head into.
+    #[inline]
+    pub(crate) fn take_scratch(&self) -> Vec<u8> {
+        self.scratch.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(4096))
+    }
+
+    /// Gives the buffer back.
+    #[inline]
+    pub(crate) fn return_scratch(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        let mut scratch = self.scratch.borrow_mut();
+        if buffer.capacity() <= SCRATCH_MAX && scratch.len() < 64 {
+            scratch.push(buffer);
+        }
+    }
+
+    async fn keep_house(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(HOUSEKEEPING).await;
+            self.upstreams.prune(Instant::now());
+        }
+    }
+
+    /// Closes listeners and idle connections, and waits for the others, up to the limit.
+    async fn drain(&self) {
+        self.draining.set(true);
+        for listener in self.listeners.borrow().iter() {
+            listener.close();
+        }
+        self.deadlines.wake_all();
+        // Connections that the kernel has accepted for us become sessions first.
+        tokio::task::yield_now().await;
+        let limit = self.settings().timeouts.drain;
+        let all_gone = poll_fn(|context| self.poll_drained(context));
+        if tokio::time::timeout(limit, all_gone).await.is_err() {
+            let count = self.sessions.get();
+            tracing::warn!(target: "proxy", count, "connections were cut at the end of the drain");
+        }
+    }
+
+    fn poll_drained(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.sessions.get() == 0 {
+            return Poll::Ready(());
+        }
+        *self.drained.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Guest {
+    worker: Rc<Worker>,
+}
+
+impl Guest {
+    fn enter(worker: &Rc<Worker>) -> Self {
+        worker.engine.connections.fetch_add(1, Ordering::Relaxed);
+        worker.sessions.set(worker.sessions.get() + 1);
+        Self { worker: Rc::clone(worker) }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let worker = &self.worker;
+        worker.engine.connections.fetch_sub(1, Ordering::Relaxed);
+        worker.metrics.closed.add(1);
+        worker.sessions.set(worker.sessions.get() - 1);
+        if worker.sessions.get() == 0 {
+            if let Some(waker) = worker.drained.borrow_mut().take() {
+                waker.wake();
+            }
+        }
+    }
+}

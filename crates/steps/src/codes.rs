@@ -1,0 +1,41 @@
+//! The codes of problems with steps. Each has a page in `docs/errors/`.
+
+use config::{Code, CodeInfo};
+
+/// A target that is no URL, or none that can be forwarded to.
+pub const BAD_TARGET: Code = Code::new("IT0240");
+/// A target with TLS.
+pub const TARGET_TLS: Code = Code::new("IT0241");
+/// A header name or value that cannot be sent.
+pub const BAD_FIELD: Code = Code::new("IT0242");
+/// A header field that belongs to the engine.
+pub const RESERVED_FIELD: Code = Code::new("IT0243");
+/// A `host` or `via` that cannot be sent.
+pub const BAD_HOST: Code = Code::new("IT0244");
+/// A setting that has no effect where the step stands.
+pub const NO_EFFECT: Code = Code::new("IT0245");
+/// A pair of formats that cannot be converted.
+pub const UNKNOWN_CONVERSION: Code = Code::new("IT0246");
+/// An option that the conversion does not have, or a value that it cannot take.
+pub const BAD_CONVERSION_OPTION: Code = Code::new("IT0247");
+/// A status that a reply cannot have.
+pub const BAD_STATUS: Code = Code::new("IT0248");
+/// A body for a status that has none.
+pub const BODY_NOT_ALLOWED: Code = Code::new("IT0249");
+/// A time-out outside its range.
+pub const OUT_OF_RANGE: Code = Code::new("IT0250");
+
+/// Every code of this crate with its title.
+pub const ALL: &[CodeInfo] = &[
+    CodeInfo { code: BAD_TARGET, title: "bad forward target" },
+    CodeInfo { code: TARGET_TLS, title: "TLS targets are not available" },
+    CodeInfo { code: BAD_FIELD, title: "bad header field" },
+    CodeInfo { code: RESERVED_FIELD, title: "header field belongs to the engine" },
+    CodeInfo { code: BAD_HOST, title: "bad host or via" },
+    CodeInfo { code: NO_EFFECT, title: "setting without effect here" },
+    CodeInfo { code: UNKNOWN_CONVERSION, title: "unknown conversion" },
+    CodeInfo { code: BAD_CONVERSION_OPTION, title: "bad conversion option" },
+    CodeInfo { code: BAD_STATUS, title: "bad status" },
+    CodeInfo { code: BODY_NOT_ALLOWED, title: "status has no body" },
+    CodeInfo { code: OUT_OF_RANGE, title: "time-out out of range" },
+];

@@ -1,0 +1,281 @@
+//! `convert`: turns a JSON body into XML or the other way round. The conversion itself is `expr`'s;
+//! this file checks its options and says what a failure means to the client.
+
+use component::definition::{BuildContext, StepDefinition};
+use component::handler::Services;
+use component::step::{Exchange, Next, Progress, Step};
+use config::{Node, Report, Spanned};
+use expr::convert::{ConvertError, ConvertErrorKind, JsonToXml, Root, XmlRoot, XmlToJson};
+use message::{Fault, Field, Headers, HeadersView};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::codes::{BAD_CONVERSION_OPTION, UNKNOWN_CONVERSION};
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "convert",
+    summary: "Converts the body between JSON and XML.",
+    documentation: include_str!("convert.md"),
+    example: include_str!("convert.yaml"),
+    schema: config::schema_for::<ConvertConfig>,
+    build,
+};
+
+/// How much longer than the largest body that is taken the converted one may be.
+const GROWTH_MAX: u64 = 16;
+
+/// The formats and the options of the conversion.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ConvertConfig {
+    /// The format of the body: `json` or `xml`.
+    from: Spanned<String>,
+    /// The format to make of it: `xml` or `json`.
+    to: Spanned<String>,
+    /// To XML: `auto` (the default) wraps the result into `<root>` where XML needs one element,
+    /// any other name always wraps it into that element. To JSON: `keep` (the default) makes the
+    /// root element the one member of the result, `drop` makes its content the result.
+    root: Option<Spanned<String>>,
+    /// To XML: the element's name for the entries of an array that stands in an array or at the
+    /// top.
+    #[schemars(extend("default" = "item"))]
+    item: Option<Spanned<String>>,
+    /// What the names of members begin with that are attributes in XML.
+    #[schemars(extend("default" = "@"))]
+    attribute_prefix: Option<Spanned<String>>,
+    /// The name of the member that holds the text of an element beside its attributes or children.
+    #[schemars(extend("default" = "#content"))]
+    text_key: Option<Spanned<String>>,
+    /// To XML: whether the result begins with `<?xml version="1.0" encoding="UTF-8"?>`.
+    #[schemars(extend("default" = false))]
+    declaration: Option<Spanned<bool>>,
+    /// To JSON: names of elements that always become arrays, even when there is only one.
+    arrays: Option<Spanned<Vec<String>>>,
+    /// To JSON: whether texts that are JSON numbers, `true` or `false` become such values.
+    #[schemars(extend("default" = false))]
+    numbers: Option<Spanned<bool>>,
+    /// The most levels of nesting, from 1 to 512.
+    #[schemars(extend("default" = 128))]
+    depth_max: Option<Spanned<usize>>,
+}
+
+/// A conversion that is ready to run.
+enum Conversion {
+    JsonToXml(JsonToXml),
+    XmlToJson(XmlToJson),
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let report = &mut *context.report;
+    let config: ConvertConfig = config::decode(node, report)?;
+    let before = report.diagnostics().len();
+    let output_max = context
+        .trigger
+        .and_then(|trigger| usize::try_from(trigger.body_max.saturating_mul(GROWTH_MAX)).ok())
+        .unwrap_or(usize::MAX);
+    check_common(&config, report);
+    let conversion = match (config.from.value.as_str(), config.to.value.as_str()) {
+        ("json", "xml") => {
+            refuse_options("to XML", &to_json_only(&config, node), report);
+            Conversion::JsonToXml(json_to_xml(config, output_max, report))
+        }
+        ("xml", "json") => {
+            refuse_options("to JSON", &to_xml_only(&config, node), report);
+            Conversion::XmlToJson(xml_to_json(config, output_max, report))
+        }
+        (from, to) => {
+            refuse_pair(&config, from, to, report);
+            return None;
+        }
+    };
+    (report.diagnostics().len() == before).then(|| Box::new(Convert(conversion)) as Box<dyn Step>)
+}
+
+fn refuse_pair(config: &ConvertConfig, from: &str, to: &str, report: &mut Report) {
+    let (from, to) = (from.escape_debug(), to.escape_debug());
+    report
+        .error(UNKNOWN_CONVERSION, config.from.span, format!("no conversion from `{from}` to `{to}`"))
+        .also(config.to.span, "to this")
+        .hint("there are `from: json, to: xml` and `from: xml, to: json`");
+}
+
+/// Options that both directions have.
+fn check_common(config: &ConvertConfig, report: &mut Report) {
+    for (name, text) in
+        [("attribute_prefix", &config.attribute_prefix), ("text_key", &config.text_key)]
+    {
+        if let Some(text) = text.as_ref().filter(|text| text.value.trim().is_empty()) {
+            report
+                .error(BAD_CONVERSION_OPTION, text.span, format!("`{name}` is empty"))
+                .hint("write at least one character that no name in the data begins with");
+        }
+    }
+    if let Some(depth) = config.depth_max.as_ref().filter(|depth| !(1..=512).contains(&depth.value))
+    {
+        report
+            .error(BAD_CONVERSION_OPTION, depth.span, "`depth_max` is outside its range")
+            .hint("from 1 to 512");
+    }
+}
+
+type OptionPlace<'a> = (&'static str, Option<&'a Node>);
+
+fn to_json_only<'a>(config: &ConvertConfig, node: &'a Node) -> [OptionPlace<'a>; 2] {
+    let place = |given: bool, name| (name, node.get(name).filter(|_| given));
+    [place(config.arrays.is_some(), "arrays"), place(config.numbers.is_some(), "numbers")]
+}
+
+fn to_xml_only<'a>(config: &ConvertConfig, node: &'a Node) -> [OptionPlace<'a>; 2] {
+    let place = |given: bool, name| (name, node.get(name).filter(|_| given));
+    [place(config.item.is_some(), "item"), place(config.declaration.is_some(), "declaration")]
+}
+
+fn refuse_options(direction: &str, options: &[OptionPlace<'_>], report: &mut Report) {
+    for (name, node) in options {
+        if let Some(node) = node {
+            let message = format!("a conversion {direction} has no option `{name}`");
+            report.error(BAD_CONVERSION_OPTION, node.span, message).hint("leave it out");
+        }
+    }
+}
+
+fn element_name(name: &str, text: &Spanned<String>, report: &mut Report) -> String {
+    if !expr::convert::is_name(&text.value) {
+        let shown = text.value.escape_debug();
+        report
+            .error(BAD_CONVERSION_OPTION, text.span, format!("`{shown}` is not an element name"))
+            .hint(format!("`{name}` is a name such as `order`"));
+    }
+    text.value.clone()
+}
+
+fn json_to_xml(config: ConvertConfig, output_max: usize, report: &mut Report) -> JsonToXml {
+    let mut conversion = JsonToXml { output_max, ..JsonToXml::default() };
+    if let Some(root) = config.root.filter(|root| root.value != "auto") {
+        conversion.root = Root::Named(element_name("root", &root, report));
+    }
+    if let Some(item) = &config.item {
+        conversion.item = element_name("item", item, report);
+    }
+    set(&mut conversion.attribute_prefix, config.attribute_prefix);
+    set(&mut conversion.text_key, config.text_key);
+    set(&mut conversion.declaration, config.declaration);
+    set(&mut conversion.depth_max, config.depth_max);
+    conversion
+}
+
+fn xml_to_json(config: ConvertConfig, output_max: usize, report: &mut Report) -> XmlToJson {
+    let mut conversion = XmlToJson { output_max, ..XmlToJson::default() };
+    if let Some(root) = &config.root {
+        match root.value.as_str() {
+            "keep" => conversion.root = XmlRoot::Keep,
+            "drop" => conversion.root = XmlRoot::Drop,
+            other => {
+                let message = format!("`{}` is not a `root` of JSON", other.escape_debug());
+                report
+                    .error(BAD_CONVERSION_OPTION, root.span, message)
+                    .hint("write `keep` or `drop`");
+            }
+        }
+    }
+    set(&mut conversion.arrays, config.arrays);
+    set(&mut conversion.numbers, config.numbers);
+    set(&mut conversion.attribute_prefix, config.attribute_prefix);
+    set(&mut conversion.text_key, config.text_key);
+    set(&mut conversion.depth_max, config.depth_max);
+    conversion
+}
+
+fn set<T>(place: &mut T, value: Option<Spanned<T>>) {
+    if let Some(value) = value {
+        *place = value.value;
+    }
+}
+
+/// The step.
+struct Convert(Conversion);
+
+impl Convert {
+    fn convert(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
+        check_coding(exchange.request.headers.view())?;
+        let input = exchange.request.body.as_bytes();
+        if input.is_empty() {
+            return Err(Fault::invalid("the body is empty"));
+        }
+        let mut output = Vec::with_capacity(input.len() * 2);
+        let (converted, media_type) = match &self.0 {
+            Conversion::JsonToXml(to_xml) => (to_xml.convert(input, &mut output), "application/xml"),
+            Conversion::XmlToJson(to_json) => {
+                (to_json.convert(input, &mut output), "application/json")
+            }
+        };
+        converted.map_err(|error| fault(&error))?;
+        let mut describes = Headers::new();
+        describes.append("Content-Type", media_type);
+        exchange.replace_body(output.into(), &describes);
+        Ok(Next::Continue)
+    }
+}
+
+impl Step for Convert {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
+        Progress::Done(self.convert(exchange))
+    }
+}
+
+/// What a failed conversion means to whoever sent the body.
+fn fault(error: &ConvertError) -> Fault {
+    let status = match error.kind {
+        ConvertErrorKind::Syntax => 400,
+        ConvertErrorKind::TooLarge => 413,
+        ConvertErrorKind::Unmappable | ConvertErrorKind::TooDeep | ConvertErrorKind::Forbidden => {
+            422
+        }
+    };
+    Fault::invalid(error.to_string()).with_status(status)
+}
+
+/// Refuses a compressed body and one in an alphabet other than UTF-8, which `us-ascii` is a part
+/// of (RFC 9110, section 15.5.16).
+fn check_coding(headers: HeadersView<'_>) -> Result<(), Fault> {
+    for (field, _, value) in headers.iter() {
+        match field {
+            Field::ContentEncoding if !is_identity(value) => {
+                let detail = "a body with a Content-Encoding cannot be converted";
+                return Err(Fault::invalid(detail).with_status(415));
+            }
+            Field::ContentType if !is_utf8(value) => {
+                let detail = "a body whose charset is not UTF-8 cannot be converted";
+                return Err(Fault::invalid(detail).with_status(415));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_identity(value: &[u8]) -> bool {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).all(|coding| {
+        coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+    })
+}
+
+/// Whether a `Content-Type` names no charset, or one that is UTF-8.
+fn is_utf8(content_type: &[u8]) -> bool {
+    let parameters = content_type.split(|&byte| byte == b';').skip(1);
+    parameters.into_iter().all(|parameter| {
+        let mut halves = parameter.splitn(2, |&byte| byte == b'=');
+        let name = halves.next().unwrap_or_default().trim_ascii();
+        if !name.eq_ignore_ascii_case(b"charset") {
+            return true;
+        }
+        let value = halves.next().unwrap_or_default().trim_ascii();
+        let value = value.strip_prefix(b"\"").unwrap_or(value);
+        let value = value.strip_suffix(b"\"").unwrap_or(value);
+        [&b"utf-8"[..], b"utf8", b"us-ascii"].iter().any(|known| value.eq_ignore_ascii_case(known))
+    })
+}
+
+#[cfg(test)]
+mod tests;

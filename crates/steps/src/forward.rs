@@ -1,0 +1,374 @@
+//! `forward`: sends the message on to another system. As the last step the reply is streamed back;
+//! before another step it is read whole and becomes the message.
+//!
+//! This file checks and makes the plan; `proxy` carries it out.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::definition::{BuildContext, StepDefinition};
+use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::handler::Services;
+use component::step::{Exchange, Next, Progress, Step};
+use component::text::{parse_authority, parse_method};
+use config::{Node, Report, Spanned, Value};
+use message::{Fault, Field, Headers, Kind, Method, Origin};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
+use crate::fields::{self, FieldTexts};
+use crate::target::{Url, parse_target, parse_url};
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "forward",
+    summary: "Sends the message on to another system and returns its reply.",
+    documentation: include_str!("forward.md"),
+    example: include_str!("forward.yaml"),
+    schema: config::schema_for::<Forms>,
+    build,
+};
+
+/// The pseudonym in `Via` when the flow names none.
+const VIA: &str = "intertie";
+
+/// The mapping form of `forward`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ForwardConfig {
+    /// The target: `http://host:port/path?query`.
+    to: Spanned<String>,
+    /// The method to send; the default is the request's.
+    method: Option<Spanned<String>>,
+    /// What the `Host` header says: `target` (the target's host and port), `keep` (what the client
+    /// sent), or a host of your own.
+    #[schemars(extend("default" = "target"))]
+    host: Option<Spanned<String>>,
+    /// Changes to the request's headers.
+    #[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+    headers: Option<EditsConfig>,
+    /// Changes to the reply's headers. Only when `forward` is the last step.
+    #[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+    reply_headers: Option<EditsConfig>,
+    /// Which headers tell the target about the client: `X-Forwarded-For`, `-Host` and `-Proto`
+    /// (`x-forwarded`), `Forwarded` (`rfc7239`), `both` or `none`.
+    #[serde(default)]
+    forwarded: ForwardedConfig,
+    /// The name that is added to `Via` on the way there and back, or `false` to add none.
+    #[schemars(extend("default" = VIA))]
+    via: Option<ViaConfig>,
+    /// Time-outs that differ from `engine.timeouts`. Each is from 1ms to 24h.
+    timeouts: Option<TimeoutsConfig>,
+}
+
+/// Changes to headers: first `remove`, then `set`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+struct EditsConfig {
+    /// Headers that are written, each in place of all of its name.
+    set: Option<FieldTexts>,
+    /// Names of headers that are dropped.
+    remove: Option<Vec<String>>,
+}
+
+/// Which headers tell the target about the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+enum ForwardedConfig {
+    /// `X-Forwarded-For`, `X-Forwarded-Host`, `X-Forwarded-Proto`.
+    #[default]
+    XForwarded,
+    /// `Forwarded` of RFC 7239.
+    Rfc7239,
+    /// Both kinds.
+    Both,
+    /// None; what the client sent is passed on.
+    None,
+}
+
+impl ForwardedConfig {
+    fn writes_x_forwarded(self) -> bool {
+        matches!(self, Self::XForwarded | Self::Both)
+    }
+
+    fn writes_forwarded(self) -> bool {
+        matches!(self, Self::Rfc7239 | Self::Both)
+    }
+}
+
+/// Time-outs of one target.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TimeoutsConfig {
+    /// The longest a connection may take to be made.
+    connect: Option<Spanned<config::Duration>>,
+    /// The longest from the request's end to the reply's head.
+    response: Option<Spanned<config::Duration>>,
+    /// The longest a body may stand still.
+    body: Option<Spanned<config::Duration>>,
+}
+
+/// A name, or `false`.
+#[derive(Debug, PartialEq, Eq)]
+enum ViaConfig {
+    Name(String),
+    Off,
+}
+
+impl<'de> Deserialize<'de> for ViaConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrFalse;
+        impl Visitor<'_> for NameOrFalse {
+            type Value = ViaConfig;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name or false")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<ViaConfig, E> {
+                Ok(ViaConfig::Name(name.to_owned()))
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<ViaConfig, E> {
+                if value { Err(E::custom("write a name or false")) } else { Ok(ViaConfig::Off) }
+            }
+        }
+        deserializer.deserialize_any(NameOrFalse)
+    }
+}
+
+impl JsonSchema for ViaConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "Via".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "string" }, { "const": false }] })
+    }
+}
+
+/// The short form or the mapping, for the schema alone.
+struct Forms;
+
+impl JsonSchema for Forms {
+    fn schema_name() -> Cow<'static, str> {
+        "Forward".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<ForwardConfig>();
+        json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
+    }
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let appends_rest = context.trigger.is_some_and(|trigger| trigger.path.rest);
+    let plan = match &node.value {
+        Value::String(text) => match parse_target(text) {
+            Ok((method, url)) => Some(plain_plan(url, method)),
+            Err(problems) => {
+                problems.into_iter().for_each(|problem| problem.put(node.span, context.report));
+                None
+            }
+        },
+        Value::Mapping(_) => build_mapping(node, context),
+        _ => {
+            config::check(node, &(DEFINITION.schema)(), context.report);
+            None
+        }
+    };
+    let plan = ForwardPlan { appends_rest, ..plan? };
+    Some(Box::new(Forward { plan: Arc::new(plan) }))
+}
+
+/// A plan with the defaults.
+fn plain_plan(url: Url, method: Option<Method>) -> ForwardPlan {
+    ForwardPlan {
+        host: url.host,
+        port: url.port,
+        path: url.path,
+        appends_rest: false,
+        query: url.query,
+        method,
+        host_field: HostField::Target,
+        x_forwarded: true,
+        forwarded: false,
+        via: Some(VIA.to_owned()),
+        request_fields: FieldEdits::default(),
+        reply_fields: FieldEdits::default(),
+        timeouts: ForwardTimeouts::default(),
+    }
+}
+
+fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardPlan> {
+    let report = &mut *context.report;
+    let config: ForwardConfig = config::decode(node, report)?;
+    let before = report.diagnostics().len();
+    let url = parse_url(&config.to.value)
+        .map_err(|problems| {
+            problems.into_iter().for_each(|problem| problem.put(config.to.span, report));
+        })
+        .ok();
+    let method = config.method.as_ref().and_then(|method| read_method(method, report));
+    let host_field = read_host(config.host.as_ref(), report);
+    let via = read_via(node, config.via.as_ref(), report);
+    let forwarded = config.forwarded;
+    let writes_via = via.is_some();
+    let reserved = |field| reserved_in_request(field, forwarded, writes_via);
+    let request_fields = read_edits(node.get("headers"), &reserved, report);
+    let reply_fields = read_edits(node.get("reply_headers"), &fields::framing, report);
+    if let Some(entry) = node.entry("reply_headers").filter(|_| !context.is_last) {
+        report
+            .error(NO_EFFECT, entry.key_span, "`reply_headers` has no effect before another step")
+            .hint("only the reply's body, its Content-Type and Content-Encoding go on from here");
+    }
+    let timeouts = read_timeouts(config.timeouts.as_ref(), report);
+    let plan = ForwardPlan {
+        host_field,
+        x_forwarded: forwarded.writes_x_forwarded(),
+        forwarded: forwarded.writes_forwarded(),
+        via,
+        request_fields,
+        reply_fields,
+        timeouts,
+        ..plain_plan(url?, method)
+    };
+    (report.diagnostics().len() == before).then_some(plan)
+}
+
+fn read_method(method: &Spanned<String>, report: &mut Report) -> Option<Method> {
+    parse_method(&method.value)
+        .map_err(|error| {
+            let diagnostic = report.error(BAD_TARGET, method.span, error.message);
+            if let Some(hint) = error.hint {
+                diagnostic.hint(hint);
+            }
+        })
+        .ok()
+}
+
+fn read_host(host: Option<&Spanned<String>>, report: &mut Report) -> HostField {
+    let Some(host) = host else { return HostField::Target };
+    match host.value.as_str() {
+        "target" => HostField::Target,
+        "keep" => HostField::Keep,
+        text => {
+            if !matches!(parse_authority(text), Ok((Some(_), _))) {
+                let message = format!("`{}` is not a host", text.escape_debug());
+                report
+                    .error(BAD_HOST, host.span, message)
+                    .hint("write `target`, `keep` or a host such as `api.example:8080`");
+            }
+            HostField::Fixed(text.to_owned())
+        }
+    }
+}
+
+/// A pseudonym is a token (RFC 9110, section 7.6.3).
+fn read_via(node: &Node, via: Option<&ViaConfig>, report: &mut Report) -> Option<String> {
+    match via {
+        None => Some(VIA.to_owned()),
+        Some(ViaConfig::Off) => None,
+        Some(ViaConfig::Name(name)) => {
+            let is_host = matches!(parse_authority(name), Ok((Some(_), _)));
+            if !is_host && !Headers::is_name(name) {
+                let span = node.get("via").map_or(node.span, |via| via.span);
+                let message = format!("`{}` cannot stand in `Via`", name.escape_debug());
+                report.error(BAD_HOST, span, message).hint("write one word, a host, or `false`");
+            }
+            Some(name.clone())
+        }
+    }
+}
+
+fn reserved_in_request(
+    field: Field,
+    forwarded: ForwardedConfig,
+    writes_via: bool,
+) -> Option<&'static str> {
+    match field {
+        Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto
+            if forwarded.writes_x_forwarded() =>
+        {
+            Some("the engine writes it; say `forwarded: none` to do it yourself")
+        }
+        Field::Forwarded if forwarded.writes_forwarded() => {
+            Some("the engine writes it; choose another `forwarded` to do it yourself")
+        }
+        Field::Via if writes_via => Some("the engine writes it; say `via: false` or `via: NAME`"),
+        field => fields::framing(field),
+    }
+}
+
+fn read_edits(node: Option<&Node>, reserved: fields::Reserved<'_>, report: &mut Report) -> FieldEdits {
+    let part = |name| node.and_then(|node| node.get(name));
+    FieldEdits {
+        remove: fields::read_remove(part("remove"), reserved, report),
+        set: fields::read_set(part("set"), reserved, report),
+    }
+}
+
+fn read_timeouts(config: Option<&TimeoutsConfig>, report: &mut Report) -> ForwardTimeouts {
+    let Some(config) = config else { return ForwardTimeouts::default() };
+    let mut read = |time: &Option<Spanned<config::Duration>>| {
+        time.as_ref().map(|time| {
+            let range = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
+            if !range.contains(&time.value.0) {
+                report
+                    .error(OUT_OF_RANGE, time.span, "this time-out is outside its range")
+                    .hint("from 1ms to 24h");
+            }
+            time.value.0
+        })
+    };
+    ForwardTimeouts {
+        connect: read(&config.connect),
+        response: read(&config.response),
+        body: read(&config.body),
+    }
+}
+
+/// The step.
+struct Forward {
+    plan: Arc<ForwardPlan>,
+}
+
+impl Forward {
+    async fn call(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Next, Fault> {
+        let reply = services.call(&self.plan, &exchange.request).await?;
+        if !(200..300).contains(&reply.status) {
+            let detail = "the upstream did not answer with success";
+            return Err(Fault::new(Kind::Connection, Origin::Upstream, detail)
+                .with_cause(format_args!("status {}", reply.status)));
+        }
+        exchange.replace_body(reply.body, &reply.headers);
+        Ok(Next::Continue)
+    }
+}
+
+impl Step for Forward {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Waits(Box::pin(self.call(exchange, services)))
+    }
+
+    fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
+        Some(&self.plan)
+    }
+}
+
+#[cfg(test)]
+mod tests;
