@@ -94,6 +94,11 @@ impl Report {
         &self.diagnostics
     }
 
+    /// Keeps only the problems that meet a condition.
+    pub fn retain(&mut self, keep: impl FnMut(&Diagnostic) -> bool) {
+        self.diagnostics.retain(keep);
+    }
+
     /// Takes over the problems of another report.
     pub(crate) fn append(&mut self, other: Self) {
         self.diagnostics.extend(other.diagnostics);

@@ -116,7 +116,7 @@ struct TimeoutsConfig {
     #[schemars(extend("default" = "5s"))]
     connect: Option<Spanned<config::Duration>>,
     /// From the request's end to the head of the upstream's reply.
-    #[schemars(extend("default" = "60s"))]
+    #[schemars(extend("default" = "1m"))]
     response: Option<Spanned<config::Duration>>,
     /// An upgraded connection or an event stream in which no byte moves.
     #[schemars(extend("default" = "1h"))]

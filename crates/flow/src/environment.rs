@@ -45,9 +45,44 @@ impl Environment {
     }
 
     /// Puts values in for `${ $env.NAME }` in all string values, and refuses every other `${`.
-    pub fn expand(&self, node: &mut Node, report: &mut Report) {
-        refuse_expressions(node, report);
-        config::expand_env(node, &|name| self.look_up(name), report);
+    /// The places where that failed go into `spoiled`: what else is wrong there follows from it.
+    pub fn expand(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
+        match &mut node.value {
+            Value::String(text) if text.contains("${") => {
+                if !self.expand_text(node, report) {
+                    spoiled.push(node.span);
+                }
+            }
+            Value::Sequence(items) => {
+                items.iter_mut().for_each(|item| self.expand(item, spoiled, report));
+            }
+            Value::Mapping(entries) => {
+                for entry in entries {
+                    if entry.key.contains("${") {
+                        report
+                            .error(EXPRESSION, entry.key_span, "`${ }` is not available in keys")
+                            .hint("write the key as plain text");
+                        spoiled.push(entry.key_span);
+                    }
+                    self.expand(&mut entry.value, spoiled, report);
+                }
+            }
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// False when the text has a `${` that nothing could be put in for.
+    fn expand_text(&self, node: &mut Node, report: &mut Report) -> bool {
+        let Some(names) = node.as_str().and_then(environment_names) else {
+            report
+                .error(EXPRESSION, node.span, "expressions are not available in this version")
+                .hint("the only `${ }` it knows is `${ $env.NAME }`");
+            return false;
+        };
+        let is_set = |name: &String| matches!(self.look_up(name), EnvLookup::Value(_));
+        let sound = names.iter().all(is_set);
+        config::expand_env(node, &|name| self.look_up_quietly(name), report);
+        sound
     }
 
     fn look_up(&self, name: &str) -> EnvLookup {
@@ -57,6 +92,14 @@ impl Environment {
             Some((_, Some(value))) => EnvLookup::Value(value.clone()),
         }
     }
+
+    /// A name without a value has been reported where it is declared, and once is enough.
+    fn look_up_quietly(&self, name: &str) -> EnvLookup {
+        match self.look_up(name) {
+            EnvLookup::Unset => EnvLookup::Value(String::new()),
+            other => other,
+        }
+    }
 }
 
 fn is_environment_name(name: &str) -> bool {
@@ -64,41 +107,18 @@ fn is_environment_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn refuse_expressions(node: &Node, report: &mut Report) {
-    match &node.value {
-        Value::String(text) => refuse_in_text(text, node.span, report),
-        Value::Sequence(items) => {
-            items.iter().for_each(|item| refuse_expressions(item, report));
-        }
-        Value::Mapping(entries) => {
-            for entry in entries {
-                if entry.key.contains("${") {
-                    report
-                        .error(EXPRESSION, entry.key_span, "`${ }` is not available in keys")
-                        .hint("write the key as plain text");
-                }
-                refuse_expressions(&entry.value, report);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Reports the first hole that is not `${ $env.NAME }`.
-fn refuse_in_text(text: &str, span: Span, report: &mut Report) {
+/// The names in a text whose every `${` is `${ $env.NAME }`; `None` when one is not.
+fn environment_names(text: &str) -> Option<Vec<String>> {
+    let mut names = Vec::new();
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once("${") {
-        let hole = behind.split_once('}');
-        let name = hole.and_then(|(inside, _)| inside.trim().strip_prefix("$env."));
-        match (name, hole) {
-            (Some(name), Some((_, after))) if is_environment_name(name) => rest = after,
-            _ => {
-                let message = "expressions are not available in this version";
-                report
-                    .error(EXPRESSION, span, message)
-                    .hint("the only `${ }` it knows is `${ $env.NAME }`");
-                return;
-            }
+        let (inside, after) = behind.split_once('}')?;
+        let name = inside.trim().strip_prefix("$env.")?;
+        if !is_environment_name(name) {
+            return None;
         }
+        names.push(name.to_owned());
+        rest = after;
     }
+    Some(names)
 }

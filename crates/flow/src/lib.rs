@@ -24,7 +24,7 @@ mod trigger;
 
 use component::definition::StepDefinition;
 use component::plan::Plan;
-use config::{Node, Report};
+use config::{Node, Report, Span};
 
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
 
@@ -54,20 +54,22 @@ pub fn load(
     let mut documents = document::sort(documents, report);
     let engine_value = documents.engine.as_ref().and_then(|document| document.get("engine"));
     let names = Environment::read(engine_value, environment, report);
+    let mut spoiled = Vec::new();
     let engine = match &mut documents.engine {
         Some(document) => {
-            names.expand(document, report);
+            names.expand(document, &mut spoiled, report);
             engine::read_document(document, report)
         }
         None => engine::Engine::default(),
     };
     for document in &mut documents.flows {
-        names.expand(document, report);
+        names.expand(document, &mut spoiled, report);
     }
     let defaults =
         Defaults { listen: engine.listen.clone(), body_max: engine.settings.limits.body };
     let flows = compile::read_all(&documents.flows, steps, &defaults, report);
     routes::check(&flows, report);
+    drop_consequences(&spoiled, report);
     if flows.is_empty() && !report.has_errors() {
         report
             .global(codes::NO_FLOW, "there is no flow to run")
@@ -78,6 +80,15 @@ pub fn load(
     }
     let plan = Plan { listeners: routes::group(&flows), settings: engine.settings };
     Some(Loaded { plan, engine: engine.engine })
+}
+
+/// Where a `${ }` could not be put in, what else is wrong with the text follows from that.
+fn drop_consequences(spoiled: &[Span], report: &mut Report) {
+    let causes = [codes::EXPRESSION, config::codes::ENV_UNDECLARED];
+    report.retain(|problem| {
+        causes.contains(&problem.code())
+            || problem.span().is_none_or(|span| !spoiled.contains(&span))
+    });
 }
 
 #[cfg(test)]

@@ -1,1 +1,119 @@
-//! Tests.
+//! Whole flow files: what is made of sound ones, and every problem of broken ones at its place.
+//! The steps are fakes; files with the built-in steps are tested where both are known.
+
+mod broken;
+mod sound;
+
+use std::sync::Arc;
+
+use component::definition::{BuildContext, StepDefinition};
+use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::handler::Services;
+use component::step::{Exchange, Next, Progress, Step};
+use config::{Node, Report, Sources};
+
+use crate::{Loaded, load};
+
+/// A step that does nothing but be what its verb says.
+struct Fake {
+    verb: &'static str,
+    forward: Option<Arc<ForwardPlan>>,
+}
+
+impl Step for Fake {
+    fn run<'a>(&'a self, _: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
+        Progress::Done(Ok(Next::Continue))
+    }
+
+    fn reads_body(&self) -> bool {
+        self.verb == "change"
+    }
+
+    fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
+        self.forward.as_ref()
+    }
+
+    fn ends_flow(&self) -> bool {
+        self.verb == "stop"
+    }
+}
+
+fn build_send(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let host = text(node, context)?;
+    let plan = ForwardPlan {
+        host,
+        port: 80,
+        path: "/".into(),
+        appends_rest: context.trigger.is_some_and(|trigger| trigger.path.rest),
+        query: None,
+        method: None,
+        host_field: HostField::Target,
+        x_forwarded: false,
+        forwarded: false,
+        via: context.is_last.then(|| context.flow.to_owned()),
+        request_fields: FieldEdits::default(),
+        reply_fields: FieldEdits::default(),
+        timeouts: ForwardTimeouts::default(),
+    };
+    Some(Box::new(Fake { verb: "send", forward: Some(Arc::new(plan)) }))
+}
+
+/// The value under a fake verb, which must be a text other than `bad`.
+fn text(node: &Node, context: &mut BuildContext<'_>) -> Option<String> {
+    let text = node.as_str().filter(|text| *text != "bad");
+    if text.is_none() {
+        context.report.error(config::Code::new("FAKE"), node.span, "a bad value");
+    }
+    text.map(str::to_owned)
+}
+
+macro_rules! plain {
+    ($verb:literal) => {{
+        fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+            text(node, context).map(|_| Box::new(Fake { verb: $verb, forward: None }) as _)
+        }
+        definition($verb, build)
+    }};
+}
+
+const fn definition(
+    name: &'static str,
+    build: fn(&Node, &mut BuildContext<'_>) -> Option<Box<dyn Step>>,
+) -> StepDefinition {
+    StepDefinition {
+        name,
+        summary: "",
+        documentation: "",
+        example: "",
+        schema: || serde_json::json!({ "type": "string" }),
+        build,
+    }
+}
+
+const STEPS: &[StepDefinition] =
+    &[definition("send", build_send), plain!("change"), plain!("note"), plain!("stop")];
+
+/// Loads files (by name and text) and tells every problem as `CODE file:line:column message`.
+/// The environment has `HOME_HOST=home` and nothing else.
+fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
+    let (mut sources, mut report) = (Sources::default(), Report::default());
+    let mut documents = Vec::new();
+    for (name, text) in files {
+        let source = sources.add(*name, text.as_bytes(), &mut report).unwrap();
+        documents.extend(config::parse(&sources, source, &mut report));
+    }
+    let environment = |name: &str| (name == "HOME_HOST").then(|| "home".to_owned());
+    let loaded = load(documents, STEPS, &environment, &mut report);
+    assert_eq!(loaded.is_none(), report.has_errors());
+    loaded.ok_or_else(|| report.diagnostics().iter().map(|one| shown(one, &sources)).collect())
+}
+
+fn shown(problem: &config::Diagnostic, sources: &Sources) -> String {
+    let code = problem.code().as_str();
+    // The words of `config` are its own matter.
+    let message = if code.starts_with("IT01") { "" } else { problem.message() };
+    let Some(span) = problem.span() else { return format!("{code} {message}") };
+    let (line, column) = sources.position(span.source, span.start);
+    let name = sources.name(span.source);
+    format!("{code} {name}:{line}:{column} {message}").trim_end().to_owned()
+}

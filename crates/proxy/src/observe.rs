@@ -17,7 +17,7 @@ pub struct AccessEntry<'a> {
     pub status: u16,
     /// From the request's head to the reply's end, in microseconds.
     pub microseconds: u64,
-    /// Bytes of the reply's body that were relayed, framing included.
+    /// Bytes of the reply's body, framing included.
     pub received: u64,
 }
 
@@ -25,4 +25,7 @@ pub struct AccessEntry<'a> {
 pub trait AccessLog: Send + Sync {
     /// Takes one line.
     fn log(&self, entry: &AccessEntry<'_>);
+
+    /// Hands over what this thread has gathered. Called some times a second.
+    fn flush(&self);
 }

@@ -26,8 +26,8 @@ use crate::router::Table;
 use crate::session::Session;
 use crate::upstreams::Upstreams;
 
-/// How often idle upstream connections are looked at.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How often idle upstream connections are looked at and the access log is handed over.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
 /// How long accepting rests when the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The largest scratch buffer that is kept.
@@ -304,6 +304,13 @@ impl Worker {
         loop {
             tokio::time::sleep(HOUSEKEEPING).await;
             self.upstreams.prune(Instant::now());
+            self.flush_log();
+        }
+    }
+
+    fn flush_log(&self) {
+        if let Some(log) = &self.engine.access_log {
+            log.flush();
         }
     }
 
@@ -322,6 +329,7 @@ impl Worker {
             let count = self.sessions.get();
             tracing::warn!(target: "proxy", count, "connections were cut at the end of the drain");
         }
+        self.flush_log();
     }
 
     fn poll_drained(&self, context: &mut Context<'_>) -> Poll<()> {

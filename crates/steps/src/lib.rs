@@ -12,6 +12,8 @@ mod json;
 mod log;
 mod reply;
 mod target;
+#[cfg(test)]
+mod testing;
 
 use component::definition::StepDefinition;
 

@@ -203,8 +203,8 @@ mod tests {
             ("http://a:65536/", &["IT0240 the port 65536 is out of range"]),
             ("http://u:secret@a/", &["IT0240 a target holds no user name or password"]),
             ("http://a/b#c", &["IT0240 a target has no fragment"]),
-            ("http://a/b c", &["IT0240 unknown scheme", "x"]),
-            ("http://a b/c", &["x"]),
+            ("http://a/b c", &["IT0240 too many spaces in the target"]),
+            ("g t http://a/", &["IT0240 too many spaces in the target"]),
             ("http://a/../b", &["IT0240 `..` as a segment of the path"]),
             ("http://a/%2", &["IT0240 malformed percent-encoding in the path"]),
             ("http://a/*", &["IT0240 a target has no `*`"]),
@@ -218,8 +218,9 @@ mod tests {
                 "post http://a:x/%?#",
                 &[
                     "IT0240 `post` is not a method",
-                    "IT0240 a target has no fragment",
                     "IT0240 `x` is not a port",
+                    "IT0240 a target has no fragment",
+                    "IT0240 malformed percent-encoding in the path",
                 ],
             ),
         ];

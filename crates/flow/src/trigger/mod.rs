@@ -153,8 +153,12 @@ pub(crate) fn read(from: &Node, defaults: &Defaults, report: &mut Report) -> Opt
     };
     for entry in entries.iter().filter(|entry| entry.key != "http") {
         let message = format!("unknown trigger `{}`", entry.key.escape_debug());
-        let hint = did_you_mean(&entry.key, ["http"])
-            .unwrap_or_else(|| "this version has the trigger `http`".to_owned());
+        let hint = if matches!(entry.value.value, Value::Null) && entries.len() > 1 {
+            "within `{ }` a text with commas needs quotes: `http: \"GET,POST /x\"`".to_owned()
+        } else {
+            did_you_mean(&entry.key, ["http"])
+                .unwrap_or_else(|| "this version has the trigger `http`".to_owned())
+        };
         report.error(UNKNOWN_TRIGGER, entry.key_span, message).hint(hint);
     }
     match from.get("http") {

@@ -1,1 +1,162 @@
-//! Tests.
+//! Plans as YAML makes them, and a forward in the middle of a flow.
+
+use super::*;
+use crate::testing::{
+    FakeServices, LAST, Place, assert_problems, build, exchange, lines, run, sound,
+};
+use message::Reply;
+
+fn plan(yaml: &str, place: Place) -> ForwardPlan {
+    let step = build(&DEFINITION, yaml, place).unwrap_or_else(|found| panic!("{yaml}: {found:?}"));
+    ForwardPlan::clone(step.forwards().unwrap())
+}
+
+#[test]
+fn the_short_form_has_the_defaults() {
+    let plan = plan("http://backend:8688/a?b=1", LAST);
+    assert_eq!(plan.authority(), "backend:8688");
+    assert_eq!((plan.path.as_str(), plan.query.as_deref()), ("/a", Some("b=1")));
+    assert_eq!(plan.method, None);
+    assert_eq!(plan.host_field, HostField::Target);
+    assert!(plan.x_forwarded && !plan.forwarded && !plan.appends_rest);
+    assert_eq!(plan.via.as_deref(), Some("intertie"));
+    assert!(plan.request_fields.is_empty() && plan.reply_fields.is_empty());
+}
+
+#[test]
+fn what_a_star_matched_is_appended() {
+    assert!(plan("PUT http://b/a", Place { rest: true, is_last: true }).appends_rest);
+    assert_eq!(plan("PUT http://b/a", LAST).method, Some(Method::Put));
+}
+
+#[test]
+fn the_mapping_says_the_rest() {
+    let yaml = "
+to: http://[::1]:81/x
+method: PUT
+host: api.example:8080
+headers:
+  set: { X-A: 1.50, X-B: true, X-C: text }
+  remove: [Cookie]
+reply_headers: { remove: [Server], set: { Cache-Control: no-store } }
+forwarded: both
+via: gate
+timeouts: { connect: 1s, response: 250ms }
+";
+    let plan = plan(yaml, LAST);
+    assert_eq!((plan.host.as_str(), plan.port, plan.method), ("::1", 81, Some(Method::Put)));
+    assert_eq!(plan.host_field, HostField::Fixed("api.example:8080".into()));
+    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let expected = [set("X-A", "1.50"), set("X-B", "true"), set("X-C", "text")];
+    assert_eq!(plan.request_fields.set, expected);
+    assert_eq!(plan.request_fields.remove, ["Cookie"]);
+    assert_eq!(plan.reply_fields.set, [set("Cache-Control", "no-store")]);
+    assert_eq!(plan.reply_fields.remove, ["Server"]);
+    assert!(plan.x_forwarded && plan.forwarded);
+    assert_eq!(plan.via.as_deref(), Some("gate"));
+    assert_eq!(plan.timeouts.connect, Some(Duration::from_secs(1)));
+    assert_eq!(plan.timeouts.response, Some(Duration::from_millis(250)));
+    assert_eq!(plan.timeouts.body, None);
+}
+
+#[test]
+fn hosts_and_proxy_headers_can_be_chosen() {
+    let with = |more: &str| plan(&format!("{{ to: 'http://b/', {more} }}"), LAST);
+    assert_eq!(with("host: keep").host_field, HostField::Keep);
+    assert_eq!(with("host: target").host_field, HostField::Target);
+    assert_eq!(with("via: false").via, None);
+    let flags = |plan: ForwardPlan| (plan.x_forwarded, plan.forwarded);
+    assert_eq!(flags(with("forwarded: none")), (false, false));
+    assert_eq!(flags(with("forwarded: rfc7239")), (false, true));
+    assert_eq!(flags(with("forwarded: x-forwarded")), (true, false));
+    let own = with("forwarded: none, via: false, headers: { set: { Via: x, X-Forwarded-For: y } }");
+    assert_eq!(own.request_fields.set.len(), 2);
+}
+
+#[test]
+fn every_problem_is_told_at_its_place() {
+    let cases: &[(&str, &[&str])] = &[
+        ("5", &["IT0112 1:1"]),
+        ("https://a/", &["IT0241 1:1 TLS upstreams are not available in this version"]),
+        ("{ method: PUT }", &["IT0113 1:1"]),
+        ("{ to: 'PUT http://a/' }", &["IT0240 1:7 a URL has no spaces"]),
+        ("{ to: 'http://a/', tto: 1 }", &["IT0111 1:20"]),
+        (
+            "{ to: 'http://a/', method: put, host: 'http://a', via: a b }",
+            &[
+                "IT0240 1:28 `put` is not a method",
+                "IT0244 1:39 `http://a` is not a host",
+                "IT0244 1:56 `a b` cannot stand in `Via`",
+            ],
+        ),
+        (
+            "{ to: 'http://a/', headers: { set: { Host: x, Content-Length: 1, te: x }, remove: [Connection, a b] } }",
+            &[
+                "IT0243 1:84 the header `Connection` belongs to the engine",
+                "IT0242 1:96 `a b` is not a header name",
+                "IT0243 1:38 the header `Host` belongs to the engine",
+                "IT0243 1:47 the header `Content-Length` belongs to the engine",
+                "IT0243 1:66 the header `te` belongs to the engine",
+            ],
+        ),
+        (
+            "{ to: 'http://a/', headers: { set: { X-Forwarded-For: x, Via: y, A: \"b\\r\\nc\", a: 1 } } }",
+            &[
+                "IT0243 1:38 the header `X-Forwarded-For` belongs to the engine",
+                "IT0243 1:58 the header `Via` belongs to the engine",
+                "IT0242 1:69 this value cannot be sent in a header",
+            ],
+        ),
+        (
+            "{ to: 'http://a/', headers: { set: { A: b, a: c } } }",
+            &["IT0242 1:44 the header `a` stands twice"],
+        ),
+        (
+            "{ to: 'http://a/', timeouts: { connect: 0s, body: 25h } }",
+            &[
+                "IT0250 1:41 this time-out is outside its range",
+                "IT0250 1:51 this time-out is outside its range",
+            ],
+        ),
+    ];
+    assert_problems(&DEFINITION, cases);
+}
+
+#[test]
+fn reply_headers_in_the_middle_are_refused() {
+    let yaml = "{ to: 'http://a/', reply_headers: { remove: [A] } }";
+    let place = Place { rest: false, is_last: false };
+    let problems = build(&DEFINITION, yaml, place).err().unwrap();
+    let expected = "IT0245 1:20 `reply_headers` has no effect before another step";
+    assert_eq!(problems, [expected]);
+}
+
+#[test]
+fn in_the_middle_the_reply_becomes_the_message() {
+    let step = sound(&DEFINITION, "http://backend/a");
+    let mut services = FakeServices::default();
+    let mut reply = Reply::with_content(201, "application/json", b"{}".to_vec());
+    reply.headers.append("Set-Cookie", "secret");
+    services.reply = Some(reply);
+    let mut exchange =
+        exchange(&[("Content-Type", "text/plain"), ("Content-Digest", "x"), ("A", "1")], b"old");
+    assert!(matches!(run(&*step, &mut exchange, &services), Ok(Next::Continue)));
+    assert_eq!(*services.calls.borrow(), [("backend".to_owned(), b"old".to_vec())]);
+    assert_eq!(exchange.request.body.as_bytes(), b"{}");
+    assert_eq!(lines(&exchange.request.headers), ["A: 1", "Content-Type: application/json"]);
+}
+
+#[test]
+fn in_the_middle_anything_but_success_is_a_fault() {
+    let step = sound(&DEFINITION, "http://backend/a");
+    let mut services = FakeServices::default();
+    for status in [300, 304, 404, 500] {
+        services.reply = Some(Reply::new(status));
+        let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
+        assert_eq!((fault.status, fault.kind), (502, Kind::Connection));
+        assert_eq!(fault.cause.as_deref(), Some(format!("status {status}").as_str()));
+        assert!(!fault.detail.contains("backend"));
+    }
+    services.reply = None;
+    assert_eq!(run(&*step, &mut exchange(&[], b""), &services).unwrap_err().status, 502);
+}

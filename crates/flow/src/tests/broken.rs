@@ -1,0 +1,308 @@
+//! Every problem of broken flow files, with its place.
+
+use super::load_files;
+
+/// Puts a flow's trigger (from line 2, column 14) and steps around what is tested.
+fn with_trigger(trigger: &str) -> String {
+    format!("flow: a\nfrom: {{ http: {trigger} }}\nsteps: [ send: b ]")
+}
+
+/// Puts a flow around its steps (from line 4, column 3).
+fn with_steps(steps: &str) -> String {
+    format!("flow: a\nfrom: {{ http: / }}\nsteps:\n{steps}")
+}
+
+fn assert_problems(cases: &[(String, &[&str])]) {
+    for (text, expected) in cases {
+        match load_files(&[("f", text)]) {
+            Ok(_) => panic!("no problem in:\n{text}"),
+            Err(found) => assert_eq!(found, *expected, "{text}"),
+        }
+    }
+}
+
+#[test]
+fn documents() {
+    let flow = with_trigger("/");
+    let cases: &[(String, &[&str])] = &[
+        (String::new(), &["IT0209 there is no flow to run"]),
+        ("engine: {}".into(), &["IT0209 there is no flow to run"]),
+        ("- a".into(), &["IT0201 f:1:1 a document is a mapping, not a list"]),
+        ("text".into(), &["IT0201 f:1:1 a document is a mapping, not a string"]),
+        (
+            "flows: a\nx: 1".into(),
+            &["IT0201 f:1:1 a document declares a `flow:` or the `engine:`; this one does neither"],
+        ),
+        (
+            "{}".into(),
+            &["IT0201 f:1:1 a document declares a `flow:` or the `engine:`; this one does neither"],
+        ),
+        (
+            "x: 1\nengin: {}".into(),
+            &["IT0201 f:2:1 a document declares a `flow:` or the `engine:`; this one does neither"],
+        ),
+        (
+            "topic: prices".into(),
+            &["IT0208 f:1:1 `topic` documents are not available in this version"],
+        ),
+        ("flow: a\nengine: {}".into(), &["IT0201 f:2:1 a document declares one thing"]),
+        (format!("{flow}\n---\n{flow}"), &[
+            "IT0202 f:5:7 a second flow named `a`",
+            "IT0217 f:6:15 flow `a` takes any 127.0.0.1:8080/, which flow `a` takes already",
+        ]),
+        (format!("{flow}\n---\nengine: {{}}\n---\nengine: {{}}"), &["IT0204 f:7:1 a second `engine:` document"]),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn keys_of_a_flow() {
+    let flow = |head: &str| format!("{head}\nfrom: {{ http: / }}\nsteps: [ send: b ]");
+    let cases: &[(String, &[&str])] = &[
+        ("flow: a".into(), &["IT0113 f:1:1", "IT0113 f:1:1"]),
+        (flow("flow: 5"), &["IT0112 f:1:7"]),
+        (flow("flow: my flow"), &["IT0203 f:1:7 `my flow` is not a name for a flow"]),
+        (flow("flow: \"a\\u202e\""), &["IT0203 f:1:7 `a\\u{202e}` is not a name for a flow"]),
+        (flow("flow: a\nform: x"), &["IT0111 f:2:1"]),
+        (flow("flow: a\ndoc: [x]"), &["IT0112 f:2:6"]),
+        (
+            flow("flow: a\nuse: {}\non_error: []\nlimits: {}"),
+            &[
+                "IT0208 f:2:1 `use` is not available in this version",
+                "IT0208 f:3:1 `on_error` is not available in this version",
+                "IT0208 f:4:1 `limits` is not available in this version",
+            ],
+        ),
+        (flow("flow: a b\n---\nflow: c d"), &[
+            "IT0113 f:1:1",
+            "IT0113 f:1:1",
+            "IT0203 f:1:7 `a b` is not a name for a flow",
+            "IT0203 f:3:7 `c d` is not a name for a flow",
+        ]),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn triggers() {
+    let cases: &[(String, &[&str])] = &[
+        (with_trigger("5"), &["IT0112 f:2:15"]),
+        (
+            with_trigger("'get :0/{'"),
+            &[
+                "IT0212 f:2:15 `get` is not a method",
+                "IT0213 f:2:15 the port 0 is out of range",
+                "IT0214 f:2:15 `{` is not a whole `{name}`",
+            ],
+        ),
+        (
+            with_trigger("{ method: [get, GET, GET], listen: x, path: a, body_max: 0B }"),
+            &[
+                "IT0212 f:2:25 `get` is not a method",
+                "IT0212 f:2:25 the method GET stands twice",
+                "IT0213 f:2:50 `x` has no port",
+                "IT0214 f:2:59 a path begins with `/`",
+                "IT0207 f:2:72 `body_max` is 0B, outside its range",
+            ],
+        ),
+        (with_trigger("{ path: /, method: [] }"), &["IT0115 f:2:34"]),
+        (with_trigger("{ paht: / }"), &["IT0111 f:2:17", "IT0113 f:2:15"]),
+        (
+            with_trigger("{ path: /, tls: { cert: a, key: b } }"),
+            &["IT0215 f:2:31 TLS listeners are not available in this version"],
+        ),
+        (
+            with_trigger("{ path: /, body_max: 1KiB }"),
+            &["IT0219 f:2:36 `body_max` has no effect: no step of the flow reads the body"],
+        ),
+        (
+            "flow: a\nfrom: GET /x\nsteps: [ send: b ]".into(),
+            &["IT0210 f:2:7 `from` is a mapping with one trigger, not a string"],
+        ),
+        (
+            "flow: a\nfrom: {}\nsteps: [ send: b ]".into(),
+            &["IT0210 f:2:7 `from` names no trigger"],
+        ),
+        (
+            "flow: a\nfrom: { https: /, http: GET /x }\nsteps: [ send: b ]".into(),
+            &["IT0210 f:2:9 unknown trigger `https`"],
+        ),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn steps() {
+    let cases: &[(String, &[&str])] = &[
+        (with_steps("  []"), &["IT0115 f:4:3"]),
+        (with_steps("  send: b"), &["IT0112 f:4:3"]),
+        (
+            with_steps("  - note\n  - 5\n  -\n  - {}"),
+            &[
+                "IT0220 f:4:5 a step is a mapping with one verb, not a string",
+                "IT0220 f:5:5 a step is a mapping with one verb, not a number",
+                "IT0220 f:6:4 a step is a mapping with one verb, not nothing",
+                "IT0220 f:7:5 a step without a verb",
+            ],
+        ),
+        (with_steps("  - name: x"), &["IT0220 f:4:5 a step without a verb"]),
+        (
+            with_steps("  - sned: b\n  - { note: a, nmae: b }\n  - { zzz: a, qqq: b }"),
+            &[
+                "IT0221 f:4:5 unknown step `sned`",
+                "IT0221 f:5:16 unknown key `nmae` in a step",
+                "IT0221 f:6:7 unknown step `zzz`",
+                "IT0221 f:6:15 unknown step `qqq`",
+            ],
+        ),
+        (
+            with_steps("  - { send: bad, note: bad, stop: x }"),
+            &[
+                "IT0220 f:4:18 a step has one verb; `note` is a second one",
+                "IT0220 f:4:29 a step has one verb; `stop` is a second one",
+                "FAKE f:4:13 a bad value",
+                "FAKE f:4:24 a bad value",
+            ],
+        ),
+        (
+            with_steps("  - { send: b, retry: {}, as: x }"),
+            &[
+                "IT0208 f:4:16 `retry` is not available in this version",
+                "IT0208 f:4:27 `as` is not available in this version",
+            ],
+        ),
+        (
+            with_steps("  - { note: a, name: x }\n  - { note: b, name: x }\n  - { note: c, name: 1 }\n  - { note: d, name: a b }"),
+            &[
+                "IT0223 f:5:22 a second step named `x`",
+                "IT0203 f:6:22 this is not a name for a step",
+                "IT0203 f:7:22 this is not a name for a step",
+            ],
+        ),
+        (
+            with_steps("  - stop: a\n  - note: b\n  - note: c"),
+            &["IT0222 f:5:5 this step is never reached"],
+        ),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn expressions_and_environment() {
+    let expression = "expressions are not available in this version";
+    let cases: &[(String, &[&str])] = &[
+        (with_steps("  - send: '${ .id }'"), &[&format!("IT0205 f:4:11 {expression}")]),
+        (with_steps("  - send: 'a ${ $env.A.b } ${'"), &[&format!("IT0205 f:4:11 {expression}")]),
+        (with_steps("  - '${ x }': b"), &[
+            "IT0205 f:4:5 `${ }` is not available in keys",
+        ]),
+        (
+            format!(
+                "engine: {{ env: [UNSET] }}\n---\n{}",
+                with_trigger("'GET :${ $env.UNSET }/x'")
+            ),
+            &["IT0206 f:1:17 the environment variable UNSET is not set"],
+        ),
+        (with_trigger("'GET :${ .port }/x'"), &[&format!("IT0205 f:2:15 {expression}")]),
+        (with_steps("  - send: '${ $env.HOME_HOST }'"), &["IT0120 f:4:11"]),
+        (
+            format!("engine: {{ env: [UNSET, 1a, HOME_HOST] }}\n---\n{}", with_trigger("/")),
+            &[
+                "IT0206 f:1:17 the environment variable UNSET is not set",
+                "IT0206 f:1:24 `1a` is not an environment name",
+            ],
+        ),
+        (format!("engine: {{ env: X }}\n---\n{}", with_trigger("/")), &["IT0112 f:1:16"]),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn settings() {
+    let flow = with_trigger("/");
+    let engine = |text: &str| format!("engine: {text}\n---\n{flow}");
+    let cases: &[(String, &[&str])] = &[
+        (engine("5"), &["IT0112 f:1:9"]),
+        (format!("engine: {{}}\nlisten: x\n---\n{flow}"), &["IT0111 f:2:1"]),
+        (engine("{ lisen: ':80' }"), &["IT0111 f:1:11"]),
+        (engine("{ listen: ':0' }"), &["IT0213 f:1:19 the port 0 is out of range"]),
+        (engine("{ timeouts: { idle: 5 } }"), &["IT0116 f:1:29"]),
+        (
+            engine("{ timeouts: { idle: 0s, drain: 25h }, limits: { head: 1B, body: 2GiB, fields: 0, connections: 0, upstream_idle: 100001 } }"),
+            &[
+                "IT0207 f:1:73 `body` is 2GiB, outside its range",
+                "IT0207 f:1:63 `head` is 1B, outside its range",
+                "IT0207 f:1:87 `fields` is 0, outside its range",
+                "IT0207 f:1:103 `connections` is 0, outside its range",
+                "IT0207 f:1:121 `upstream_idle` is 100001, outside its range",
+                "IT0207 f:1:29 `idle` is 0ms, outside its range",
+                "IT0207 f:1:40 `drain` is 25h, outside its range",
+            ],
+        ),
+        (engine("{ log: { level: loud, format: xml, access: yes } }"), &[
+            "IT0114 f:1:25",
+            "IT0114 f:1:39",
+            "IT0112 f:1:52",
+        ]),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn flows_that_collide() {
+    let flow = |name: &str, trigger: &str| {
+        format!("flow: {name}\nfrom: {{ http: {trigger} }}\nsteps: [ send: b ]\n---\n")
+    };
+    let pair = |one: &str, other: &str| format!("{}{}", flow("a", one), flow("b", other));
+    let conflict = |methods: &str, place: &str| {
+        format!("IT0217 f:6:15 flow `b` takes {methods} {place}, which flow `a` takes already")
+    };
+    let cases: Vec<(String, Vec<String>)> = vec![
+        (pair("'GET :80/{x}'", "'PUT,GET :80/{y}'"), vec![conflict("GET", ":80/{y}")]),
+        (pair("'GET,PUT,POST :80/a'", "'PUT,GET :80/a'"), vec![conflict("PUT,GET", ":80/a")]),
+        (pair(":80/*", "any :80/*"), vec![conflict("any", ":80/*")]),
+        (pair("GET /x", "GET 127.0.0.1:8080/x"), vec![conflict("GET", "127.0.0.1:8080/x")]),
+        (pair(":80/x", "127.0.0.1:80/y"), vec!["IT0218 f:6:15 the addresses 127.0.0.1:80 and :80 overlap".into()]),
+        (
+            pair("{ path: /x, tls: { cert: a, key: b } }", "{ path: /y, tls: { cert: a, key: c } }"),
+            vec![
+                "IT0215 f:2:32 TLS listeners are not available in this version".into(),
+                "IT0215 f:6:32 TLS listeners are not available in this version".into(),
+                "IT0216 f:6:15 flows `a` and `b` listen on 127.0.0.1:8080 with different TLS settings".into(),
+            ],
+        ),
+    ];
+    for (text, expected) in &cases {
+        assert_eq!(load_files(&[("f", text)]).err().as_ref(), Some(expected), "{text}");
+    }
+    let fine = [
+        pair("GET :80/x", "any :80/x"),
+        pair("GET :80/x", "HEAD :80/x"),
+        pair("GET :80/x", "GET :81/x"),
+        pair("GET :80/x", "GET :80/x/"),
+        pair("'GET :80/{x}'", "GET :80/x"),
+    ];
+    for text in &fine {
+        assert_eq!(load_files(&[("f", text)]).err(), None, "{text}");
+    }
+}
+
+#[test]
+fn problems_of_all_files_are_told_at_once() {
+    let files = [
+        ("1.yaml", "flow: a\nfrom: { http: get /x }\nsteps: [ send: bad ]"),
+        ("2.yaml", "flow: b\nfrom: { http: GET /x }\nsteps: [ sedn: x ]"),
+        ("3.yaml", "flow: [\n"),
+        ("4.yaml", "flow: b\nfrom: { http: GET /x }\nsteps: [ send: x ]"),
+    ];
+    let problems = load_files(&files).err().unwrap();
+    let expected = [
+        "IT0103 3.yaml:2:1",
+        "IT0212 1.yaml:2:15 `get` is not a method",
+        "FAKE 1.yaml:3:16 a bad value",
+        "IT0221 2.yaml:3:10 unknown step `sedn`",
+        "IT0202 4.yaml:1:7 a second flow named `b`",
+        "IT0217 4.yaml:2:15 flow `b` takes GET 127.0.0.1:8080/x, which flow `b` takes already",
+    ];
+    assert_eq!(problems, expected);
+}

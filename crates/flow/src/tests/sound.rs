@@ -1,0 +1,189 @@
+//! What is made of sound flow files.
+
+use std::time::Duration;
+
+use component::plan::{RoutePlan, RouteTarget};
+use component::settings::Settings;
+
+use super::load_files;
+use crate::{LogFormat, LogLevel, Loaded};
+
+fn load_text(text: &str) -> Loaded {
+    load_files(&[("f", text)]).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"))
+}
+
+/// Each route as `address flow methods path target`.
+fn routes(loaded: &Loaded) -> Vec<String> {
+    let target = |route: &RoutePlan| match &route.target {
+        RouteTarget::Forward(plan) => {
+            format!("forward {}{}", plan.host, if plan.appends_rest { "+rest" } else { "" })
+        }
+        RouteTarget::Handle { handler, body_max } if handler.reads_body() => {
+            format!("message {body_max}")
+        }
+        RouteTarget::Handle { .. } => "message -".to_owned(),
+    };
+    let listeners = loaded.plan.listeners.iter();
+    listeners
+        .flat_map(|listener| {
+            listener.routes.iter().map(move |route| {
+                let methods = format!("{:?}", route.methods);
+                format!("{} {} {methods} {} {}", listener.address, route.flow, route.path, target(route))
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn flows_become_routes() {
+    let cases = [
+        (
+            "flow: a\nfrom: { http: GET /x }\nsteps: [ send: b ]",
+            "127.0.0.1:8080 a Only([Get]) /x forward b",
+        ),
+        (
+            "flow: a\ndoc: what it is for\nfrom: { http: ':81/x/*' }\nsteps: [ { send: b, name: out } ]",
+            ":81 a Any /x/* forward b+rest",
+        ),
+        (
+            "flow: a\nfrom: { http: { path: '/{id}', method: [GET, PUT], listen: 'LOCALHOST:1' } }\nsteps: [ note: b, send: c ]",
+            "localhost:1 a Only([Get, Put]) /{id} message -",
+        ),
+        (
+            "flow: a\nfrom: { http: { path: /, method: 'GET,PUT', body_max: 2KiB } }\nsteps: [ change: b, send: c ]",
+            "127.0.0.1:8080 a Only([Get, Put]) / message 2048",
+        ),
+        (
+            "flow: a\nfrom: { http: { path: /, method: any } }\nsteps: [ note: b, stop: c ]",
+            "127.0.0.1:8080 a Any / message -",
+        ),
+        (
+            "flow: a\nfrom: { http: { path: / } }\nsteps: [ send: b, note: c ]",
+            "127.0.0.1:8080 a Any / message 1048576",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(routes(&load_text(text)), [expected], "{text}");
+    }
+}
+
+#[test]
+fn flows_share_listeners() {
+    let files = [
+        ("1", "flow: z\nfrom: { http: GET :90/z }\nsteps: [ send: b ]"),
+        ("2", "engine: { listen: ':80', limits: { body: 5B } }\n---\nflow: y\nfrom: { http: GET /y }\nsteps: [ change: b ]"),
+        ("3", "flow: x\nfrom: { http: any :90/z }\nsteps: [ send: b ]\n---\nflow: w\nfrom: { http: HEAD :90/z }\nsteps: [ send: b ]"),
+    ];
+    let loaded = load_files(&files).unwrap();
+    let expected = [
+        ":80 y Only([Get]) /y message 5",
+        ":90 z Only([Get]) /z forward b",
+        ":90 x Any /z forward b",
+        ":90 w Only([Head]) /z forward b",
+    ];
+    assert_eq!(routes(&loaded), expected);
+}
+
+#[test]
+fn steps_know_their_flow_and_place() {
+    let loaded = load_text("flow: a.b\nfrom: { http: / }\nsteps: [ send: b ]");
+    match &loaded.plan.listeners[0].routes[0].target {
+        RouteTarget::Forward(plan) => assert_eq!(plan.via.as_deref(), Some("a.b")),
+        RouteTarget::Handle { .. } => panic!("not forwarded"),
+    }
+}
+
+#[test]
+fn environment_values_are_put_in() {
+    let text = "
+engine: { env: [HOME_HOST], listen: '${ $env.HOME_HOST }:80' }
+---
+flow: a
+from: { http: 'GET ${$env.HOME_HOST}:81/x' }
+steps: [ send: 'x-${ $env.HOME_HOST }-${ $env.HOME_HOST }' ]
+---
+flow: b
+from: { http: GET /x }
+steps: [ send: plain $HOME ]
+";
+    let expected = [
+        "home:80 b Only([Get]) /x forward plain $HOME",
+        "home:81 a Only([Get]) /x forward x-home-home",
+    ];
+    assert_eq!(routes(&load_text(text)), expected);
+}
+
+#[test]
+fn every_setting_arrives() {
+    let text = "
+engine:
+  limits: { head: 2KiB, fields: 3, body: 4B, connections: 5, upstream_idle: 6 }
+  timeouts:
+    { idle: 1s, head: 2s, body: 3s, connect: 4s, response: 5s, stream: 6s, upstream_idle: 7s, drain: 8s }
+  log: { level: warn, format: json, access: true }
+---
+flow: a
+from: { http: / }
+steps: [ send: b ]
+";
+    let loaded = load_text(text);
+    let Settings { limits, timeouts, access_log } = loaded.plan.settings;
+    let counts = (limits.head, limits.fields, limits.body, limits.connections, limits.upstream_idle);
+    assert_eq!(counts, (2048, 3, 4, 5, 6));
+    let times = [
+        timeouts.idle, timeouts.head, timeouts.body, timeouts.connect, timeouts.response,
+        timeouts.stream, timeouts.upstream_idle, timeouts.drain,
+    ];
+    let expected: Vec<Duration> = (1..=8).map(Duration::from_secs).collect();
+    assert_eq!(times, *expected);
+    assert!(access_log);
+    assert_eq!((loaded.engine.log.level, loaded.engine.log.format), (LogLevel::Warn, LogFormat::Json));
+}
+
+#[test]
+fn the_documented_defaults_are_the_real_ones() {
+    let schema = crate::schema::engine_settings();
+    let documented = |section: &str, key: &str| {
+        let definitions = schema["$defs"].as_object().unwrap();
+        let named = definitions.iter().find(|(name, _)| name.to_lowercase().starts_with(section));
+        let default = &named.unwrap().1["properties"][key]["default"];
+        default.as_str().map_or_else(|| default.to_string(), str::to_owned)
+    };
+    let Settings { limits, timeouts, .. } = Settings::default();
+    let sizes = [("head", limits.head as u64), ("body", limits.body)];
+    for (key, bytes) in sizes {
+        assert_eq!(documented("limits", key), config::ByteSize(bytes).to_string(), "{key}");
+    }
+    let counts = [
+        ("fields", limits.fields),
+        ("connections", limits.connections),
+        ("upstream_idle", limits.upstream_idle),
+    ];
+    for (key, count) in counts {
+        assert_eq!(documented("limits", key), count.to_string(), "{key}");
+    }
+    let times = [
+        ("idle", timeouts.idle),
+        ("head", timeouts.head),
+        ("body", timeouts.body),
+        ("connect", timeouts.connect),
+        ("response", timeouts.response),
+        ("stream", timeouts.stream),
+        ("upstream_idle", timeouts.upstream_idle),
+        ("drain", timeouts.drain),
+    ];
+    for (key, time) in times {
+        assert_eq!(documented("timeouts", key), config::Duration(time).to_string(), "{key}");
+    }
+    let listen = crate::engine::Engine::default().listen.to_string();
+    assert_eq!(schema["properties"]["listen"]["default"], listen.as_str());
+}
+
+#[test]
+fn an_empty_engine_document_is_all_defaults() {
+    let flow = "\n---\nflow: a\nfrom: { http: / }\nsteps: [ send: b ]";
+    for engine in ["engine:", "engine: {}", "engine: { limits: {}, env: [] }"] {
+        let loaded = load_text(&format!("{engine}{flow}"));
+        assert_eq!(loaded.plan.settings.limits.fields, 100, "{engine}");
+    }
+}

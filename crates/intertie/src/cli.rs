@@ -1,0 +1,144 @@
+//! The command line.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::{load, reference, run};
+
+/// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
+#[derive(Debug, Parser)]
+#[command(name = "intertie", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the flows of files and folders until told to stop.
+    ///
+    /// SIGTERM or SIGINT stops accepting, lets requests in flight end, and exits with 0; a second
+    /// one stops at once.
+    Run(RunArguments),
+    /// Check files and folders: print all problems, and exit with 1 when there are any.
+    Check {
+        /// Files, and folders whose *.yaml and *.yml files are meant, subfolders included.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// How problems are printed.
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
+    /// Print the JSON Schema of flow files, for editors.
+    Schema,
+    /// List the steps there are.
+    List,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `intertie run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArguments {
+    /// Files, and folders whose *.yaml and *.yml files are meant, subfolders included.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Reload when a file changes, without dropping a request. Files with problems change nothing.
+    #[arg(long)]
+    pub watch: bool,
+    /// How many worker threads; as many as there are cores when not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+    /// Where /health, /ready and /metrics are served, or `off`.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9900")]
+    pub admin: Admin,
+}
+
+/// Where the admin port is, if anywhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Admin {
+    Off,
+    On(SocketAddr),
+}
+
+impl std::str::FromStr for Admin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() > 0 => Ok(Self::On(address)),
+            _ => Err("expected an address and a port such as 127.0.0.1:9900, or off".to_owned()),
+        }
+    }
+}
+
+/// How problems are printed.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum ReportFormat {
+    /// With lines and carets, for people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    ///
+    /// # Errors
+    /// When it cannot be done; what is wrong with flow files is printed, not returned.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Run(arguments) => run::run(&arguments),
+            Command::Check { paths, format } => check(&paths, format),
+            Command::Schema => print(&format!("{:#}\n", reference::schema())),
+            Command::List => print(&list()),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Self::command(), "intertie", &mut script);
+                print(&String::from_utf8_lossy(&script))
+            }
+        }
+    }
+}
+
+fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
+    let files = load::read(paths)?;
+    let (loaded, problems) = load::load(&files);
+    let text = match format {
+        ReportFormat::Json => problems.json(),
+        ReportFormat::Text if problems.is_empty() => {
+            let count = loaded.as_ref().map_or(0, |loaded| loaded.plan.route_count());
+            let plural = if count == 1 { "" } else { "s" };
+            format!("{count} flow{plural} checked, no problem\n")
+        }
+        ReportFormat::Text => problems.text(std::io::stdout().is_terminal()),
+    };
+    print(&text)?;
+    Ok(if loaded.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn list() -> String {
+    let width = steps::ALL.iter().map(|step| step.name.len()).max().unwrap_or(0);
+    steps::ALL.iter().map(|step| format!("{:width$}  {}\n", step.name, step.summary)).collect()
+}
+
+/// Prints to stdout. A reader that has read enough is no error.
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        result => result.context("cannot print")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

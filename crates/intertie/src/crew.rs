@@ -1,0 +1,108 @@
+//! The worker threads: started together, given plans together, stopped together.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::Context;
+use component::plan::Plan;
+use component::trigger::ListenAddress;
+use proxy::{Command, Engine, OpenListener, Worker, WorkerSetup};
+use tokio::sync::{mpsc, oneshot};
+
+/// Worker threads that serve one plan.
+pub(crate) struct Crew {
+    members: Vec<Member>,
+    addresses: Vec<ListenAddress>,
+}
+
+struct Member {
+    commands: mpsc::UnboundedSender<Command>,
+    /// Told when the thread has ended, and how.
+    ended: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Crew {
+    /// Starts `count` workers. They serve nothing yet.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(name: &str, count: usize, engine: &Arc<Engine>) -> anyhow::Result<Self> {
+        let mut members = Vec::new();
+        for number in 0..count {
+            let (commands, receiver) = mpsc::unbounded_channel();
+            let (report_end, ended) = oneshot::channel();
+            let setup =
+                WorkerSetup { number, engine: Arc::clone(engine), commands: receiver };
+            thread::Builder::new()
+                .name(format!("{name}-{number}"))
+                .spawn(move || {
+                    // Nobody listens any more when the process is going down.
+                    let _ = report_end.send(Worker::run(setup));
+                })
+                .context("cannot start a worker thread")?;
+            members.push(Member { commands, ended });
+        }
+        Ok(Self { members, addresses: Vec::new() })
+    }
+
+    /// Has all workers serve a plan. Everything that can fail is done before any of them hears of
+    /// it, so a failure leaves what is served as it was.
+    ///
+    /// # Errors
+    /// When a new address cannot be listened on.
+    pub async fn serve(&mut self, plan: Plan) -> anyhow::Result<()> {
+        let mut opened: Vec<Vec<OpenListener>> = self.members.iter().map(|_| Vec::new()).collect();
+        let addresses: Vec<ListenAddress> =
+            plan.listeners.iter().map(|listener| listener.address.clone()).collect();
+        for address in &addresses {
+            if self.addresses.contains(address) {
+                continue;
+            }
+            let sockets = net::listen::bind(address.host.as_deref(), address.port, opened.len())
+                .with_context(|| format!("cannot listen on {address}"))?;
+            for (socket, opened) in sockets.into_iter().zip(&mut opened) {
+                opened.push(OpenListener { address: address.clone(), socket });
+            }
+        }
+        let plan = Arc::new(plan);
+        let (applied, mut all_applied) = mpsc::unbounded_channel();
+        for (member, opened) in self.members.iter().zip(opened) {
+            let (plan, applied) = (Arc::clone(&plan), applied.clone());
+            member
+                .commands
+                .send(Command::Serve { plan, opened, applied })
+                .map_err(|_| anyhow::anyhow!("a worker has ended unexpectedly"))?;
+        }
+        drop(applied);
+        for _ in &self.members {
+            all_applied.recv().await.context("a worker has ended unexpectedly")?;
+        }
+        self.addresses = addresses;
+        Ok(())
+    }
+
+    /// Whether a worker has ended without being told to.
+    pub fn has_lost_one(&mut self) -> bool {
+        self.members.iter().any(|member| member.commands.is_closed())
+    }
+
+    /// Has all workers drain, and waits until they have ended.
+    ///
+    /// # Errors
+    /// When one has failed.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        for member in &self.members {
+            // A worker that is gone already needs no telling.
+            let _ = member.commands.send(Command::Drain);
+        }
+        for member in self.members {
+            member
+                .ended
+                .await
+                .context("a worker has panicked")?
+                .context("a worker could not run")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Files and folders to a checked plan.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use config::{Report, Sources};
+use flow::Loaded;
+
+/// The most files of all folders together.
+const FILES_MAX: usize = 10_000;
+/// The most bytes that are read of a file; `config` refuses far less.
+const READ_MAX: u64 = 64 * 1024 * 1024;
+
+/// The files that flows are read from, in a fixed order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Files(Vec<(PathBuf, Vec<u8>)>);
+
+/// What is wrong with the files.
+pub(crate) struct Problems {
+    report: Report,
+    sources: Sources,
+}
+
+impl Problems {
+    pub fn is_empty(&self) -> bool {
+        self.report.diagnostics().is_empty()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.report.diagnostics().len()
+    }
+
+    /// For people.
+    pub fn text(&self, color: bool) -> String {
+        self.report.render(&self.sources, color)
+    }
+
+    /// For programs.
+    pub fn json(&self) -> String {
+        self.report.render_json(&self.sources)
+    }
+}
+
+/// Reads the files, and of folders all `*.yaml` and `*.yml` files within, hidden ones left out.
+///
+/// # Errors
+/// When one cannot be read, or there is none.
+pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Files> {
+    let mut names = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let before = names.len();
+            collect(path, &mut names)?;
+            if names.len() == before {
+                bail!("{}: there is no *.yaml or *.yml file in this folder", path.display());
+            }
+        } else {
+            names.push(path.clone());
+        }
+    }
+    names.dedup();
+    let files = names.into_iter().map(|name| {
+        let bytes = read_file(&name).with_context(|| format!("{}", name.display()))?;
+        Ok((name, bytes))
+    });
+    Ok(Files(files.collect::<anyhow::Result<_>>()?))
+}
+
+fn read_file(name: &Path) -> anyhow::Result<Vec<u8>> {
+    let size = fs::metadata(name).context("cannot be read")?.len();
+    if size > READ_MAX {
+        bail!("the file has {size} bytes; a flow file has at most 1 MiB");
+    }
+    fs::read(name).context("cannot be read")
+}
+
+fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let cannot = || format!("{}: the folder cannot be read", folder.display());
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .with_context(cannot)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .with_context(cannot)?;
+    entries.sort();
+    for entry in entries {
+        let is_hidden = entry
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if is_hidden {
+            continue;
+        }
+        // A linked folder could lead out of this one, or back into it.
+        if entry.is_dir() && !entry.is_symlink() {
+            collect(&entry, names)?;
+        } else if entry.extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
+            if names.len() == FILES_MAX {
+                bail!("{}: more than {FILES_MAX} files", folder.display());
+            }
+            names.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// Checks the files. The plan is there exactly when there is no error.
+pub(crate) fn load(files: &Files) -> (Option<Loaded>, Problems) {
+    let mut sources = Sources::default();
+    let mut report = Report::default();
+    let mut ids = Vec::new();
+    for (name, bytes) in &files.0 {
+        ids.extend(sources.add(name.display().to_string(), bytes, &mut report));
+    }
+    let mut documents = Vec::new();
+    for id in ids {
+        documents.extend(config::parse(&sources, id, &mut report));
+    }
+    let environment = |name: &str| std::env::var(name).ok();
+    let loaded = flow::load(documents, steps::ALL, &environment, &mut report);
+    (loaded, Problems { report, sources })
+}

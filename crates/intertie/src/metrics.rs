@@ -1,0 +1,177 @@
+//! The counters of all workers as OpenMetrics text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use component::observe::{Counter, FlowMetrics, LATENCY_BOUNDS_US, WorkerMetrics};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use proxy::Engine;
+
+/// The counters of all workers as OpenMetrics text.
+pub(crate) struct Metrics {
+    registry: Registry,
+}
+
+impl Metrics {
+    pub fn new(engine: &Arc<Engine>) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(EngineCollector(Arc::clone(engine))));
+        Self { registry }
+    }
+
+    /// The numbers as they are now.
+    ///
+    /// # Errors
+    /// When they cannot be written, which is a mistake in this module.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+}
+
+struct EngineCollector(Arc<Engine>);
+
+impl fmt::Debug for EngineCollector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("EngineCollector")
+    }
+}
+
+/// The counters of a flow on all workers.
+#[derive(Default)]
+struct FlowTotals {
+    finished: [u64; 6],
+    in_flight: u64,
+    latency: [u64; LATENCY_BOUNDS_US.len() + 1],
+    latency_sum_us: u64,
+}
+
+impl FlowTotals {
+    fn add(&mut self, metrics: &FlowMetrics) {
+        self.in_flight += metrics.in_flight();
+        add_all(&mut self.finished, &metrics.finished);
+        add_all(&mut self.latency, &metrics.latency);
+        self.latency_sum_us += metrics.latency_sum_us.get();
+    }
+}
+
+fn add_all(totals: &mut [u64], counters: &[Counter]) {
+    for (total, counter) in totals.iter_mut().zip(counters) {
+        *total += counter.get();
+    }
+}
+
+/// The labels of status classes, by the first digit.
+const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl Collector for EngineCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut flows: BTreeMap<Arc<str>, FlowTotals> = BTreeMap::new();
+        for entry in self.0.registry.flows() {
+            flows.entry(entry.flow).or_default().add(&entry.metrics);
+        }
+        encode_flows(&mut encoder, &flows)?;
+        let workers = self.0.registry.workers();
+        encode_workers(&mut encoder, &workers)?;
+        let mut open = describe(
+            &mut encoder,
+            "intertie_connections_open",
+            "Client connections that are open",
+            MetricType::Gauge,
+        )?;
+        open.encode_gauge(&(self.0.connection_count() as i64))
+    }
+}
+
+fn describe<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &'e str,
+    kind: MetricType,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    encoder.encode_descriptor(name, help, None, kind)
+}
+
+fn encode_flows(
+    encoder: &mut DescriptorEncoder<'_>,
+    flows: &BTreeMap<Arc<str>, FlowTotals>,
+) -> fmt::Result {
+    let help = "Requests that have ended, by flow and status class; none when the client left";
+    let mut family = describe(encoder, "intertie_requests", help, MetricType::Counter)?;
+    for (flow, totals) in flows {
+        for (class, count) in CLASSES.iter().zip(totals.finished) {
+            if count > 0 {
+                let labels = [("flow", &**flow), ("status", class)];
+                family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+            }
+        }
+    }
+    let help = "Requests that have begun and not ended, by flow";
+    let mut family = describe(encoder, "intertie_requests_in_flight", help, MetricType::Gauge)?;
+    for (flow, totals) in flows {
+        let labels = [("flow", &**flow)];
+        family.encode_family(&labels)?.encode_gauge(&(totals.in_flight as i64))?;
+    }
+    let help = "Time from a request's head to its reply's end, by flow";
+    let name = "intertie_request_duration_seconds";
+    let mut family = describe(encoder, name, help, MetricType::Histogram)?;
+    for (flow, totals) in flows {
+        let seconds = |microseconds: u64| microseconds as f64 / 1e6;
+        let bounds = LATENCY_BOUNDS_US.iter().map(|bound| seconds(*bound));
+        let buckets: Vec<(f64, u64)> =
+            bounds.chain([f64::MAX]).zip(totals.latency.iter().copied()).collect();
+        let labels = [("flow", &**flow)];
+        family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+            seconds(totals.latency_sum_us),
+            totals.latency.iter().sum(),
+            &buckets,
+            None,
+        )?;
+    }
+    Ok(())
+}
+
+fn encode_workers(
+    encoder: &mut DescriptorEncoder<'_>,
+    workers: &[Arc<WorkerMetrics>],
+) -> fmt::Result {
+    let help = "Requests refused before they reached a flow, by status class";
+    let mut family = describe(encoder, "intertie_requests_rejected", help, MetricType::Counter)?;
+    for (at, class) in CLASSES.iter().enumerate() {
+        let counts = workers.iter().filter_map(|worker| worker.rejected.get(at));
+        let count: u64 = counts.map(Counter::get).sum();
+        if count > 0 {
+            let labels = [("status", *class)];
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+        }
+    }
+    type Pick = fn(&WorkerMetrics) -> &Counter;
+    let counters: [(&str, &str, Pick); 6] = [
+        ("connections_accepted", "Client connections accepted", |worker| &worker.accepted),
+        ("connections_refused", "Client connections refused by the limit", |worker| {
+            &worker.refused
+        }),
+        ("upstream_connects", "Connections made to upstreams", |worker| &worker.upstream_connects),
+        ("upstream_connect_failures", "Connections to upstreams that failed", |worker| {
+            &worker.upstream_connect_failures
+        }),
+        ("upstream_reuses", "Requests sent on a kept upstream connection", |worker| {
+            &worker.upstream_reuses
+        }),
+        ("upstream_retries", "Requests repeated because a kept connection was closed", |worker| {
+            &worker.upstream_retries
+        }),
+    ];
+    for (name, help, pick) in counters {
+        let count: u64 = workers.iter().map(|worker| pick(worker).get()).sum();
+        let name = format!("intertie_{name}");
+        describe(encoder, &name, help, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! `intertie run`: start, reload, stop.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use proxy::{AccessLog, Engine};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::admin;
+use crate::cli::RunArguments;
+use crate::crew::Crew;
+use crate::load::{self, Files};
+use crate::logging::{self, AccessWriter, Log};
+use crate::watch::Watcher;
+
+/// How often the crew is looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// Runs flows until told to stop.
+///
+/// # Errors
+/// When the start fails. What is wrong with flow files is printed, and the exit code is 1.
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let files = load::read(&arguments.paths)?;
+    let (loaded, problems) = load::load(&files);
+    if !problems.is_empty() {
+        eprint!("{}", problems.text(std::io::stderr().is_terminal()));
+    }
+    let Some(loaded) = loaded else { return Ok(ExitCode::FAILURE) };
+    let log = logging::start(&loaded.engine.log);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(Application { arguments, log, files }.run(loaded))
+}
+
+struct Application<'a> {
+    arguments: &'a RunArguments,
+    log: Log,
+    /// The files as they were loaded last, with or without success.
+    files: Files,
+}
+
+/// Why the main loop goes on.
+enum Event {
+    Stop,
+    FilesChanged,
+    Tick,
+}
+
+impl Application<'_> {
+    async fn run(mut self, loaded: flow::Loaded) -> anyhow::Result<ExitCode> {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
+        let mut watcher = match self.arguments.watch {
+            true => Some(Watcher::new(&self.arguments.paths)?),
+            false => None,
+        };
+        let access: Arc<dyn AccessLog> = Arc::new(AccessWriter::start(self.log.is_json())?);
+        let engine = Arc::new(Engine::new(Some(access)));
+        let ready = Arc::new(AtomicBool::new(false));
+        let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
+        let (flows, listeners) = (loaded.plan.route_count(), loaded.plan.addresses());
+        crew.serve(loaded.plan).await?;
+        let admin = admin::start(self.arguments.admin, &engine, &ready).await?;
+        ready.store(true, Ordering::Release);
+        tracing::info!(flows, listeners, workers = self.worker_count(), "started");
+        let mut tick = tokio::time::interval(LOOK_AFTER);
+        loop {
+            let event = tokio::select! {
+                _ = terminate.recv() => Event::Stop,
+                _ = interrupt.recv() => Event::Stop,
+                () = Watcher::changed(&mut watcher) => Event::FilesChanged,
+                _ = tick.tick() => Event::Tick,
+            };
+            match event {
+                Event::Stop => break,
+                Event::FilesChanged => self.reload(&mut crew).await,
+                Event::Tick if crew.has_lost_one() => {
+                    anyhow::bail!("a worker has ended unexpectedly");
+                }
+                Event::Tick => {}
+            }
+        }
+        ready.store(false, Ordering::Release);
+        tracing::info!(connections = engine.connection_count(), "stopping");
+        tokio::select! {
+            stopped = crew.stop() => stopped?,
+            _ = terminate.recv() => tracing::warn!("stopped at once"),
+            _ = interrupt.recv() => tracing::warn!("stopped at once"),
+        }
+        drop(admin);
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn worker_count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.arguments.workers.map_or_else(cores, usize::from)
+    }
+
+    /// Takes changed files over. Whatever is wrong with them, what runs goes on.
+    async fn reload(&mut self, crew: &mut Crew) {
+        let files = match load::read(&self.arguments.paths) {
+            Ok(files) if files == self.files => return,
+            Ok(files) => files,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "not reloaded, the old flows stay");
+                return;
+            }
+        };
+        let (loaded, problems) = load::load(&files);
+        self.files = files;
+        if !problems.is_empty() {
+            eprint!("{}", problems.text(std::io::stderr().is_terminal()));
+        }
+        let Some(loaded) = loaded else {
+            tracing::error!(problems = problems.count(), "not reloaded, the old flows stay");
+            return;
+        };
+        self.log.change(&loaded.engine.log);
+        let (flows, listeners) = (loaded.plan.route_count(), loaded.plan.addresses());
+        match crew.serve(loaded.plan).await {
+            Ok(()) => tracing::info!(flows, listeners, "reloaded"),
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "not reloaded, the old flows stay");
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What the tests of steps share: building a step from YAML and running it without a worker.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use component::definition::{BuildContext, StepDefinition};
+use component::forward::ForwardPlan;
+use component::handler::{LocalFuture, Services};
+use component::step::{Exchange, Next, Progress, Step};
+use component::trigger::{HttpTrigger, ListenAddress, Methods, PathPattern};
+use config::{Report, Sources};
+use message::{Fault, Headers, Method, Reply, Request};
+
+/// Where a built step stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Whether the trigger's path ends with `*`.
+    pub rest: bool,
+    /// Whether the step is the last.
+    pub is_last: bool,
+}
+
+/// A last step of a flow whose path has no `*`.
+pub(crate) const LAST: Place = Place { rest: false, is_last: true };
+
+/// Builds the step from the YAML under its verb, or tells every problem as `CODE line:column` and
+/// its message.
+pub(crate) fn build(
+    definition: &StepDefinition,
+    yaml: &str,
+    place: Place,
+) -> Result<Box<dyn Step>, Vec<String>> {
+    let (mut sources, mut report) = (Sources::default(), Report::default());
+    let source = sources.add("test.yaml", yaml.as_bytes(), &mut report).unwrap();
+    let nodes = config::parse(&sources, source, &mut report);
+    // `reply:` without a value is a document of nothing, which the parser leaves out.
+    let nothing = || config::Node {
+        value: config::Value::Null,
+        span: config::Span { source, start: 0, end: 0 },
+    };
+    let node = nodes.into_iter().next().unwrap_or_else(nothing);
+    let trigger = HttpTrigger {
+        methods: Methods::Any,
+        listen: ListenAddress { host: None, port: 80 },
+        path: PathPattern { segments: Vec::new(), rest: place.rest },
+        body_max: 1024,
+    };
+    let mut context = BuildContext {
+        report: &mut report,
+        flow: "test",
+        trigger: Some(&trigger),
+        is_last: place.is_last,
+    };
+    let step = (definition.build)(&node, &mut context);
+    let problems: Vec<String> = report
+        .diagnostics()
+        .iter()
+        .map(|problem| {
+            let start = problem.span().map_or(0, |span| span.start);
+            let (line, column) = sources.position(source, start);
+            let code = problem.code().as_str();
+            // The words of `config` are its own matter.
+            let message = if code < "IT02" { "" } else { problem.message() };
+            format!("{code} {line}:{column} {message}").trim_end().to_owned()
+        })
+        .collect();
+    assert_eq!(step.is_none(), !problems.is_empty(), "{yaml}: {problems:?}");
+    step.ok_or(problems)
+}
+
+/// Builds a last step that has no problem.
+pub(crate) fn sound(definition: &StepDefinition, yaml: &str) -> Box<dyn Step> {
+    build(definition, yaml, LAST).unwrap_or_else(|problems| panic!("{yaml}: {problems:?}"))
+}
+
+/// Checks a table of broken YAML texts and the problems they have.
+pub(crate) fn assert_problems(definition: &StepDefinition, cases: &[(&str, &[&str])]) {
+    for (yaml, expected) in cases {
+        match build(definition, yaml, LAST) {
+            Ok(_) => panic!("no problem in {yaml}"),
+            Err(found) => assert_eq!(found, *expected, "{yaml}"),
+        }
+    }
+}
+
+/// A message with these headers and this body.
+pub(crate) fn exchange(lines: &[(&str, &str)], body: &[u8]) -> Exchange {
+    let mut headers = Headers::new();
+    for (name, value) in lines {
+        headers.append(name, value);
+    }
+    let request = Request {
+        method: Method::Post,
+        path: "/orders".into(),
+        query: Some("a=1".into()),
+        parameters: Vec::new(),
+        headers,
+        body: body.to_vec().into(),
+        peer: [127, 0, 0, 1].into(),
+    };
+    Exchange { flow: "test".into(), request }
+}
+
+/// A worker that answers every call with one reply and keeps what it was asked.
+#[derive(Default)]
+pub(crate) struct FakeServices {
+    /// The reply; none is a connection that fails.
+    pub reply: Option<Reply>,
+    /// Host, body of each call.
+    pub calls: RefCell<Vec<(String, Vec<u8>)>>,
+}
+
+impl Services for FakeServices {
+    fn call<'a>(
+        &'a self,
+        plan: &'a Arc<ForwardPlan>,
+        request: &'a Request,
+    ) -> LocalFuture<'a, Result<Reply, Fault>> {
+        Box::pin(async move {
+            let call = (plan.authority(), request.body.as_bytes().to_vec());
+            self.calls.borrow_mut().push(call);
+            let failed = || {
+                let detail = "the upstream cannot be reached";
+                Fault::new(message::Kind::Connection, message::Origin::Upstream, detail)
+            };
+            self.reply.clone().ok_or_else(failed)
+        })
+    }
+}
+
+/// Runs a step to its end.
+pub(crate) fn run(
+    step: &dyn Step,
+    exchange: &mut Exchange,
+    services: &FakeServices,
+) -> Result<Next, Fault> {
+    match step.run(exchange, services) {
+        Progress::Done(result) => result,
+        Progress::Waits(future) => finish(future),
+    }
+}
+
+fn finish<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the fake worker never waits"),
+    }
+}
+
+/// The reply that a step ends the flow with.
+pub(crate) fn reply_of(step: &dyn Step, exchange: &mut Exchange) -> Reply {
+    match run(step, exchange, &FakeServices::default()) {
+        Ok(Next::Reply(reply)) => reply,
+        other => panic!("no reply: {other:?}"),
+    }
+}
+
+/// All lines of a head as `Name: value`.
+pub(crate) fn lines(headers: &Headers) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    headers.view().iter().map(|(_, name, value)| format!("{}: {}", text(name), text(value))).collect()
+}
