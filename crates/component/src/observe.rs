@@ -51,7 +51,9 @@ impl FlowMetrics {
         if let Some(counter) = self.finished.get(class) {
             counter.add(1);
         }
-        let bound = LATENCY_BOUNDS_US.iter().position(|bound| microseconds <= *bound);
+        let bound = LATENCY_BOUNDS_US
+            .iter()
+            .position(|bound| microseconds <= *bound);
         if let Some(counter) = self.latency.get(bound.unwrap_or(LATENCY_BOUNDS_US.len())) {
             counter.add(1);
         }
@@ -110,12 +112,18 @@ impl Registry {
     /// The counters of a flow on a worker, made when they are not there yet.
     pub fn flow(&self, worker: usize, flow: &Arc<str>) -> Arc<FlowMetrics> {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = flows.iter().find(|entry| entry.worker == worker && entry.flow == *flow);
+        let found = flows
+            .iter()
+            .find(|entry| entry.worker == worker && entry.flow == *flow);
         if let Some(entry) = found {
             return Arc::clone(&entry.metrics);
         }
         let metrics = Arc::new(FlowMetrics::default());
-        flows.push(FlowEntry { flow: Arc::clone(flow), worker, metrics: Arc::clone(&metrics) });
+        flows.push(FlowEntry {
+            flow: Arc::clone(flow),
+            worker,
+            metrics: Arc::clone(&metrics),
+        });
         metrics
     }
 
@@ -131,12 +139,18 @@ impl Registry {
 
     /// The counters of all flows.
     pub fn flows(&self) -> Vec<FlowEntry> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.flows
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The counters of all workers.
     pub fn workers(&self) -> Vec<Arc<WorkerMetrics>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.workers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

@@ -19,12 +19,18 @@ pub struct Plan {
 impl Plan {
     /// How many routes there are.
     pub fn route_count(&self) -> usize {
-        self.listeners.iter().map(|listener| listener.routes.len()).sum()
+        self.listeners
+            .iter()
+            .map(|listener| listener.routes.len())
+            .sum()
     }
 
     /// The addresses as flow files write them, with spaces between.
     pub fn addresses(&self) -> String {
-        let addresses = self.listeners.iter().map(|listener| listener.address.to_string());
+        let addresses = self
+            .listeners
+            .iter()
+            .map(|listener| listener.address.to_string());
         addresses.collect::<Vec<_>>().join(" ")
     }
 }

@@ -119,7 +119,10 @@ mod tests {
             body: body.to_vec().into(),
             peer: [127, 0, 0, 1].into(),
         };
-        Exchange { flow: "test".into(), request }
+        Exchange {
+            flow: "test".into(),
+            request,
+        }
     }
 
     #[test]

@@ -19,7 +19,10 @@ pub struct TextError {
 
 impl TextError {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None }
+        Self {
+            message: message.into(),
+            hint: None,
+        }
     }
 
     fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -28,28 +31,48 @@ impl TextError {
     }
 }
 
+/// The methods of RFC 9110 and RFC 5789 that can be taken.
+const STANDARD_METHODS: [&str; 8] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE",
+];
+
 /// Reads a request method (RFC 9110, section 9.1). Methods are case-sensitive and all that are in
-/// use are in capitals, so other letters are taken for a mistake.
+/// use are in capitals, so other letters are taken for a mistake, and so is an unknown method that
+/// is nearly a known one.
 ///
 /// # Errors
-/// When the text is no token, holds lower-case letters or is `CONNECT`.
+/// When the text is no token, holds lower-case letters, looks mistyped or is `CONNECT`.
 pub fn parse_method(text: &str) -> Result<Method, TextError> {
     if text.is_empty() {
         return Err(TextError::new("a method is missing"));
     }
     if !Headers::is_name(text) {
-        return Err(TextError::new(format!("`{}` is not a method", text.escape_debug()))
-            .with_hint("a method is a word such as GET or POST"));
+        return Err(
+            TextError::new(format!("`{}` is not a method", text.escape_debug()))
+                .with_hint("a method is a word such as GET or POST"),
+        );
     }
     let capitals = text.to_ascii_uppercase();
     if capitals != text {
-        return Err(TextError::new(format!("`{text}` is not a method"))
-            .with_hint(format!("did you mean `{capitals}`? methods are in capitals")));
+        return Err(
+            TextError::new(format!("`{text}` is not a method")).with_hint(format!(
+                "did you mean `{capitals}`? methods are in capitals"
+            )),
+        );
     }
     if text == "CONNECT" {
-        return Err(TextError::new("the method CONNECT opens tunnels and is refused"));
+        return Err(TextError::new(
+            "the method CONNECT opens tunnels and is refused",
+        ));
     }
-    Ok(Method::from_token(text))
+    match Method::from_token(text) {
+        Method::Other(_) => match config::suggest(text, STANDARD_METHODS) {
+            Some(near) => Err(TextError::new(format!("`{text}` is not a method"))
+                .with_hint(format!("did you mean `{near}`?"))),
+            None => Ok(Method::Other(text.into())),
+        },
+        known => Ok(known),
+    }
 }
 
 /// Reads a TCP port: decimal digits, 1 to 65535.
@@ -61,8 +84,10 @@ pub fn parse_port(text: &str) -> Result<u16, TextError> {
         return Err(TextError::new("the port is missing behind `:`"));
     }
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(TextError::new(format!("`{}` is not a port", text.escape_debug()))
-            .with_hint("a port is a number from 1 to 65535"));
+        return Err(
+            TextError::new(format!("`{}` is not a port", text.escape_debug()))
+                .with_hint("a port is a number from 1 to 65535"),
+        );
     }
     match text.parse::<u16>() {
         Ok(port) if port > 0 && !text.starts_with('0') => Ok(port),
@@ -82,13 +107,18 @@ pub fn parse_host(text: &str) -> Result<String, TextError> {
         return parse_bracketed(text, inner);
     }
     if text.contains(':') {
-        return Err(TextError::new(format!("`{}` is not a host", text.escape_debug()))
-            .with_hint("an IPv6 address stands in brackets, such as `[::1]`"));
+        return Err(
+            TextError::new(format!("`{}` is not a host", text.escape_debug()))
+                .with_hint("an IPv6 address stands in brackets, such as `[::1]`"),
+        );
     }
     if looks_like_ipv4(text) {
-        return text.parse::<Ipv4Addr>().map(|address| address.to_string()).map_err(|_| {
-            TextError::new(format!("`{}` is not an IPv4 address", text.escape_debug()))
-        });
+        return text
+            .parse::<Ipv4Addr>()
+            .map(|address| address.to_string())
+            .map_err(|_| {
+                TextError::new(format!("`{}` is not an IPv4 address", text.escape_debug()))
+            });
     }
     match name_problem(text) {
         Some(problem) => Err(problem),
@@ -128,10 +158,15 @@ fn name_problem(text: &str) -> Option<TextError> {
             || label.len() > 63
             || label.starts_with('-')
             || label.ends_with('-')
-            || !label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            || !label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     if text.len() > 253 || text.split('.').any(bad_label) {
-        return Some(TextError::new(format!("`{}` is not a host name", text.escape_debug())));
+        return Some(TextError::new(format!(
+            "`{}` is not a host name",
+            text.escape_debug()
+        )));
     }
     None
 }
@@ -160,7 +195,11 @@ pub fn parse_authority(text: &str) -> Result<(Option<String>, Option<u16>), Text
             return Err(TextError::new(format!("`{text}` is not a host and port")));
         }
     };
-    let host = if host.is_empty() { None } else { Some(parse_host(host)?) };
+    let host = if host.is_empty() {
+        None
+    } else {
+        Some(parse_host(host)?)
+    };
     Ok((host, port))
 }
 
@@ -195,7 +234,9 @@ pub fn check_segment(segment: &str) -> Result<(), TextError> {
 /// # Errors
 /// With the first thing that is wrong.
 pub fn check_query(query: &str) -> Result<(), TextError> {
-    check_characters(query, "query", |byte| is_path_byte(byte) || b"/?".contains(&byte))
+    check_characters(query, "query", |byte| {
+        is_path_byte(byte) || b"/?".contains(&byte)
+    })
 }
 
 /// `pchar` of RFC 3986, section 3.3, without percent-encoding.
@@ -214,10 +255,13 @@ fn check_characters(
             let digits = rest.as_str().as_bytes().get(..2);
             if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
                 let problem = TextError::new(format!("malformed percent-encoding in the {place}"));
-                return Err(problem.with_hint("`%` is followed by two hexadecimal digits; itself it is `%25`"));
+                return Err(problem
+                    .with_hint("`%` is followed by two hexadecimal digits; itself it is `%25`"));
             }
             if digits == Some(b"00") {
-                return Err(TextError::new(format!("`%00` is not allowed in the {place}")));
+                return Err(TextError::new(format!(
+                    "`%00` is not allowed in the {place}"
+                )));
             }
         } else if !u8::try_from(character).is_ok_and(&allowed) {
             return Err(refused_character(character, place));
@@ -228,8 +272,11 @@ fn check_characters(
 
 fn refused_character(character: char, place: &str) -> TextError {
     let mut bytes = [0; 4];
-    let encoded: String =
-        character.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let encoded: String = character
+        .encode_utf8(&mut bytes)
+        .bytes()
+        .map(|byte| format!("%{byte:02X}"))
+        .collect();
     let shown = character.escape_debug();
     TextError::new(format!("`{shown}` is not allowed in the {place}"))
         .with_hint(format!("write it percent-encoded: `{encoded}`"))
@@ -242,8 +289,13 @@ mod tests {
     #[test]
     fn methods_are_tokens_in_capitals() {
         assert_eq!(parse_method("GET"), Ok(Method::Get));
-        assert_eq!(parse_method("M-SEARCH"), Ok(Method::Other("M-SEARCH".into())));
-        for text in ["", "post", "Get", "CONNECT", "GET,", "G T", "GÉT", "connect"] {
+        assert_eq!(
+            parse_method("M-SEARCH"),
+            Ok(Method::Other("M-SEARCH".into()))
+        );
+        for text in [
+            "", "post", "Get", "CONNECT", "GET,", "G T", "GÉT", "connect",
+        ] {
             assert!(parse_method(text).is_err(), "{text}");
         }
         let hint = parse_method("post").unwrap_err().hint.unwrap();
@@ -264,8 +316,25 @@ mod tests {
             assert_eq!(parse_host(text).as_deref(), Ok(host), "{text}");
         }
         let bad = [
-            "", "a b", "a..b", ".a", "a.", "-a", "a-", "10.0.0.256", "1.2.3", "01.2.3.4", "::1",
-            "[::1", "[::1%eth0]", "[127.0.0.1]", "käse", "a/b", "user@a", "a\u{0}", "${x}",
+            "",
+            "a b",
+            "a..b",
+            ".a",
+            "a.",
+            "-a",
+            "a-",
+            "10.0.0.256",
+            "1.2.3",
+            "01.2.3.4",
+            "::1",
+            "[::1",
+            "[::1%eth0]",
+            "[127.0.0.1]",
+            "käse",
+            "a/b",
+            "user@a",
+            "a\u{0}",
+            "${x}",
         ];
         for text in bad {
             assert!(parse_host(text).is_err(), "{text}");
@@ -278,7 +347,17 @@ mod tests {
     fn ports_are_decimal_numbers_in_range() {
         assert_eq!(parse_port("1"), Ok(1));
         assert_eq!(parse_port("65535"), Ok(65535));
-        for text in ["", "0", "65536", "99999999999999999999", "+80", "80 ", "0x50", "080", "８０"] {
+        for text in [
+            "",
+            "0",
+            "65536",
+            "99999999999999999999",
+            "+80",
+            "80 ",
+            "0x50",
+            "080",
+            "８０",
+        ] {
             assert!(parse_port(text).is_err(), "{text}");
         }
     }
@@ -298,19 +377,47 @@ mod tests {
             let (host, port) = parse_authority(text).unwrap();
             assert_eq!((host.as_deref(), port), *parts, "{text}");
         }
-        for text in [":", "a:", "a:b", "::1", "[::1]x", "[::1]:", "a:1:2", ":8080:", "é:1", "[", "[]"] {
+        for text in [
+            ":", "a:", "a:b", "::1", "[::1]x", "[::1]:", "a:1:2", ":8080:", "é:1", "[", "[]",
+        ] {
             assert!(parse_authority(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn paths_and_queries_are_checked() {
-        for path in ["/", "/a", "/a//b/", "/%7Ea", "/a;b=1,2", "/.well-known/x", "/a...b", "/@:"] {
+        for path in [
+            "/",
+            "/a",
+            "/a//b/",
+            "/%7Ea",
+            "/a;b=1,2",
+            "/.well-known/x",
+            "/a...b",
+            "/@:",
+        ] {
             assert_eq!(check_path(path), Ok(()), "{path}");
         }
         let bad = [
-            "", "a", "/a b", "/a?b", "/a#b", "/é", "/%", "/%2", "/%zz", "/%00", "/.", "/a/..",
-            "/%2e%2E/b", "/.%2e", "/a\\b", "/a\"", "/{a}", "/a\nb", "/%é0",
+            "",
+            "a",
+            "/a b",
+            "/a?b",
+            "/a#b",
+            "/é",
+            "/%",
+            "/%2",
+            "/%zz",
+            "/%00",
+            "/.",
+            "/a/..",
+            "/%2e%2E/b",
+            "/.%2e",
+            "/a\\b",
+            "/a\"",
+            "/{a}",
+            "/a\nb",
+            "/%é0",
         ];
         for path in bad {
             assert!(check_path(path).is_err(), "{path}");

@@ -15,11 +15,16 @@ pub(crate) struct Bounds<T> {
 }
 
 /// Bodies that are read into memory, in bytes.
-pub(crate) const BODY: Bounds<u64> = Bounds { least: 1, greatest: 1 << 30 };
+pub(crate) const BODY: Bounds<u64> = Bounds {
+    least: 1,
+    greatest: 1 << 30,
+};
 
 /// A time that a client or an upstream is waited for.
-pub(crate) const WAIT: Bounds<Duration> =
-    Bounds { least: Duration::from_millis(1), greatest: Duration::from_secs(24 * 3600) };
+pub(crate) const WAIT: Bounds<Duration> = Bounds {
+    least: Duration::from_millis(1),
+    greatest: Duration::from_secs(24 * 3600),
+};
 
 impl<T: PartialOrd> Bounds<T> {
     fn hold(&self, value: &T) -> bool {
@@ -69,7 +74,10 @@ impl Bounds<Duration> {
         if self.hold(&time.value.0) {
             return Some(time.value.0);
         }
-        let (least, greatest) = (config::Duration(self.least), config::Duration(self.greatest));
+        let (least, greatest) = (
+            config::Duration(self.least),
+            config::Duration(self.greatest),
+        );
         refuse(name, time, &least, &greatest, report);
         None
     }

@@ -51,27 +51,96 @@ pub const STEP_NAME_TAKEN: Code = Code::new("IT0223");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
-    CodeInfo { code: UNKNOWN_DOCUMENT, title: "unknown document" },
-    CodeInfo { code: FLOW_NAME_TAKEN, title: "flow name taken" },
-    CodeInfo { code: BAD_NAME, title: "bad name" },
-    CodeInfo { code: SECOND_ENGINE, title: "second engine document" },
-    CodeInfo { code: EXPRESSION, title: "expressions are not available" },
-    CodeInfo { code: ENVIRONMENT, title: "environment name cannot be used" },
-    CodeInfo { code: OUT_OF_RANGE, title: "value out of range" },
-    CodeInfo { code: NOT_AVAILABLE, title: "not available in this version" },
-    CodeInfo { code: NO_FLOW, title: "no flow" },
-    CodeInfo { code: UNKNOWN_TRIGGER, title: "unknown trigger" },
-    CodeInfo { code: BAD_TRIGGER, title: "malformed HTTP trigger" },
-    CodeInfo { code: BAD_METHOD, title: "bad method" },
-    CodeInfo { code: BAD_LISTEN, title: "bad listening address" },
-    CodeInfo { code: BAD_PATH, title: "bad path pattern" },
-    CodeInfo { code: LISTENER_TLS, title: "TLS listeners are not available" },
-    CodeInfo { code: DIFFERENT_TLS, title: "duplicate listener with different TLS" },
-    CodeInfo { code: ROUTE_CONFLICT, title: "two flows take the same requests" },
-    CodeInfo { code: OVERLAPPING_LISTENERS, title: "listening addresses overlap" },
-    CodeInfo { code: NO_EFFECT, title: "setting without effect" },
-    CodeInfo { code: BAD_STEP, title: "a step has exactly one verb" },
-    CodeInfo { code: UNKNOWN_STEP, title: "unknown step" },
-    CodeInfo { code: UNREACHABLE_STEP, title: "unreachable step" },
-    CodeInfo { code: STEP_NAME_TAKEN, title: "step name taken" },
+    CodeInfo {
+        code: UNKNOWN_DOCUMENT,
+        title: "unknown document",
+    },
+    CodeInfo {
+        code: FLOW_NAME_TAKEN,
+        title: "flow name taken",
+    },
+    CodeInfo {
+        code: BAD_NAME,
+        title: "bad name",
+    },
+    CodeInfo {
+        code: SECOND_ENGINE,
+        title: "second engine document",
+    },
+    CodeInfo {
+        code: EXPRESSION,
+        title: "expressions are not available",
+    },
+    CodeInfo {
+        code: ENVIRONMENT,
+        title: "environment name cannot be used",
+    },
+    CodeInfo {
+        code: OUT_OF_RANGE,
+        title: "value out of range",
+    },
+    CodeInfo {
+        code: NOT_AVAILABLE,
+        title: "not available in this version",
+    },
+    CodeInfo {
+        code: NO_FLOW,
+        title: "no flow",
+    },
+    CodeInfo {
+        code: UNKNOWN_TRIGGER,
+        title: "unknown trigger",
+    },
+    CodeInfo {
+        code: BAD_TRIGGER,
+        title: "malformed HTTP trigger",
+    },
+    CodeInfo {
+        code: BAD_METHOD,
+        title: "bad method",
+    },
+    CodeInfo {
+        code: BAD_LISTEN,
+        title: "bad listening address",
+    },
+    CodeInfo {
+        code: BAD_PATH,
+        title: "bad path pattern",
+    },
+    CodeInfo {
+        code: LISTENER_TLS,
+        title: "TLS listeners are not available",
+    },
+    CodeInfo {
+        code: DIFFERENT_TLS,
+        title: "duplicate listener with different TLS",
+    },
+    CodeInfo {
+        code: ROUTE_CONFLICT,
+        title: "two flows take the same requests",
+    },
+    CodeInfo {
+        code: OVERLAPPING_LISTENERS,
+        title: "listening addresses overlap",
+    },
+    CodeInfo {
+        code: NO_EFFECT,
+        title: "setting without effect",
+    },
+    CodeInfo {
+        code: BAD_STEP,
+        title: "a step has exactly one verb",
+    },
+    CodeInfo {
+        code: UNKNOWN_STEP,
+        title: "unknown step",
+    },
+    CodeInfo {
+        code: UNREACHABLE_STEP,
+        title: "unreachable step",
+    },
+    CodeInfo {
+        code: STEP_NAME_TAKEN,
+        title: "step name taken",
+    },
 ];

@@ -57,8 +57,9 @@ fn read(
 ) -> Flow {
     check_shape(document, report);
     let (name, name_span) = read_name(document, report);
-    let trigger =
-        document.get("from").and_then(|from| trigger::read(from, defaults, report));
+    let trigger = document
+        .get("from")
+        .and_then(|from| trigger::read(from, defaults, report));
     let reader = StepReader {
         definitions,
         flow: &name,
@@ -73,20 +74,34 @@ fn read(
         (Some(trigger), Some(steps)) => Some(make_target(&name, trigger, steps, report)),
         _ => None,
     };
-    Flow { name, name_span, trigger, target }
+    Flow {
+        name,
+        name_span,
+        trigger,
+        target,
+    }
 }
 
 /// Checks which keys there are and of which type. What is below `from` and `steps` is checked by
 /// those who read it.
 fn check_shape(document: &Node, report: &mut Report) {
-    let Value::Mapping(entries) = &document.value else { return };
+    let Value::Mapping(entries) = &document.value else {
+        return;
+    };
     let is_later = |entry: &&Entry| LATER.contains(&entry.key.as_str());
     for entry in entries.iter().filter(is_later) {
         let message = format!("`{}` is not available in this version", entry.key);
         report.error(NOT_AVAILABLE, entry.key_span, message);
     }
-    let known = entries.iter().filter(|entry| !is_later(entry)).cloned().collect();
-    let document = Node { value: Value::Mapping(known), span: document.span };
+    let known = entries
+        .iter()
+        .filter(|entry| !is_later(entry))
+        .cloned()
+        .collect();
+    let document = Node {
+        value: Value::Mapping(known),
+        span: document.span,
+    };
     config::check(&document, &shape(json!({}), json!({})), report);
 }
 
@@ -113,7 +128,9 @@ pub(crate) fn shape(from: serde_json::Value, step: serde_json::Value) -> serde_j
 
 /// The flow's name as far as it can be told, and where it stands.
 fn read_name(document: &Node, report: &mut Report) -> (String, Span) {
-    let Some(node) = document.get("flow") else { return (String::new(), document.span) };
+    let Some(node) = document.get("flow") else {
+        return (String::new(), document.span);
+    };
     match node.as_str() {
         Some(name) if is_name(name) => return (name.to_owned(), node.span),
         Some(name) => {
@@ -143,12 +160,22 @@ fn make_target(
             let flow = RunningFlow::new(Arc::clone(name), steps);
             let reads_body = flow.reads_body;
             let body_max = trigger.http.body_max;
-            (RouteTarget::Handle { handler: Arc::new(flow), body_max }, reads_body)
+            (
+                RouteTarget::Handle {
+                    handler: Arc::new(flow),
+                    body_max,
+                },
+                reads_body,
+            )
         }
     };
     if let Some(span) = trigger.body_max_span.filter(|_| !reads_body) {
         report
-            .error(NO_EFFECT, span, "`body_max` has no effect: no step of the flow reads the body")
+            .error(
+                NO_EFFECT,
+                span,
+                "`body_max` has no effect: no step of the flow reads the body",
+            )
             .hint("leave it out: the body is streamed and never held in memory");
     }
     target

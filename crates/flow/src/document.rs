@@ -48,7 +48,11 @@ fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
         (None, Some(_)) => return Some(Kind::Engine),
         (Some(flow), Some(engine)) => {
             report
-                .error(UNKNOWN_DOCUMENT, engine.key_span, "a document declares one thing")
+                .error(
+                    UNKNOWN_DOCUMENT,
+                    engine.key_span,
+                    "a document declares one thing",
+                )
                 .also(flow.key_span, "it is a flow already")
                 .hint("put a line `---` between the two documents");
             return None;
@@ -56,7 +60,10 @@ fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
         (None, None) => {}
     }
     if let Some(entry) = LATER.iter().find_map(|name| document.entry(name)) {
-        let message = format!("`{}` documents are not available in this version", entry.key);
+        let message = format!(
+            "`{}` documents are not available in this version",
+            entry.key
+        );
         report.error(NOT_AVAILABLE, entry.key_span, message);
         return None;
     }
@@ -67,7 +74,9 @@ fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
     match near {
         Some((span, hint)) => report.error(UNKNOWN_DOCUMENT, span, message).hint(hint),
         None => {
-            let span = entries.first().map_or(document.span, |entry| entry.key_span);
+            let span = entries
+                .first()
+                .map_or(document.span, |entry| entry.key_span);
             report
                 .error(UNKNOWN_DOCUMENT, span, message)
                 .hint("begin it with `flow: NAME` or `engine:`")
@@ -85,7 +94,11 @@ fn keep_engine(sorted: &mut Documents, document: Node, report: &mut Report) {
         return;
     };
     report
-        .error(SECOND_ENGINE, second.key_span, "a second `engine:` document")
+        .error(
+            SECOND_ENGINE,
+            second.key_span,
+            "a second `engine:` document",
+        )
         .also(first.key_span, "the first one")
         .hint("put all settings into one document");
 }

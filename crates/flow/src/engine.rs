@@ -6,7 +6,7 @@ use component::settings::{Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
 use config::{ByteSize, Node, Report, Spanned, Value};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::bounds::{BODY, Bounds, WAIT};
@@ -29,7 +29,7 @@ pub struct LogSettings {
 }
 
 /// The least severe level that is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum LogLevel {
@@ -45,7 +45,7 @@ pub enum LogLevel {
 }
 
 /// How a log line looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum LogFormat {
@@ -67,11 +67,14 @@ struct EngineConfig {
     listen: Option<Spanned<String>>,
     /// Names of environment variables that flow files may use as `${ $env.NAME }`. Each must be
     /// set.
-    #[allow(dead_code, reason = "read before the other settings, by the module environment")]
+    #[allow(
+        dead_code,
+        reason = "read before the other settings, by the module environment"
+    )]
     env: Option<Vec<String>>,
     /// What a peer can make the engine hold or do.
     limits: Option<LimitsConfig>,
-    /// How long things may take. Each is from 1ms to 24h.
+    /// How long things may take. Each is from 1ms to 1d.
     timeouts: Option<TimeoutsConfig>,
     /// The log.
     log: Option<LogConfig>,
@@ -99,7 +102,7 @@ struct LimitsConfig {
     upstream_idle: Option<Spanned<u64>>,
 }
 
-/// How long things may take. Each is from 1ms to 24h.
+/// How long things may take. Each is from 1ms to 1d.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TimeoutsConfig {
@@ -155,7 +158,10 @@ pub(crate) struct Engine {
 impl Default for Engine {
     fn default() -> Self {
         Self {
-            listen: ListenAddress { host: Some("127.0.0.1".to_owned()), port: 8080 },
+            listen: ListenAddress {
+                host: Some("127.0.0.1".to_owned()),
+                port: 8080,
+            },
             settings: Settings::default(),
             engine: EngineSettings::default(),
         }
@@ -182,7 +188,9 @@ pub(crate) fn shape(engine: serde_json::Value) -> serde_json::Value {
 /// flows can be checked too.
 pub(crate) fn read_document(document: &Node, report: &mut Report) -> Engine {
     config::check(document, &shape(json!({})), report);
-    document.get("engine").map_or_else(Engine::default, |engine| read(engine, report))
+    document
+        .get("engine")
+        .map_or_else(Engine::default, |engine| read(engine, report))
 }
 
 fn read(node: &Node, report: &mut Report) -> Engine {
@@ -199,19 +207,42 @@ fn read(node: &Node, report: &mut Report) -> Engine {
             Err(problem) => problem.put(listen.span, report),
         }
     }
-    read_limits(&config.limits.unwrap_or_default(), &mut engine.settings.limits, report);
-    read_timeouts(&config.timeouts.unwrap_or_default(), &mut engine.settings.timeouts, report);
+    read_limits(
+        &config.limits.unwrap_or_default(),
+        &mut engine.settings.limits,
+        report,
+    );
+    read_timeouts(
+        &config.timeouts.unwrap_or_default(),
+        &mut engine.settings.timeouts,
+        report,
+    );
     let log = config.log.unwrap_or_default();
     engine.settings.access_log = log.access;
-    engine.engine.log = LogSettings { level: log.level, format: log.format };
+    engine.engine.log = LogSettings {
+        level: log.level,
+        format: log.format,
+    };
     engine
 }
 
 fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) {
-    const HEAD: Bounds<u64> = Bounds { least: 1 << 10, greatest: 1 << 20 };
-    const FIELDS: Bounds<u64> = Bounds { least: 1, greatest: 10_000 };
-    const CONNECTIONS: Bounds<u64> = Bounds { least: 1, greatest: 10_000_000 };
-    const UPSTREAM_IDLE: Bounds<u64> = Bounds { least: 1, greatest: 100_000 };
+    const HEAD: Bounds<u64> = Bounds {
+        least: 1 << 10,
+        greatest: 1 << 20,
+    };
+    const FIELDS: Bounds<u64> = Bounds {
+        least: 1,
+        greatest: 10_000,
+    };
+    const CONNECTIONS: Bounds<u64> = Bounds {
+        least: 1,
+        greatest: 10_000_000,
+    };
+    const UPSTREAM_IDLE: Bounds<u64> = Bounds {
+        least: 1,
+        greatest: 100_000,
+    };
     if let Some(size) = &config.body {
         limits.body = BODY.check_size("body", size, report).unwrap_or(limits.body);
     }
@@ -220,8 +251,18 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
     }
     for (name, bounds, value, place) in [
         ("fields", FIELDS, &config.fields, &mut limits.fields),
-        ("connections", CONNECTIONS, &config.connections, &mut limits.connections),
-        ("upstream_idle", UPSTREAM_IDLE, &config.upstream_idle, &mut limits.upstream_idle),
+        (
+            "connections",
+            CONNECTIONS,
+            &config.connections,
+            &mut limits.connections,
+        ),
+        (
+            "upstream_idle",
+            UPSTREAM_IDLE,
+            &config.upstream_idle,
+            &mut limits.upstream_idle,
+        ),
     ] {
         if let Some(count) = value {
             set_count(place, bounds.check_count(name, count, report));
@@ -244,11 +285,18 @@ fn read_timeouts(config: &TimeoutsConfig, timeouts: &mut Timeouts, report: &mut 
         ("connect", &config.connect, &mut timeouts.connect),
         ("response", &config.response, &mut timeouts.response),
         ("stream", &config.stream, &mut timeouts.stream),
-        ("upstream_idle", &config.upstream_idle, &mut timeouts.upstream_idle),
+        (
+            "upstream_idle",
+            &config.upstream_idle,
+            &mut timeouts.upstream_idle,
+        ),
         ("drain", &config.drain, &mut timeouts.drain),
     ];
     for (name, value, place) in places {
-        if let Some(time) = value.as_ref().and_then(|time| WAIT.check_time(name, time, report)) {
+        if let Some(time) = value
+            .as_ref()
+            .and_then(|time| WAIT.check_time(name, time, report))
+        {
             *place = time;
         }
     }

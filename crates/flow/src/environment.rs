@@ -21,23 +21,29 @@ impl Environment {
         lookup: &dyn Fn(&str) -> Option<String>,
         report: &mut Report,
     ) -> Self {
-        let items = engine.and_then(|engine| engine.get("env")).and_then(Node::as_sequence);
+        let items = engine
+            .and_then(|engine| engine.get("env"))
+            .and_then(Node::as_sequence);
         let mut names = Vec::new();
         for item in items.unwrap_or_default() {
             let Some(name) = item.as_str() else { continue };
             if !is_environment_name(name) {
                 let shown = name.escape_debug();
                 report
-                    .error(ENVIRONMENT, item.span, format!("`{shown}` is not an environment name"))
+                    .error(
+                        ENVIRONMENT,
+                        item.span,
+                        format!("`{shown}` is not an environment name"),
+                    )
                     .hint("a name has letters, digits and `_` and does not begin with a digit");
                 continue;
             }
             let value = lookup(name);
             if value.is_none() {
                 let message = format!("the environment variable {name} is not set");
-                report
-                    .error(ENVIRONMENT, item.span, message)
-                    .hint(format!("set it before the start: {name}=... intertie run ..."));
+                report.error(ENVIRONMENT, item.span, message).hint(format!(
+                    "set it before the start: {name}=... intertie run ..."
+                ));
             }
             names.push((name.to_owned(), value));
         }
@@ -54,13 +60,19 @@ impl Environment {
                 }
             }
             Value::Sequence(items) => {
-                items.iter_mut().for_each(|item| self.expand(item, spoiled, report));
+                items
+                    .iter_mut()
+                    .for_each(|item| self.expand(item, spoiled, report));
             }
             Value::Mapping(entries) => {
                 for entry in entries {
                     if entry.key.contains("${") {
                         report
-                            .error(EXPRESSION, entry.key_span, "`${ }` is not available in keys")
+                            .error(
+                                EXPRESSION,
+                                entry.key_span,
+                                "`${ }` is not available in keys",
+                            )
                             .hint("write the key as plain text");
                         spoiled.push(entry.key_span);
                     }
@@ -75,7 +87,11 @@ impl Environment {
     fn expand_text(&self, node: &mut Node, report: &mut Report) -> bool {
         let Some(names) = node.as_str().and_then(environment_names) else {
             report
-                .error(EXPRESSION, node.span, "expressions are not available in this version")
+                .error(
+                    EXPRESSION,
+                    node.span,
+                    "expressions are not available in this version",
+                )
                 .hint("the only `${ }` it knows is `${ $env.NAME }`");
             return false;
         };
@@ -104,7 +120,9 @@ impl Environment {
 
 fn is_environment_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// The names in a text whose every `${` is `${ $env.NAME }`; `None` when one is not.

@@ -52,7 +52,10 @@ pub fn load(
     report: &mut Report,
 ) -> Option<Loaded> {
     let mut documents = document::sort(documents, report);
-    let engine_value = documents.engine.as_ref().and_then(|document| document.get("engine"));
+    let engine_value = documents
+        .engine
+        .as_ref()
+        .and_then(|document| document.get("engine"));
     let names = Environment::read(engine_value, environment, report);
     let mut spoiled = Vec::new();
     let engine = match &mut documents.engine {
@@ -65,8 +68,10 @@ pub fn load(
     for document in &mut documents.flows {
         names.expand(document, &mut spoiled, report);
     }
-    let defaults =
-        Defaults { listen: engine.listen.clone(), body_max: engine.settings.limits.body };
+    let defaults = Defaults {
+        listen: engine.listen.clone(),
+        body_max: engine.settings.limits.body,
+    };
     let flows = compile::read_all(&documents.flows, steps, &defaults, report);
     routes::check(&flows, report);
     drop_consequences(&spoiled, report);
@@ -78,8 +83,14 @@ pub fn load(
     if report.has_errors() {
         return None;
     }
-    let plan = Plan { listeners: routes::group(&flows), settings: engine.settings };
-    Some(Loaded { plan, engine: engine.engine })
+    let plan = Plan {
+        listeners: routes::group(&flows),
+        settings: engine.settings,
+    };
+    Some(Loaded {
+        plan,
+        engine: engine.engine,
+    })
 }
 
 /// Where a `${ }` could not be put in, what else is wrong with the text follows from that.

@@ -11,7 +11,9 @@ pub(crate) const NAME_PATTERN: &str = "^[A-Za-z][A-Za-z0-9_.-]{0,99}$";
 pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 100
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
 #[cfg(test)]

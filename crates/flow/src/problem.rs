@@ -13,7 +13,11 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -22,7 +26,11 @@ impl Problem {
     }
 
     pub fn of_text(code: Code, error: TextError) -> Self {
-        Self { code, message: error.message, hint: error.hint }
+        Self {
+            code,
+            message: error.message,
+            hint: error.hint,
+        }
     }
 
     /// Puts it into the report at a place.

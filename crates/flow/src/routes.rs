@@ -22,7 +22,11 @@ struct Routed<'a> {
 pub(crate) fn check(flows: &[Flow], report: &mut Report) {
     let routed: Vec<Routed<'_>> = flows
         .iter()
-        .filter_map(|flow| flow.trigger.as_ref().map(|trigger| Routed { flow, trigger }))
+        .filter_map(|flow| {
+            flow.trigger
+                .as_ref()
+                .map(|trigger| Routed { flow, trigger })
+        })
         .collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
@@ -32,15 +36,23 @@ pub(crate) fn check(flows: &[Flow], report: &mut Report) {
 pub(crate) fn group(flows: &[Flow]) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, Vec<RoutePlan>> = BTreeMap::new();
     for flow in flows {
-        let (Some(trigger), Some(target)) = (&flow.trigger, &flow.target) else { continue };
-        listeners.entry(trigger.http.listen.clone()).or_default().push(RoutePlan {
-            flow: flow.name.clone(),
-            methods: trigger.http.methods.clone(),
-            path: trigger.http.path.clone(),
-            target: target.clone(),
-        });
+        let (Some(trigger), Some(target)) = (&flow.trigger, &flow.target) else {
+            continue;
+        };
+        listeners
+            .entry(trigger.http.listen.clone())
+            .or_default()
+            .push(RoutePlan {
+                flow: flow.name.clone(),
+                methods: trigger.http.methods.clone(),
+                path: trigger.http.path.clone(),
+                target: target.clone(),
+            });
     }
-    listeners.into_iter().map(|(address, routes)| ListenerPlan { address, routes }).collect()
+    listeners
+        .into_iter()
+        .map(|(address, routes)| ListenerPlan { address, routes })
+        .collect()
 }
 
 /// Same address, same shape, same method: nobody could say which flow is meant.
@@ -87,14 +99,18 @@ fn check_listeners(routed: &[Routed<'_>], report: &mut Report) {
     let mut seen: Vec<Routed<'_>> = Vec::new();
     for &this in routed {
         let listen = &this.trigger.http.listen;
-        let twin = seen.iter().find(|other| other.trigger.http.listen == *listen);
+        let twin = seen
+            .iter()
+            .find(|other| other.trigger.http.listen == *listen);
         match twin {
             Some(other) if other.trigger.tls != this.trigger.tls => {
                 report_tls(this, *other, report);
             }
             Some(_) => {}
             None => {
-                let clash = seen.iter().find(|other| clashes(&other.trigger.http.listen, listen));
+                let clash = seen
+                    .iter()
+                    .find(|other| clashes(&other.trigger.http.listen, listen));
                 if let Some(other) = clash {
                     report_overlap(this, *other, report);
                 }
@@ -120,7 +136,10 @@ fn report_overlap(this: Routed<'_>, other: Routed<'_>, report: &mut Report) {
     let message = format!("the addresses {listen} and {first} overlap");
     report
         .error(OVERLAPPING_LISTENERS, this.trigger.span, message)
-        .also(other.trigger.span, format!("flow `{}` listens on {first}", other.flow.name))
+        .also(
+            other.trigger.span,
+            format!("flow `{}` listens on {first}", other.flow.name),
+        )
         .hint("write the same address in both flows; `:PORT` listens on all interfaces");
 }
 

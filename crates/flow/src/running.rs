@@ -23,17 +23,28 @@ pub(crate) struct RunningFlow {
 impl RunningFlow {
     /// A flow of these steps.
     pub fn new(name: Arc<str>, mut steps: Vec<BuiltStep>) -> Self {
-        let forward = steps.last().and_then(|last| last.step.forwards()).map(Arc::clone);
+        let forward = steps
+            .last()
+            .and_then(|last| last.step.forwards())
+            .map(Arc::clone);
         if forward.is_some() {
             steps.pop();
         }
         let ends = forward.is_some() || steps.last().is_some_and(|last| last.step.ends_flow());
         let reads_body = !ends || steps.iter().any(|built| built.step.reads_body());
-        Self { name, steps, forward, reads_body }
+        Self {
+            name,
+            steps,
+            forward,
+            reads_body,
+        }
     }
 
     async fn run(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
-        let mut exchange = Exchange { flow: Arc::clone(&self.name), request };
+        let mut exchange = Exchange {
+            flow: Arc::clone(&self.name),
+            request,
+        };
         for built in &self.steps {
             let next = match built.step.run(&mut exchange, services) {
                 Progress::Done(next) => next,

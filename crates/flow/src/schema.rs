@@ -24,7 +24,10 @@ pub fn file(steps: &[StepDefinition]) -> Value {
         "additionalProperties": false
     });
     let mut flow = compile::shape(from, json!({ "$ref": "#/$defs/step" }));
-    if let Some(name) = flow.pointer_mut("/properties/flow").and_then(Value::as_object_mut) {
+    if let Some(name) = flow
+        .pointer_mut("/properties/flow")
+        .and_then(Value::as_object_mut)
+    {
         name.insert("pattern".into(), NAME_PATTERN.into());
     }
     definitions.insert("flow".into(), flow);
@@ -99,7 +102,9 @@ fn prefix_references(schema: &mut Value, name: &str) {
     match schema {
         Value::Object(object) => {
             for (key, value) in object {
-                let target = value.as_str().and_then(|text| text.strip_prefix("#/$defs/"));
+                let target = value
+                    .as_str()
+                    .and_then(|text| text.strip_prefix("#/$defs/"));
                 match target {
                     Some(target) if key == "$ref" => {
                         *value = format!("#/$defs/{name}.{target}").into();
@@ -109,7 +114,9 @@ fn prefix_references(schema: &mut Value, name: &str) {
             }
         }
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| prefix_references(item, name));
+            items
+                .iter_mut()
+                .for_each(|item| prefix_references(item, name));
         }
         _ => {}
     }

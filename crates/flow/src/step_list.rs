@@ -42,7 +42,10 @@ impl StepReader<'_> {
             if let Some((end_at, end_node)) = end.take() {
                 report
                     .error(UNREACHABLE_STEP, item.span, "this step is never reached")
-                    .also(end_node.span, format!("step {} always ends the flow", end_at + 1))
+                    .also(
+                        end_node.span,
+                        format!("step {} always ends the flow", end_at + 1),
+                    )
                     .hint("take it out, or put it before the step that ends the flow");
                 sound = false;
             }
@@ -74,7 +77,11 @@ impl StepReader<'_> {
         let mut verbs: Vec<(&StepDefinition, &Entry)> = Vec::new();
         let mut unknown: Vec<&Entry> = Vec::new();
         for entry in entries.iter().filter(|entry| entry.key != "name") {
-            match self.definitions.iter().find(|definition| definition.name == entry.key) {
+            match self
+                .definitions
+                .iter()
+                .find(|definition| definition.name == entry.key)
+            {
                 Some(definition) => verbs.push((definition, entry)),
                 None => unknown.push(entry),
             }
@@ -83,7 +90,9 @@ impl StepReader<'_> {
             self.refuse_key(entry, !verbs.is_empty(), report);
         }
         if verbs.is_empty() && unknown.is_empty() {
-            report.error(BAD_STEP, item.span, "a step without a verb").hint(self.list_verbs());
+            report
+                .error(BAD_STEP, item.span, "a step without a verb")
+                .hint(self.list_verbs());
         }
         if let [(_, first), rest @ ..] = verbs.as_slice() {
             for (_, other) in rest {
@@ -96,19 +105,32 @@ impl StepReader<'_> {
         }
         let mut built = Vec::new();
         for (definition, entry) in &verbs {
-            let mut context =
-                BuildContext { report, flow: self.flow, trigger: self.trigger, is_last };
+            let mut context = BuildContext {
+                report,
+                flow: self.flow,
+                trigger: self.trigger,
+                is_last,
+            };
             let step = (definition.build)(&entry.value, &mut context);
             built.extend(step.map(|step| (definition.name, step)));
         }
-        if verbs.len() == 1 && unknown.is_empty() { built.pop() } else { None }
+        if verbs.len() == 1 && unknown.is_empty() {
+            built.pop()
+        } else {
+            None
+        }
     }
 
     fn refuse_shape(&self, item: &Node, report: &mut Report) {
-        let message = format!("a step is a mapping with one verb, not {}", item.type_name());
-        let verb = item
-            .as_str()
-            .and_then(|text| self.definitions.iter().find(|known| known.name == text.trim()));
+        let message = format!(
+            "a step is a mapping with one verb, not {}",
+            item.type_name()
+        );
+        let verb = item.as_str().and_then(|text| {
+            self.definitions
+                .iter()
+                .find(|known| known.name == text.trim())
+        });
         let hint = match verb {
             Some(known) => format!("write `- {}:` with a colon", known.name),
             None => self.list_verbs(),
@@ -125,7 +147,11 @@ impl StepReader<'_> {
                 .hint("beside its verb a step may have a `name`");
             return;
         }
-        let known = self.definitions.iter().map(|known| known.name).chain(["name"]);
+        let known = self
+            .definitions
+            .iter()
+            .map(|known| known.name)
+            .chain(["name"]);
         let hint = did_you_mean(&entry.key, known);
         let message = if has_verb {
             format!("unknown key `{shown}` in a step")
@@ -133,11 +159,17 @@ impl StepReader<'_> {
             format!("unknown step `{shown}`")
         };
         let hint = hint.unwrap_or_else(|| self.list_verbs());
-        report.error(UNKNOWN_STEP, entry.key_span, message).hint(hint);
+        report
+            .error(UNKNOWN_STEP, entry.key_span, message)
+            .hint(hint);
     }
 
     fn list_verbs(&self) -> String {
-        let names: Vec<&str> = self.definitions.iter().map(|definition| definition.name).collect();
+        let names: Vec<&str> = self
+            .definitions
+            .iter()
+            .map(|definition| definition.name)
+            .collect();
         format!("this version has the steps {}", names.join(", "))
     }
 }
@@ -148,14 +180,25 @@ fn read_name<'a>(
     taken: &mut Vec<&'a Entry>,
     report: &mut Report,
 ) -> Result<Option<&'a str>, ()> {
-    let Some(entry) = item.entry("name") else { return Ok(None) };
+    let Some(entry) = item.entry("name") else {
+        return Ok(None);
+    };
     let Some(name) = entry.value.as_str().filter(|name| is_name(name)) else {
-        report.error(BAD_NAME, entry.value.span, "this is not a name for a step").hint(NAME_RULE);
+        report
+            .error(BAD_NAME, entry.value.span, "this is not a name for a step")
+            .hint(NAME_RULE);
         return Err(());
     };
-    if let Some(first) = taken.iter().find(|other| other.value.as_str() == Some(name)) {
+    if let Some(first) = taken
+        .iter()
+        .find(|other| other.value.as_str() == Some(name))
+    {
         report
-            .error(STEP_NAME_TAKEN, entry.value.span, format!("a second step named `{name}`"))
+            .error(
+                STEP_NAME_TAKEN,
+                entry.value.span,
+                format!("a second step named `{name}`"),
+            )
             .also(first.value.span, "the first one");
         return Err(());
     }

@@ -55,14 +55,19 @@ fn build_send(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Ste
         reply_fields: FieldEdits::default(),
         timeouts: ForwardTimeouts::default(),
     };
-    Some(Box::new(Fake { verb: "send", forward: Some(Arc::new(plan)) }))
+    Some(Box::new(Fake {
+        verb: "send",
+        forward: Some(Arc::new(plan)),
+    }))
 }
 
 /// The value under a fake verb, which must be a text other than `bad`.
 fn text(node: &Node, context: &mut BuildContext<'_>) -> Option<String> {
     let text = node.as_str().filter(|text| *text != "bad");
     if text.is_none() {
-        context.report.error(config::Code::new("FAKE"), node.span, "a bad value");
+        context
+            .report
+            .error(config::Code::new("FAKE"), node.span, "a bad value");
     }
     text.map(str::to_owned)
 }
@@ -70,7 +75,12 @@ fn text(node: &Node, context: &mut BuildContext<'_>) -> Option<String> {
 macro_rules! plain {
     ($verb:literal) => {{
         fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
-            text(node, context).map(|_| Box::new(Fake { verb: $verb, forward: None }) as _)
+            text(node, context).map(|_| {
+                Box::new(Fake {
+                    verb: $verb,
+                    forward: None,
+                }) as _
+            })
         }
         definition($verb, build)
     }};
@@ -90,8 +100,12 @@ const fn definition(
     }
 }
 
-const STEPS: &[StepDefinition] =
-    &[definition("send", build_send), plain!("change"), plain!("note"), plain!("stop")];
+const STEPS: &[StepDefinition] = &[
+    definition("send", build_send),
+    plain!("change"),
+    plain!("note"),
+    plain!("stop"),
+];
 
 /// Loads files (by name and text) and tells every problem as `CODE file:line:column message`.
 /// The environment has `HOME_HOST=home` and nothing else.
@@ -105,15 +119,29 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
     let environment = |name: &str| (name == "HOME_HOST").then(|| "home".to_owned());
     let loaded = load(documents, STEPS, &environment, &mut report);
     assert_eq!(loaded.is_none(), report.has_errors());
-    loaded.ok_or_else(|| report.diagnostics().iter().map(|one| shown(one, &sources)).collect())
+    loaded.ok_or_else(|| {
+        report
+            .diagnostics()
+            .iter()
+            .map(|one| shown(one, &sources))
+            .collect()
+    })
 }
 
 fn shown(problem: &config::Diagnostic, sources: &Sources) -> String {
     let code = problem.code().as_str();
     // The words of `config` are its own matter.
-    let message = if code.starts_with("IT01") { "" } else { problem.message() };
-    let Some(span) = problem.span() else { return format!("{code} {message}") };
+    let message = if code.starts_with("IT01") {
+        ""
+    } else {
+        problem.message()
+    };
+    let Some(span) = problem.span() else {
+        return format!("{code} {message}");
+    };
     let (line, column) = sources.position(span.source, span.start);
     let name = sources.name(span.source);
-    format!("{code} {name}:{line}:{column} {message}").trim_end().to_owned()
+    format!("{code} {name}:{line}:{column} {message}")
+        .trim_end()
+        .to_owned()
 }

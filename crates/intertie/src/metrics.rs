@@ -124,7 +124,7 @@ fn encode_flows(
         let seconds = |microseconds: u64| microseconds as f64 / 1e6;
         let bounds = LATENCY_BOUNDS_US.iter().map(|bound| seconds(*bound));
         let buckets: Vec<(f64, u64)> =
-            bounds.chain([f64::MAX]).zip(totals.latency.iter().copied()).collect();
+            bounds.chain([f64::INFINITY]).zip(totals.latency.iter().copied()).collect();
         let labels = [("flow", &**flow)];
         family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
             seconds(totals.latency_sum_us),

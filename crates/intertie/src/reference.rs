@@ -1,3 +1,183 @@
-//! To be written.
-/// The schema.
-pub fn schema() -> serde_json::Value { serde_json::Value::Null }
+//! The JSON Schema of flow files and the reference pages, made of the same tables that the loader
+//! reads. Deterministic; what is committed under `docs/reference/` is these texts, and a test
+//! fails when it is not.
+
+use component::definition::StepDefinition;
+use config::describe;
+use serde_json::Value;
+
+/// The file of the schema among the pages.
+const SCHEMA_FILE: &str = "flow-file.schema.json";
+
+const NOTICE: &str = "<!-- Generated: edit the doc comments and run `UPDATE=1 cargo \
+                      test -p intertie reference`. -->";
+
+/// The JSON Schema (draft 2020-12) of one document of a flow file, for editors.
+pub fn schema() -> Value {
+    flow::schema::file(steps::ALL)
+}
+
+/// The reference pages: file name and Markdown, in the order of the index.
+pub fn pages() -> Vec<(String, String)> {
+    let mut pages = vec![
+        ("README.md".to_owned(), index()),
+        ("flow.md".to_owned(), flow_page()),
+        ("engine.md".to_owned(), engine_page()),
+        ("http-trigger.md".to_owned(), trigger_page()),
+    ];
+    pages.extend(
+        steps::ALL
+            .iter()
+            .map(|step| (format!("{}.md", step.name), step_page(step))),
+    );
+    pages
+}
+
+/// Everything that is committed under `docs/reference/`: the pages and the schema.
+pub fn files() -> Vec<(String, String)> {
+    let mut files = pages();
+    files.push((SCHEMA_FILE.to_owned(), format!("{:#}\n", schema())));
+    files
+}
+
+fn page(title: &str, parts: &[&str]) -> String {
+    let mut text = format!("{NOTICE}\n\n# {title}\n");
+    for part in parts {
+        text.push('\n');
+        text.push_str(part.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn example(yaml: &str) -> String {
+    format!("## Example\n\n```yaml\n{}\n```", yaml.trim_end())
+}
+
+fn keys(schema: &Value) -> String {
+    format!("## Keys\n\n{}", describe::markdown(schema))
+}
+
+fn index() -> String {
+    let mut table = "| step | what it does |\n| --- | --- |\n".to_owned();
+    for step in steps::ALL {
+        table.push_str(&format!(
+            "| [`{0}`]({0}.md) | {1} |\n",
+            step.name, step.summary
+        ));
+    }
+    let documents = "\
+A flow file is YAML. Each of its documents, split by lines of `---`, declares one thing: a
+[flow](flow.md) or the [engine's settings](engine.md). A flow begins with a
+[trigger](http-trigger.md) and has one or more steps.";
+    let schema = format!(
+        "Editors check and complete flow files with the [JSON Schema]({SCHEMA_FILE}), which\n\
+         `intertie schema` prints. What `intertie check` says about broken files is explained \
+         under\n\
+         [errors](../errors/)."
+    );
+    page("Reference of flow files", &[documents, &table, &schema])
+}
+
+fn flow_page() -> String {
+    let words = "\
+A document that begins with `flow: NAME` declares a flow: what starts it (`from`) and what happens
+then (`steps`). Names are unique in all files that are loaded together; a name begins with a letter
+and has letters, digits, `_`, `.` and `-`, at most 100 of them.
+
+A step is a mapping with one verb and perhaps a `name`, which the log uses when the step fails.
+Steps run in order, each on the message as the one before has left it. A failed step ends the flow
+with a problem+json reply (RFC 9457). A flow that ends without `reply` answers 200 with the
+message's body, or 204 when there is none.
+
+The only `${ }` in this version is `${ $env.NAME }` inside values, for names that `engine.env`
+declares; any other is an error.";
+    let yaml = "\
+flow: orders
+doc: Takes orders from the shop.
+from:
+  http: POST :8080/orders
+steps:
+  - log: { message: an order, with: [peer] }
+  - convert: { from: json, to: xml }
+    name: to-erp-format
+  - forward: http://127.0.0.1:8688/orders
+";
+    page(
+        "`flow`: a flow",
+        &[words, &keys(&flow::schema::flow()), &example(yaml)],
+    )
+}
+
+fn engine_page() -> String {
+    let words = "\
+One `engine:` document in all files together sets what holds for every flow. Every key has a
+default. Durations are `300ms`, `5s`, `2m`, `24h`, `7d`; sizes are `512B`, `20kB`, `256KiB`, `1GiB`.
+Every limit and time-out holds; none can be switched off.";
+    let yaml = "\
+engine:
+  listen: \":8080\"
+  limits: { body: 4MiB, connections: 50000 }
+  timeouts: { response: 30s }
+  log: { level: warn, access: true }
+---
+flow: health
+from:
+  http: GET /health
+steps:
+  - reply: { body: fine }
+";
+    page(
+        "`engine`: settings",
+        &[
+            words,
+            &keys(&flow::schema::engine_settings()),
+            &example(yaml),
+        ],
+    )
+}
+
+fn trigger_page() -> String {
+    let words = "\
+`http: METHOD [host]:port/path`, or a mapping. Without a method every method is taken; a path
+without host and port is served at `engine.listen`. Flows with the same address share a listener.
+
+| trigger | takes |
+| --- | --- |
+| `POST :8080/orders` | `POST`, on all interfaces |
+| `GET,PUT 127.0.0.1:8080/orders/{id}` | two methods; any one segment behind `/orders/` |
+| `any :8080/files/*` | every method but `CONNECT`; everything below `/files/` |
+| `GET /health` | `GET` and `HEAD`, at `engine.listen` |
+
+The most specific path wins: a literal segment goes before `{name}`, `{name}` before `*`; at the
+same path a named method goes before `any`. Two flows that take the same requests are an error.
+Paths are compared as they are sent, percent-encoding included.";
+    let yaml = "\
+flow: item
+from:
+  http: { method: [GET, PUT], listen: \":8080\", path: \"/items/{id}\", body_max: 256KiB }
+steps:
+  - reply: {}
+";
+    page(
+        "`http`: the trigger",
+        &[words, &keys(&flow::schema::http_trigger()), &example(yaml)],
+    )
+}
+
+fn step_page(step: &StepDefinition) -> String {
+    let title = format!("`{}`", step.name);
+    let keys = keys(&(step.schema)());
+    page(
+        &title,
+        &[
+            step.summary,
+            step.documentation,
+            &keys,
+            &example(step.example),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests;

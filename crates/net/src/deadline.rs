@@ -196,8 +196,8 @@ mod tests {
     use super::*;
 
     fn run(test: impl Future<Output = ()>) {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true);
         runtime.build_local(Default::default()).unwrap().block_on(test);
     }
 

@@ -27,15 +27,48 @@ pub const OUT_OF_RANGE: Code = Code::new("IT0250");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
-    CodeInfo { code: BAD_TARGET, title: "bad forward target" },
-    CodeInfo { code: TARGET_TLS, title: "TLS targets are not available" },
-    CodeInfo { code: BAD_FIELD, title: "bad header field" },
-    CodeInfo { code: RESERVED_FIELD, title: "header field belongs to the engine" },
-    CodeInfo { code: BAD_HOST, title: "bad host or via" },
-    CodeInfo { code: NO_EFFECT, title: "setting without effect here" },
-    CodeInfo { code: UNKNOWN_CONVERSION, title: "unknown conversion" },
-    CodeInfo { code: BAD_CONVERSION_OPTION, title: "bad conversion option" },
-    CodeInfo { code: BAD_STATUS, title: "bad status" },
-    CodeInfo { code: BODY_NOT_ALLOWED, title: "status has no body" },
-    CodeInfo { code: OUT_OF_RANGE, title: "time-out out of range" },
+    CodeInfo {
+        code: BAD_TARGET,
+        title: "bad forward target",
+    },
+    CodeInfo {
+        code: TARGET_TLS,
+        title: "TLS targets are not available",
+    },
+    CodeInfo {
+        code: BAD_FIELD,
+        title: "bad header field",
+    },
+    CodeInfo {
+        code: RESERVED_FIELD,
+        title: "header field belongs to the engine",
+    },
+    CodeInfo {
+        code: BAD_HOST,
+        title: "bad host or via",
+    },
+    CodeInfo {
+        code: NO_EFFECT,
+        title: "setting without effect here",
+    },
+    CodeInfo {
+        code: UNKNOWN_CONVERSION,
+        title: "unknown conversion",
+    },
+    CodeInfo {
+        code: BAD_CONVERSION_OPTION,
+        title: "bad conversion option",
+    },
+    CodeInfo {
+        code: BAD_STATUS,
+        title: "bad status",
+    },
+    CodeInfo {
+        code: BODY_NOT_ALLOWED,
+        title: "status has no body",
+    },
+    CodeInfo {
+        code: OUT_OF_RANGE,
+        title: "time-out out of range",
+    },
 ];

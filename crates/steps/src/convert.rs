@@ -95,26 +95,42 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 fn refuse_pair(config: &ConvertConfig, from: &str, to: &str, report: &mut Report) {
     let (from, to) = (from.escape_debug(), to.escape_debug());
     report
-        .error(UNKNOWN_CONVERSION, config.from.span, format!("no conversion from `{from}` to `{to}`"))
+        .error(
+            UNKNOWN_CONVERSION,
+            config.from.span,
+            format!("no conversion from `{from}` to `{to}`"),
+        )
         .also(config.to.span, "to this")
         .hint("there are `from: json, to: xml` and `from: xml, to: json`");
 }
 
 /// Options that both directions have.
 fn check_common(config: &ConvertConfig, report: &mut Report) {
-    for (name, text) in
-        [("attribute_prefix", &config.attribute_prefix), ("text_key", &config.text_key)]
-    {
+    for (name, text) in [
+        ("attribute_prefix", &config.attribute_prefix),
+        ("text_key", &config.text_key),
+    ] {
         if let Some(text) = text.as_ref().filter(|text| text.value.trim().is_empty()) {
             report
-                .error(BAD_CONVERSION_OPTION, text.span, format!("`{name}` is empty"))
+                .error(
+                    BAD_CONVERSION_OPTION,
+                    text.span,
+                    format!("`{name}` is empty"),
+                )
                 .hint("write at least one character that no name in the data begins with");
         }
     }
-    if let Some(depth) = config.depth_max.as_ref().filter(|depth| !(1..=512).contains(&depth.value))
+    if let Some(depth) = config
+        .depth_max
+        .as_ref()
+        .filter(|depth| !(1..=512).contains(&depth.value))
     {
         report
-            .error(BAD_CONVERSION_OPTION, depth.span, "`depth_max` is outside its range")
+            .error(
+                BAD_CONVERSION_OPTION,
+                depth.span,
+                "`depth_max` is outside its range",
+            )
             .hint("from 1 to 512");
     }
 }
@@ -123,19 +139,27 @@ type OptionPlace<'a> = (&'static str, Option<&'a Node>);
 
 fn to_json_only<'a>(config: &ConvertConfig, node: &'a Node) -> [OptionPlace<'a>; 2] {
     let place = |given: bool, name| (name, node.get(name).filter(|_| given));
-    [place(config.arrays.is_some(), "arrays"), place(config.numbers.is_some(), "numbers")]
+    [
+        place(config.arrays.is_some(), "arrays"),
+        place(config.numbers.is_some(), "numbers"),
+    ]
 }
 
 fn to_xml_only<'a>(config: &ConvertConfig, node: &'a Node) -> [OptionPlace<'a>; 2] {
     let place = |given: bool, name| (name, node.get(name).filter(|_| given));
-    [place(config.item.is_some(), "item"), place(config.declaration.is_some(), "declaration")]
+    [
+        place(config.item.is_some(), "item"),
+        place(config.declaration.is_some(), "declaration"),
+    ]
 }
 
 fn refuse_options(direction: &str, options: &[OptionPlace<'_>], report: &mut Report) {
     for (name, node) in options {
         if let Some(node) = node {
             let message = format!("a conversion {direction} has no option `{name}`");
-            report.error(BAD_CONVERSION_OPTION, node.span, message).hint("leave it out");
+            report
+                .error(BAD_CONVERSION_OPTION, node.span, message)
+                .hint("leave it out");
         }
     }
 }
@@ -144,14 +168,21 @@ fn element_name(name: &str, text: &Spanned<String>, report: &mut Report) -> Stri
     if !expr::convert::is_name(&text.value) {
         let shown = text.value.escape_debug();
         report
-            .error(BAD_CONVERSION_OPTION, text.span, format!("`{shown}` is not an element name"))
+            .error(
+                BAD_CONVERSION_OPTION,
+                text.span,
+                format!("`{shown}` is not an element name"),
+            )
             .hint(format!("`{name}` is a name such as `order`"));
     }
     text.value.clone()
 }
 
 fn json_to_xml(config: ConvertConfig, output_max: usize, report: &mut Report) -> JsonToXml {
-    let mut conversion = JsonToXml { output_max, ..JsonToXml::default() };
+    let mut conversion = JsonToXml {
+        output_max,
+        ..JsonToXml::default()
+    };
     if let Some(root) = config.root.filter(|root| root.value != "auto") {
         conversion.root = Root::Named(element_name("root", &root, report));
     }
@@ -166,7 +197,10 @@ fn json_to_xml(config: ConvertConfig, output_max: usize, report: &mut Report) ->
 }
 
 fn xml_to_json(config: ConvertConfig, output_max: usize, report: &mut Report) -> XmlToJson {
-    let mut conversion = XmlToJson { output_max, ..XmlToJson::default() };
+    let mut conversion = XmlToJson {
+        output_max,
+        ..XmlToJson::default()
+    };
     if let Some(root) = &config.root {
         match root.value.as_str() {
             "keep" => conversion.root = XmlRoot::Keep,
@@ -205,7 +239,9 @@ impl Convert {
         }
         let mut output = Vec::with_capacity(input.len() * 2);
         let (converted, media_type) = match &self.0 {
-            Conversion::JsonToXml(to_xml) => (to_xml.convert(input, &mut output), "application/xml"),
+            Conversion::JsonToXml(to_xml) => {
+                (to_xml.convert(input, &mut output), "application/xml")
+            }
             Conversion::XmlToJson(to_json) => {
                 (to_json.convert(input, &mut output), "application/json")
             }
@@ -256,9 +292,10 @@ fn check_coding(headers: HeadersView<'_>) -> Result<(), Fault> {
 }
 
 fn is_identity(value: &[u8]) -> bool {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).all(|coding| {
-        coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
-    })
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"))
 }
 
 /// Whether a `Content-Type` names no charset, or one that is UTF-8.
@@ -273,7 +310,9 @@ fn is_utf8(content_type: &[u8]) -> bool {
         let value = halves.next().unwrap_or_default().trim_ascii();
         let value = value.strip_prefix(b"\"").unwrap_or(value);
         let value = value.strip_suffix(b"\"").unwrap_or(value);
-        [&b"utf-8"[..], b"utf8", b"us-ascii"].iter().any(|known| value.eq_ignore_ascii_case(known))
+        [&b"utf-8"[..], b"utf8", b"us-ascii"]
+            .iter()
+            .any(|known| value.eq_ignore_ascii_case(known))
     })
 }
 

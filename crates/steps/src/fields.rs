@@ -64,7 +64,10 @@ pub(crate) fn read_set(
     let mut lines: Vec<(String, String)> = Vec::new();
     for entry in node.and_then(Node::as_mapping).unwrap_or_default() {
         check_name(&entry.key, entry.key_span, reserved, report);
-        if lines.iter().any(|(name, _)| name.eq_ignore_ascii_case(&entry.key)) {
+        if lines
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(&entry.key))
+        {
             let message = format!("the header `{}` stands twice", entry.key.escape_debug());
             report
                 .error(BAD_FIELD, entry.key_span, message)
@@ -84,7 +87,9 @@ pub(crate) fn read_remove(
     report: &mut Report,
 ) -> Vec<String> {
     let items = node.and_then(Node::as_sequence).unwrap_or_default();
-    let names = items.iter().filter_map(|item| item.as_str().map(|name| (name, item.span)));
+    let names = items
+        .iter()
+        .filter_map(|item| item.as_str().map(|name| (name, item.span)));
     names
         .map(|(name, span)| {
             check_name(name, span, reserved, report);
@@ -101,7 +106,11 @@ fn check_name(name: &str, span: Span, reserved: Reserved<'_>, report: &mut Repor
             .hint("a name has letters, digits and `-`, without spaces or a colon");
     } else if let Some(reason) = reserved(Field::of(name.as_bytes())) {
         report
-            .error(RESERVED_FIELD, span, format!("the header `{shown}` belongs to the engine"))
+            .error(
+                RESERVED_FIELD,
+                span,
+                format!("the header `{shown}` belongs to the engine"),
+            )
             .hint(reason);
     }
 }
@@ -118,7 +127,11 @@ fn read_text(node: &Node, report: &mut Report) -> Option<String> {
         return Some(text);
     }
     report
-        .error(BAD_FIELD, node.span, "this value cannot be sent in a header")
+        .error(
+            BAD_FIELD,
+            node.span,
+            "this value cannot be sent in a header",
+        )
         .hint("a value is one line, without control characters and without white space around it");
     None
 }

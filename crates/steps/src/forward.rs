@@ -16,8 +16,8 @@ use component::text::{parse_authority, parse_method};
 use config::{Node, Report, Spanned, Value};
 use message::{Fault, Field, Headers, Kind, Method, Origin};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
 
 use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
@@ -49,26 +49,35 @@ struct ForwardConfig {
     #[schemars(extend("default" = "target"))]
     host: Option<Spanned<String>>,
     /// Changes to the request's headers.
-    #[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each name"
+    )]
     headers: Option<EditsConfig>,
     /// Changes to the reply's headers. Only when `forward` is the last step.
-    #[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each name"
+    )]
     reply_headers: Option<EditsConfig>,
     /// Which headers tell the target about the client: `X-Forwarded-For`, `-Host` and `-Proto`
     /// (`x-forwarded`), `Forwarded` (`rfc7239`), `both` or `none`.
     #[serde(default)]
     forwarded: ForwardedConfig,
-    /// The name that is added to `Via` on the way there and back, or `false` to add none.
+    /// The name that is added to the request's `Via`, or `false` to add none.
     #[schemars(extend("default" = VIA))]
     via: Option<ViaConfig>,
-    /// Time-outs that differ from `engine.timeouts`. Each is from 1ms to 24h.
+    /// Time-outs that differ from `engine.timeouts`. Each is from 1ms to 1d.
     timeouts: Option<TimeoutsConfig>,
 }
 
 /// Changes to headers: first `remove`, then `set`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+#[allow(
+    dead_code,
+    reason = "read from the tree, which knows the place of each name"
+)]
 struct EditsConfig {
     /// Headers that are written, each in place of all of its name.
     set: Option<FieldTexts>,
@@ -77,7 +86,7 @@ struct EditsConfig {
 }
 
 /// Which headers tell the target about the client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 enum ForwardedConfig {
@@ -136,7 +145,11 @@ impl<'de> Deserialize<'de> for ViaConfig {
             }
 
             fn visit_bool<E: de::Error>(self, value: bool) -> Result<ViaConfig, E> {
-                if value { Err(E::custom("write a name or false")) } else { Ok(ViaConfig::Off) }
+                if value {
+                    Err(E::custom("write a name or false"))
+                } else {
+                    Ok(ViaConfig::Off)
+                }
             }
         }
         deserializer.deserialize_any(NameOrFalse)
@@ -177,7 +190,9 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         Value::String(text) => match parse_target(text) {
             Ok((method, url)) => Some(plain_plan(url, method)),
             Err(problems) => {
-                problems.into_iter().for_each(|problem| problem.put(node.span, context.report));
+                problems
+                    .into_iter()
+                    .for_each(|problem| problem.put(node.span, context.report));
                 None
             }
         },
@@ -187,8 +202,13 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             None
         }
     };
-    let plan = ForwardPlan { appends_rest, ..plan? };
-    Some(Box::new(Forward { plan: Arc::new(plan) }))
+    let plan = ForwardPlan {
+        appends_rest,
+        ..plan?
+    };
+    Some(Box::new(Forward {
+        plan: Arc::new(plan),
+    }))
 }
 
 /// A plan with the defaults.
@@ -216,10 +236,15 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
     let before = report.diagnostics().len();
     let url = parse_url(&config.to.value)
         .map_err(|problems| {
-            problems.into_iter().for_each(|problem| problem.put(config.to.span, report));
+            problems
+                .into_iter()
+                .for_each(|problem| problem.put(config.to.span, report));
         })
         .ok();
-    let method = config.method.as_ref().and_then(|method| read_method(method, report));
+    let method = config
+        .method
+        .as_ref()
+        .and_then(|method| read_method(method, report));
     let host_field = read_host(config.host.as_ref(), report);
     let via = read_via(node, config.via.as_ref(), report);
     let forwarded = config.forwarded;
@@ -229,7 +254,11 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
     let reply_fields = read_edits(node.get("reply_headers"), &fields::framing, report);
     if let Some(entry) = node.entry("reply_headers").filter(|_| !context.is_last) {
         report
-            .error(NO_EFFECT, entry.key_span, "`reply_headers` has no effect before another step")
+            .error(
+                NO_EFFECT,
+                entry.key_span,
+                "`reply_headers` has no effect before another step",
+            )
             .hint("only the reply's body, its Content-Type and Content-Encoding go on from here");
     }
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
@@ -258,7 +287,9 @@ fn read_method(method: &Spanned<String>, report: &mut Report) -> Option<Method> 
 }
 
 fn read_host(host: Option<&Spanned<String>>, report: &mut Report) -> HostField {
-    let Some(host) = host else { return HostField::Target };
+    let Some(host) = host else {
+        return HostField::Target;
+    };
     match host.value.as_str() {
         "target" => HostField::Target,
         "keep" => HostField::Keep,
@@ -284,7 +315,9 @@ fn read_via(node: &Node, via: Option<&ViaConfig>, report: &mut Report) -> Option
             if !is_host && !Headers::is_name(name) {
                 let span = node.get("via").map_or(node.span, |via| via.span);
                 let message = format!("`{}` cannot stand in `Via`", name.escape_debug());
-                report.error(BAD_HOST, span, message).hint("write one word, a host, or `false`");
+                report
+                    .error(BAD_HOST, span, message)
+                    .hint("write one word, a host, or `false`");
             }
             Some(name.clone())
         }
@@ -310,7 +343,11 @@ fn reserved_in_request(
     }
 }
 
-fn read_edits(node: Option<&Node>, reserved: fields::Reserved<'_>, report: &mut Report) -> FieldEdits {
+fn read_edits(
+    node: Option<&Node>,
+    reserved: fields::Reserved<'_>,
+    report: &mut Report,
+) -> FieldEdits {
     let part = |name| node.and_then(|node| node.get(name));
     FieldEdits {
         remove: fields::read_remove(part("remove"), reserved, report),
@@ -319,14 +356,20 @@ fn read_edits(node: Option<&Node>, reserved: fields::Reserved<'_>, report: &mut 
 }
 
 fn read_timeouts(config: Option<&TimeoutsConfig>, report: &mut Report) -> ForwardTimeouts {
-    let Some(config) = config else { return ForwardTimeouts::default() };
+    let Some(config) = config else {
+        return ForwardTimeouts::default();
+    };
     let mut read = |time: &Option<Spanned<config::Duration>>| {
         time.as_ref().map(|time| {
             let range = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
             if !range.contains(&time.value.0) {
                 report
-                    .error(OUT_OF_RANGE, time.span, "this time-out is outside its range")
-                    .hint("from 1ms to 24h");
+                    .error(
+                        OUT_OF_RANGE,
+                        time.span,
+                        "this time-out is outside its range",
+                    )
+                    .hint("from 1ms to 1d");
             }
             time.value.0
         })
@@ -344,11 +387,7 @@ struct Forward {
 }
 
 impl Forward {
-    async fn call(
-        &self,
-        exchange: &mut Exchange,
-        services: &dyn Services,
-    ) -> Result<Next, Fault> {
+    async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let reply = services.call(&self.plan, &exchange.request).await?;
         if !(200..300).contains(&reply.status) {
             let detail = "the upstream did not answer with success";

@@ -66,9 +66,10 @@ fn write_number(number: &Number, out: &mut String) {
 fn is_json_number(text: &str) -> bool {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => {
-            (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
-        }
+        Some((mantissa, exponent)) => (
+            mantissa,
+            Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)),
+        ),
         None => (unsigned, None),
     };
     let (integer, fraction) = match mantissa.split_once('.') {
@@ -88,10 +89,20 @@ mod tests {
 
     #[test]
     fn json_numbers_are_told() {
-        for text in ["0", "-0", "12", "1.50", "1e9", "-1.2E-3", "12345678901234567890123"] {
+        for text in [
+            "0",
+            "-0",
+            "12",
+            "1.50",
+            "1e9",
+            "-1.2E-3",
+            "12345678901234567890123",
+        ] {
             assert!(is_json_number(text), "{text}");
         }
-        for text in ["", "-", "+1", "01", ".5", "5.", "0x1F", "0o7", "1e", "1e+", "1_0", "--1"] {
+        for text in [
+            "", "-", "+1", "01", ".5", "5.", "0x1F", "0o7", "1e", "1e+", "1_0", "--1",
+        ] {
             assert!(!is_json_number(text), "{text}");
         }
     }

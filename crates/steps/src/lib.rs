@@ -18,5 +18,9 @@ mod testing;
 use component::definition::StepDefinition;
 
 /// Every step, in the order of the reference pages.
-pub const ALL: &[StepDefinition] =
-    &[forward::DEFINITION, convert::DEFINITION, reply::DEFINITION, log::DEFINITION];
+pub const ALL: &[StepDefinition] = &[
+    forward::DEFINITION,
+    convert::DEFINITION,
+    reply::DEFINITION,
+    log::DEFINITION,
+];

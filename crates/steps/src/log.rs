@@ -8,7 +8,7 @@ use component::step::{Exchange, Next, Progress, Step};
 use config::{Node, Value};
 use message::{HeadersView, Request};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -24,15 +24,19 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 const SHOWN_MAX: usize = 4096;
 
 /// Headers whose values are secrets.
-const SECRET: [&str; 4] = ["Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"];
+const SECRET: [&str; 4] = [
+    "Authorization",
+    "Proxy-Authorization",
+    "Cookie",
+    "Set-Cookie",
+];
 
 /// The mapping form of `log`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogConfig {
     /// The text of the line.
-    #[serde(default)]
-    message: String,
+    message: Option<String>,
     /// How severe it is. Lines below `engine.log.level` are not written.
     #[serde(default)]
     level: Level,
@@ -42,7 +46,7 @@ struct LogConfig {
 }
 
 /// How severe a line is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 enum Level {
@@ -92,14 +96,22 @@ impl JsonSchema for Forms {
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let config = match &node.value {
-        Value::String(text) => LogConfig { message: text.clone(), ..LogConfig::default() },
+        Value::String(text) => LogConfig {
+            message: Some(text.clone()),
+            ..LogConfig::default()
+        },
         Value::Mapping(_) => config::decode(node, context.report)?,
         _ => {
             config::check(node, &(DEFINITION.schema)(), context.report);
             return None;
         }
     };
-    Some(Box::new(Log { text: escape(&config.message), level: config.level, with: config.with }))
+    let text = escape(config.message.as_deref().unwrap_or_default());
+    Some(Box::new(Log {
+        text,
+        level: config.level,
+        with: config.with,
+    }))
 }
 
 /// The step.
@@ -178,8 +190,14 @@ impl Step for Log {
 fn show_headers(headers: HeadersView<'_>) -> String {
     let mut shown = String::new();
     for (_, name, value) in headers.iter() {
-        let is_secret = SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret.as_bytes()));
-        let value = if is_secret { "***".into() } else { String::from_utf8_lossy(value) };
+        let is_secret = SECRET
+            .iter()
+            .any(|secret| name.eq_ignore_ascii_case(secret.as_bytes()));
+        let value = if is_secret {
+            "***".into()
+        } else {
+            String::from_utf8_lossy(value)
+        };
         let separator = if shown.is_empty() { "" } else { ", " };
         let name = escape(&String::from_utf8_lossy(name));
         // Writing into a String cannot fail.
@@ -200,7 +218,10 @@ fn show_bytes(bytes: &[u8]) -> String {
 
 fn cut(mut text: String) -> String {
     if text.len() > SHOWN_MAX {
-        let end = (0..=SHOWN_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let end = (0..=SHOWN_MAX)
+            .rev()
+            .find(|&at| text.is_char_boundary(at))
+            .unwrap_or(0);
         text.truncate(end);
         text.push_str("...");
     }
@@ -212,7 +233,7 @@ fn cut(mut text: String) -> String {
 fn escape(text: &str) -> String {
     let is_harmful = |character: char| {
         character.is_control()
-            || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(is_harmful) {
         return text.to_owned();

@@ -31,11 +31,17 @@ struct ReplyConfig {
     #[schemars(extend("default" = 200))]
     status: Option<u16>,
     /// Headers of the reply.
-    #[allow(dead_code, reason = "read from the tree, which knows the place of each name")]
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each name"
+    )]
     headers: Option<FieldTexts>,
     /// The body: a text is sent as `text/plain; charset=utf-8`, anything else as JSON. `null` is
     /// no body. Without this key the message's body is sent, with its Content-Type.
-    #[allow(dead_code, reason = "read from the tree, which keeps the text of numbers")]
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which keeps the text of numbers"
+    )]
     body: Option<AnyValue>,
 }
 
@@ -77,7 +83,11 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     if !(200..=599).contains(&status) {
         let span = node.get("status").map_or(node.span, |status| status.span);
         report
-            .error(BAD_STATUS, span, format!("{status} is not the status of a reply"))
+            .error(
+                BAD_STATUS,
+                span,
+                format!("{status} is not the status of a reply"),
+            )
             .hint("from 200 to 599");
     }
     let lines = fields::read_set(node.get("headers"), &fields::framing, report);
@@ -90,7 +100,11 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 
 fn read_content(node: &Node, status: u16, report: &mut Report) -> Content {
     let Some(entry) = node.entry("body") else {
-        return if has_body(status) { Content::Message } else { Content::Fixed(None) };
+        return if has_body(status) {
+            Content::Message
+        } else {
+            Content::Fixed(None)
+        };
     };
     let content = match &entry.value.value {
         Value::Null => return Content::Fixed(None),
@@ -99,7 +113,11 @@ fn read_content(node: &Node, status: u16, report: &mut Report) -> Content {
     };
     if !has_body(status) {
         report
-            .error(BODY_NOT_ALLOWED, entry.key_span, format!("a reply of status {status} has no body"))
+            .error(
+                BODY_NOT_ALLOWED,
+                entry.key_span,
+                format!("a reply of status {status} has no body"),
+            )
             .hint("leave `body` out, or choose another status");
     }
     Content::Fixed(Some(content))
@@ -121,7 +139,11 @@ struct ReplyWith {
 
 impl ReplyWith {
     fn message(status: u16) -> Self {
-        Self { status, headers: Headers::new(), body: None }
+        Self {
+            status,
+            headers: Headers::new(),
+            body: None,
+        }
     }
 
     fn new(status: u16, lines: &[(String, String)], content: Content) -> Self {
@@ -153,7 +175,11 @@ impl ReplyWith {
             }
             return reply;
         };
-        Reply { status: self.status, headers: self.headers.clone(), body: body.clone() }
+        Reply {
+            status: self.status,
+            headers: self.headers.clone(),
+            body: body.clone(),
+        }
     }
 }
 

@@ -18,11 +18,19 @@ pub(crate) struct Problem {
 impl Problem {
     fn new(message: impl Into<String>, hint: &str) -> Self {
         let hint = Some(hint.to_owned()).filter(|hint| !hint.is_empty());
-        Self { code: BAD_TARGET, message: message.into(), hint }
+        Self {
+            code: BAD_TARGET,
+            message: message.into(),
+            hint,
+        }
     }
 
     fn of_text(error: TextError) -> Self {
-        Self { code: BAD_TARGET, message: error.message, hint: error.hint }
+        Self {
+            code: BAD_TARGET,
+            message: error.message,
+            hint: error.hint,
+        }
     }
 
     /// Puts it into the report at a place.
@@ -51,16 +59,20 @@ pub(crate) fn parse_target(text: &str) -> Result<(Option<Method>, Url), Vec<Prob
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
         [url] => parse_url(url).map(|url| (None, url)),
-        [method, url] if !method.contains("://") => {
-            match (parse_method(method), parse_url(url)) {
-                (Ok(method), Ok(url)) => Ok((Some(method), url)),
-                (method, url) => {
-                    let method = method.err().map(Problem::of_text);
-                    Err(method.into_iter().chain(url.err().unwrap_or_default()).collect())
-                }
+        [method, url] if !method.contains("://") => match (parse_method(method), parse_url(url)) {
+            (Ok(method), Ok(url)) => Ok((Some(method), url)),
+            (method, url) => {
+                let method = method.err().map(Problem::of_text);
+                Err(method
+                    .into_iter()
+                    .chain(url.err().unwrap_or_default())
+                    .collect())
             }
-        }
-        [] => Err(vec![Problem::new("the target is empty", "write `forward: http://host/path`")]),
+        },
+        [] => Err(vec![Problem::new(
+            "the target is empty",
+            "write `forward: http://host/path`",
+        )]),
         _ => Err(vec![Problem::new(
             "too many spaces in the target",
             "write `URL` or `METHOD URL`; a space in a URL is `%20`",
@@ -76,7 +88,10 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
     }
     let Some((scheme, rest)) = text.split_once("://") else {
         let shown = text.escape_debug();
-        let problem = Problem::new(format!("`{shown}` is not a URL"), "it begins with `http://`");
+        let problem = Problem::new(
+            format!("`{shown}` is not a URL"),
+            "it begins with `http://`",
+        );
         return Err(vec![problem]);
     };
     check_scheme(scheme).map_err(|problem| vec![problem])?;
@@ -89,7 +104,10 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
         None => (tail, false),
     };
     if fragment {
-        let problem = Problem::new("a target has no fragment", "leave out `#` and what follows it");
+        let problem = Problem::new(
+            "a target has no fragment",
+            "leave out `#` and what follows it",
+        );
         problems.push(problem);
     }
     let (path, query) = match tail.split_once('?') {
@@ -105,7 +123,12 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
         return Err(problems);
     }
     let query = query.filter(|query| !query.is_empty()).map(str::to_owned);
-    Ok(Url { host, port, path: path.to_owned(), query })
+    Ok(Url {
+        host,
+        port,
+        path: path.to_owned(),
+        query,
+    })
 }
 
 fn check_scheme(scheme: &str) -> Result<(), Problem> {
@@ -126,7 +149,10 @@ fn check_scheme(scheme: &str) -> Result<(), Problem> {
         )),
         other => {
             let shown = other.escape_debug();
-            Err(Problem::new(format!("unknown scheme `{shown}`"), "a target begins with `http://`"))
+            Err(Problem::new(
+                format!("unknown scheme `{shown}`"),
+                "a target begins with `http://`",
+            ))
         }
     }
 }
@@ -135,7 +161,10 @@ fn read_authority(authority: &str, problems: &mut Vec<Problem>) -> (String, u16)
     if authority.contains('@') {
         // The text is not repeated: it may hold a password.
         let hint = "send credentials in a header: `headers: { set: { Authorization: ... } }`";
-        problems.push(Problem::new("a target holds no user name or password", hint));
+        problems.push(Problem::new(
+            "a target holds no user name or password",
+            hint,
+        ));
         return (String::new(), 0);
     }
     match parse_authority(authority) {
@@ -168,7 +197,10 @@ mod tests {
     #[test]
     fn targets_are_read() {
         let cases = [
-            ("http://backend:8688/service/EchoService", "- backend 8688 /service/EchoService -"),
+            (
+                "http://backend:8688/service/EchoService",
+                "- backend 8688 /service/EchoService -",
+            ),
             ("http://backend", "- backend 80 / -"),
             ("http://backend?a=1", "- backend 80 / a=1"),
             ("http://backend/?", "- backend 80 / -"),
@@ -191,29 +223,56 @@ mod tests {
         let cases: &[(&str, &[&str])] = &[
             ("", &["IT0240 the target is empty"]),
             ("backend:80/x", &["IT0240 `backend:80/x` is not a URL"]),
-            ("https://a/b", &["IT0241 TLS upstreams are not available in this version"]),
-            ("wss://a/b", &["IT0241 TLS upstreams are not available in this version"]),
-            ("ws://a/b", &["IT0240 a target's scheme is `http`, for WebSocket too"]),
-            ("h2c://a", &["IT0240 HTTP/2 upstreams are not available in this version"]),
+            (
+                "https://a/b",
+                &["IT0241 TLS upstreams are not available in this version"],
+            ),
+            (
+                "wss://a/b",
+                &["IT0241 TLS upstreams are not available in this version"],
+            ),
+            (
+                "ws://a/b",
+                &["IT0240 a target's scheme is `http`, for WebSocket too"],
+            ),
+            (
+                "h2c://a",
+                &["IT0240 HTTP/2 upstreams are not available in this version"],
+            ),
             ("ftp://a", &["IT0240 unknown scheme `ftp`"]),
             ("http:///x", &["IT0240 the target has no host"]),
             ("http://:80/x", &["IT0240 the target has no host"]),
             ("http://a:0/", &["IT0240 the port 0 is out of range"]),
             ("http://a:/", &["IT0240 the port is missing behind `:`"]),
-            ("http://a:65536/", &["IT0240 the port 65536 is out of range"]),
-            ("http://u:secret@a/", &["IT0240 a target holds no user name or password"]),
+            (
+                "http://a:65536/",
+                &["IT0240 the port 65536 is out of range"],
+            ),
+            (
+                "http://u:secret@a/",
+                &["IT0240 a target holds no user name or password"],
+            ),
             ("http://a/b#c", &["IT0240 a target has no fragment"]),
             ("http://a/b c", &["IT0240 too many spaces in the target"]),
             ("g t http://a/", &["IT0240 too many spaces in the target"]),
             ("http://a/../b", &["IT0240 `..` as a segment of the path"]),
-            ("http://a/%2", &["IT0240 malformed percent-encoding in the path"]),
+            (
+                "http://a/%2",
+                &["IT0240 malformed percent-encoding in the path"],
+            ),
             ("http://a/*", &["IT0240 a target has no `*`"]),
             ("http://a/{id}", &["IT0240 a target has no `{name}`"]),
             ("http://a/é", &["IT0240 `é` is not allowed in the path"]),
-            ("http://a/?\"", &["IT0240 `\\\"` is not allowed in the query"]),
+            (
+                "http://a/?\"",
+                &["IT0240 `\\\"` is not allowed in the query"],
+            ),
             ("http://1.2.3/", &["IT0240 `1.2.3` is not an IPv4 address"]),
             ("http://::1/", &["IT0240 `::1` is not a host"]),
-            ("GET POST http://a/", &["IT0240 too many spaces in the target"]),
+            (
+                "GET POST http://a/",
+                &["IT0240 too many spaces in the target"],
+            ),
             (
                 "post http://a:x/%?#",
                 &[

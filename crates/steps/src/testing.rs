@@ -24,7 +24,10 @@ pub(crate) struct Place {
 }
 
 /// A last step of a flow whose path has no `*`.
-pub(crate) const LAST: Place = Place { rest: false, is_last: true };
+pub(crate) const LAST: Place = Place {
+    rest: false,
+    is_last: true,
+};
 
 /// Builds the step from the YAML under its verb, or tells every problem as `CODE line:column` and
 /// its message.
@@ -34,18 +37,30 @@ pub(crate) fn build(
     place: Place,
 ) -> Result<Box<dyn Step>, Vec<String>> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
-    let source = sources.add("test.yaml", yaml.as_bytes(), &mut report).unwrap();
+    let source = sources
+        .add("test.yaml", yaml.as_bytes(), &mut report)
+        .unwrap();
     let nodes = config::parse(&sources, source, &mut report);
     // `reply:` without a value is a document of nothing, which the parser leaves out.
     let nothing = || config::Node {
         value: config::Value::Null,
-        span: config::Span { source, start: 0, end: 0 },
+        span: config::Span {
+            source,
+            start: 0,
+            end: 0,
+        },
     };
     let node = nodes.into_iter().next().unwrap_or_else(nothing);
     let trigger = HttpTrigger {
         methods: Methods::Any,
-        listen: ListenAddress { host: None, port: 80 },
-        path: PathPattern { segments: Vec::new(), rest: place.rest },
+        listen: ListenAddress {
+            host: None,
+            port: 80,
+        },
+        path: PathPattern {
+            segments: Vec::new(),
+            rest: place.rest,
+        },
         body_max: 1024,
     };
     let mut context = BuildContext {
@@ -64,7 +79,9 @@ pub(crate) fn build(
             let code = problem.code().as_str();
             // The words of `config` are its own matter.
             let message = if code < "IT02" { "" } else { problem.message() };
-            format!("{code} {line}:{column} {message}").trim_end().to_owned()
+            format!("{code} {line}:{column} {message}")
+                .trim_end()
+                .to_owned()
         })
         .collect();
     assert_eq!(step.is_none(), !problems.is_empty(), "{yaml}: {problems:?}");
@@ -101,7 +118,10 @@ pub(crate) fn exchange(lines: &[(&str, &str)], body: &[u8]) -> Exchange {
         body: body.to_vec().into(),
         peer: [127, 0, 0, 1].into(),
     };
-    Exchange { flow: "test".into(), request }
+    Exchange {
+        flow: "test".into(),
+        request,
+    }
 }
 
 /// A worker that answers every call with one reply and keeps what it was asked.
@@ -163,5 +183,9 @@ pub(crate) fn reply_of(step: &dyn Step, exchange: &mut Exchange) -> Reply {
 /// All lines of a head as `Name: value`.
 pub(crate) fn lines(headers: &Headers) -> Vec<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    headers.view().iter().map(|(_, name, value)| format!("{}: {}", text(name), text(value))).collect()
+    headers
+        .view()
+        .iter()
+        .map(|(_, name, value)| format!("{}: {}", text(name), text(value)))
+        .collect()
 }

@@ -75,7 +75,13 @@ impl Services for NoServices {
         _: &'a Arc<ForwardPlan>,
         _: &'a Request,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
-        Box::pin(async { Err(Fault::new(Kind::Connection, Origin::Upstream, "no network here")) })
+        Box::pin(async {
+            Err(Fault::new(
+                Kind::Connection,
+                Origin::Upstream,
+                "no network here",
+            ))
+        })
     }
 }
 
@@ -146,16 +152,22 @@ fn run(steps: Vec<Fake>, body: &str) -> Result<Outcome, Fault> {
 
 fn reply(steps: Vec<Fake>, body: &str) -> (u16, String) {
     match run(steps, body) {
-        Ok(Outcome::Reply(reply)) => {
-            (reply.status, String::from_utf8_lossy(reply.body.as_bytes()).into_owned())
-        }
+        Ok(Outcome::Reply(reply)) => (
+            reply.status,
+            String::from_utf8_lossy(reply.body.as_bytes()).into_owned(),
+        ),
         other => panic!("no reply: {other:?}"),
     }
 }
 
 #[test]
 fn steps_run_in_order() {
-    let steps = vec![Fake::Append("1"), Fake::AppendLater("2"), Fake::Idle, Fake::Append("3")];
+    let steps = vec![
+        Fake::Append("1"),
+        Fake::AppendLater("2"),
+        Fake::Idle,
+        Fake::Append("3"),
+    ];
     assert_eq!(reply(steps, "0"), (200, "0123".to_owned()));
 }
 
@@ -163,26 +175,36 @@ fn steps_run_in_order() {
 fn a_flow_without_reply_answers_with_the_body_or_with_nothing() {
     assert_eq!(reply(vec![Fake::Idle], "x"), (200, "x".to_owned()));
     assert_eq!(reply(vec![Fake::Idle], ""), (204, String::new()));
-    let Ok(Outcome::Reply(reply)) = run(vec![Fake::Idle], "x") else { panic!() };
+    let Ok(Outcome::Reply(reply)) = run(vec![Fake::Idle], "x") else {
+        panic!()
+    };
     assert_eq!(reply.headers.get("Content-Type"), Some(&b"text/plain"[..]));
 }
 
 #[test]
 fn a_reply_ends_the_flow() {
-    assert_eq!(reply(vec![Fake::Reply, Fake::Append("never")], "x"), (299, "x".to_owned()));
+    assert_eq!(
+        reply(vec![Fake::Reply, Fake::Append("never")], "x"),
+        (299, "x".to_owned())
+    );
 }
 
 #[test]
 fn a_last_step_that_forwards_hands_the_request_over() {
     let steps = vec![Fake::Append("!"), Fake::Forward(plan())];
-    let Ok(Outcome::Forward(plan, request)) = run(steps, "x") else { panic!() };
+    let Ok(Outcome::Forward(plan, request)) = run(steps, "x") else {
+        panic!()
+    };
     assert_eq!(plan.host, "backend");
     assert_eq!(request.body.as_bytes(), b"x!");
 }
 
 #[test]
 fn a_fault_names_the_step_for_the_log_only() {
-    let causes = [(None, "step 2 (fake)"), (Some("line 3"), "step 2 (fake): line 3")];
+    let causes = [
+        (None, "step 2 (fake)"),
+        (Some("line 3"), "step 2 (fake): line 3"),
+    ];
     for (cause, expected) in causes {
         let steps = vec![Fake::Idle, Fake::Fail(cause), Fake::Append("never")];
         let fault = run(steps, "x").unwrap_err();

@@ -27,8 +27,14 @@ fn documents() {
     let cases: &[(String, &[&str])] = &[
         (String::new(), &["IT0209 there is no flow to run"]),
         ("engine: {}".into(), &["IT0209 there is no flow to run"]),
-        ("- a".into(), &["IT0201 f:1:1 a document is a mapping, not a list"]),
-        ("text".into(), &["IT0201 f:1:1 a document is a mapping, not a string"]),
+        (
+            "- a".into(),
+            &["IT0201 f:1:1 a document is a mapping, not a list"],
+        ),
+        (
+            "text".into(),
+            &["IT0201 f:1:1 a document is a mapping, not a string"],
+        ),
         (
             "flows: a\nx: 1".into(),
             &["IT0201 f:1:1 a document declares a `flow:` or the `engine:`; this one does neither"],
@@ -45,12 +51,21 @@ fn documents() {
             "topic: prices".into(),
             &["IT0208 f:1:1 `topic` documents are not available in this version"],
         ),
-        ("flow: a\nengine: {}".into(), &["IT0201 f:2:1 a document declares one thing"]),
-        (format!("{flow}\n---\n{flow}"), &[
-            "IT0202 f:5:7 a second flow named `a`",
-            "IT0217 f:6:15 flow `a` takes any 127.0.0.1:8080/, which flow `a` takes already",
-        ]),
-        (format!("{flow}\n---\nengine: {{}}\n---\nengine: {{}}"), &["IT0204 f:7:1 a second `engine:` document"]),
+        (
+            "flow: a\nengine: {}".into(),
+            &["IT0201 f:2:1 a document declares one thing"],
+        ),
+        (
+            format!("{flow}\n---\n{flow}"),
+            &[
+                "IT0202 f:5:7 a second flow named `a`",
+                "IT0217 f:6:15 flow `a` takes any 127.0.0.1:8080/, which flow `a` takes already",
+            ],
+        ),
+        (
+            format!("{flow}\n---\nengine: {{}}\n---\nengine: {{}}"),
+            &["IT0204 f:7:1 a second `engine:` document"],
+        ),
     ];
     assert_problems(cases);
 }
@@ -61,8 +76,14 @@ fn keys_of_a_flow() {
     let cases: &[(String, &[&str])] = &[
         ("flow: a".into(), &["IT0113 f:1:1", "IT0113 f:1:1"]),
         (flow("flow: 5"), &["IT0112 f:1:7"]),
-        (flow("flow: my flow"), &["IT0203 f:1:7 `my flow` is not a name for a flow"]),
-        (flow("flow: \"a\\u202e\""), &["IT0203 f:1:7 `a\\u{202e}` is not a name for a flow"]),
+        (
+            flow("flow: my flow"),
+            &["IT0203 f:1:7 `my flow` is not a name for a flow"],
+        ),
+        (
+            flow("flow: \"a\\u202e\""),
+            &["IT0203 f:1:7 `a\\u{202e}` is not a name for a flow"],
+        ),
         (flow("flow: a\nform: x"), &["IT0111 f:2:1"]),
         (flow("flow: a\ndoc: [x]"), &["IT0112 f:2:6"]),
         (
@@ -73,12 +94,15 @@ fn keys_of_a_flow() {
                 "IT0208 f:4:1 `limits` is not available in this version",
             ],
         ),
-        (flow("flow: a b\n---\nflow: c d"), &[
-            "IT0113 f:1:1",
-            "IT0113 f:1:1",
-            "IT0203 f:1:7 `a b` is not a name for a flow",
-            "IT0203 f:3:7 `c d` is not a name for a flow",
-        ]),
+        (
+            flow("flow: a b\n---\nflow: c d"),
+            &[
+                "IT0113 f:1:1",
+                "IT0113 f:1:1",
+                "IT0203 f:1:7 `a b` is not a name for a flow",
+                "IT0203 f:3:7 `c d` is not a name for a flow",
+            ],
+        ),
     ];
     assert_problems(cases);
 }
@@ -106,7 +130,10 @@ fn triggers() {
             ],
         ),
         (with_trigger("{ path: /, method: [] }"), &["IT0115 f:2:34"]),
-        (with_trigger("{ paht: / }"), &["IT0111 f:2:17", "IT0113 f:2:15"]),
+        (
+            with_trigger("{ paht: / }"),
+            &["IT0111 f:2:17", "IT0113 f:2:15"],
+        ),
         (
             with_trigger("{ path: /, tls: { cert: a, key: b } }"),
             &["IT0215 f:2:31 TLS listeners are not available in this version"],
@@ -145,7 +172,10 @@ fn steps() {
                 "IT0220 f:7:5 a step without a verb",
             ],
         ),
-        (with_steps("  - name: x"), &["IT0220 f:4:5 a step without a verb"]),
+        (
+            with_steps("  - name: x"),
+            &["IT0220 f:4:5 a step without a verb"],
+        ),
         (
             with_steps("  - sned: b\n  - { note: a, nmae: b }\n  - { zzz: a, qqq: b }"),
             &[
@@ -172,7 +202,10 @@ fn steps() {
             ],
         ),
         (
-            with_steps("  - { note: a, name: x }\n  - { note: b, name: x }\n  - { note: c, name: 1 }\n  - { note: d, name: a b }"),
+            with_steps(
+                "  - { note: a, name: x }\n  - { note: b, name: x }\n  - { note: c, name: 1 }\n\
+                 \x20 - { note: d, name: a b }",
+            ),
             &[
                 "IT0223 f:5:22 a second step named `x`",
                 "IT0203 f:6:22 this is not a name for a step",
@@ -191,11 +224,18 @@ fn steps() {
 fn expressions_and_environment() {
     let expression = "expressions are not available in this version";
     let cases: &[(String, &[&str])] = &[
-        (with_steps("  - send: '${ .id }'"), &[&format!("IT0205 f:4:11 {expression}")]),
-        (with_steps("  - send: 'a ${ $env.A.b } ${'"), &[&format!("IT0205 f:4:11 {expression}")]),
-        (with_steps("  - '${ x }': b"), &[
-            "IT0205 f:4:5 `${ }` is not available in keys",
-        ]),
+        (
+            with_steps("  - send: '${ .id }'"),
+            &[&format!("IT0205 f:4:11 {expression}")],
+        ),
+        (
+            with_steps("  - send: 'a ${ $env.A.b } ${'"),
+            &[&format!("IT0205 f:4:11 {expression}")],
+        ),
+        (
+            with_steps("  - '${ x }': b"),
+            &["IT0205 f:4:5 `${ }` is not available in keys"],
+        ),
         (
             format!(
                 "engine: {{ env: [UNSET] }}\n---\n{}",
@@ -203,16 +243,28 @@ fn expressions_and_environment() {
             ),
             &["IT0206 f:1:17 the environment variable UNSET is not set"],
         ),
-        (with_trigger("'GET :${ .port }/x'"), &[&format!("IT0205 f:2:15 {expression}")]),
-        (with_steps("  - send: '${ $env.HOME_HOST }'"), &["IT0120 f:4:11"]),
         (
-            format!("engine: {{ env: [UNSET, 1a, HOME_HOST] }}\n---\n{}", with_trigger("/")),
+            with_trigger("'GET :${ .port }/x'"),
+            &[&format!("IT0205 f:2:15 {expression}")],
+        ),
+        (
+            with_steps("  - send: '${ $env.HOME_HOST }'"),
+            &["IT0120 f:4:11"],
+        ),
+        (
+            format!(
+                "engine: {{ env: [UNSET, 1a, HOME_HOST] }}\n---\n{}",
+                with_trigger("/")
+            ),
             &[
                 "IT0206 f:1:17 the environment variable UNSET is not set",
                 "IT0206 f:1:24 `1a` is not an environment name",
             ],
         ),
-        (format!("engine: {{ env: X }}\n---\n{}", with_trigger("/")), &["IT0112 f:1:16"]),
+        (
+            format!("engine: {{ env: X }}\n---\n{}", with_trigger("/")),
+            &["IT0112 f:1:16"],
+        ),
     ];
     assert_problems(cases);
 }
@@ -223,12 +275,21 @@ fn settings() {
     let engine = |text: &str| format!("engine: {text}\n---\n{flow}");
     let cases: &[(String, &[&str])] = &[
         (engine("5"), &["IT0112 f:1:9"]),
-        (format!("engine: {{}}\nlisten: x\n---\n{flow}"), &["IT0111 f:2:1"]),
+        (
+            format!("engine: {{}}\nlisten: x\n---\n{flow}"),
+            &["IT0111 f:2:1"],
+        ),
         (engine("{ lisen: ':80' }"), &["IT0111 f:1:11"]),
-        (engine("{ listen: ':0' }"), &["IT0213 f:1:19 the port 0 is out of range"]),
+        (
+            engine("{ listen: ':0' }"),
+            &["IT0213 f:1:19 the port 0 is out of range"],
+        ),
         (engine("{ timeouts: { idle: 5 } }"), &["IT0116 f:1:29"]),
         (
-            engine("{ timeouts: { idle: 0s, drain: 25h }, limits: { head: 1B, body: 2GiB, fields: 0, connections: 0, upstream_idle: 100001 } }"),
+            engine(
+                "{ timeouts: { idle: 0s, drain: 25h }, limits: { head: 1B, body: 2GiB, fields: 0, \
+                 connections: 0, upstream_idle: 100001 } }",
+            ),
             &[
                 "IT0207 f:1:73 `body` is 2GiB, outside its range",
                 "IT0207 f:1:63 `head` is 1B, outside its range",
@@ -239,11 +300,10 @@ fn settings() {
                 "IT0207 f:1:40 `drain` is 25h, outside its range",
             ],
         ),
-        (engine("{ log: { level: loud, format: xml, access: yes } }"), &[
-            "IT0114 f:1:25",
-            "IT0114 f:1:39",
-            "IT0112 f:1:52",
-        ]),
+        (
+            engine("{ log: { level: loud, format: xml, access: yes } }"),
+            &["IT0114 f:1:25", "IT0114 f:1:39", "IT0112 f:1:52"],
+        ),
     ];
     assert_problems(cases);
 }
@@ -258,22 +318,43 @@ fn flows_that_collide() {
         format!("IT0217 f:6:15 flow `b` takes {methods} {place}, which flow `a` takes already")
     };
     let cases: Vec<(String, Vec<String>)> = vec![
-        (pair("'GET :80/{x}'", "'PUT,GET :80/{y}'"), vec![conflict("GET", ":80/{y}")]),
-        (pair("'GET,PUT,POST :80/a'", "'PUT,GET :80/a'"), vec![conflict("PUT,GET", ":80/a")]),
-        (pair(":80/*", "any :80/*"), vec![conflict("any", ":80/*")]),
-        (pair("GET /x", "GET 127.0.0.1:8080/x"), vec![conflict("GET", "127.0.0.1:8080/x")]),
-        (pair(":80/x", "127.0.0.1:80/y"), vec!["IT0218 f:6:15 the addresses 127.0.0.1:80 and :80 overlap".into()]),
         (
-            pair("{ path: /x, tls: { cert: a, key: b } }", "{ path: /y, tls: { cert: a, key: c } }"),
+            pair("'GET :80/{x}'", "'PUT,GET :80/{y}'"),
+            vec![conflict("GET", ":80/{y}")],
+        ),
+        (
+            pair("'GET,PUT,POST :80/a'", "'PUT,GET :80/a'"),
+            vec![conflict("PUT,GET", ":80/a")],
+        ),
+        (pair(":80/*", "any :80/*"), vec![conflict("any", ":80/*")]),
+        (
+            pair("GET /x", "GET 127.0.0.1:8080/x"),
+            vec![conflict("GET", "127.0.0.1:8080/x")],
+        ),
+        (
+            pair(":80/x", "127.0.0.1:80/y"),
+            vec!["IT0218 f:6:15 the addresses 127.0.0.1:80 and :80 overlap".into()],
+        ),
+        (
+            pair(
+                "{ path: /x, tls: { cert: a, key: b } }",
+                "{ path: /y, tls: { cert: a, key: c } }",
+            ),
             vec![
                 "IT0215 f:2:32 TLS listeners are not available in this version".into(),
                 "IT0215 f:6:32 TLS listeners are not available in this version".into(),
-                "IT0216 f:6:15 flows `a` and `b` listen on 127.0.0.1:8080 with different TLS settings".into(),
+                "IT0216 f:6:15 flows `a` and `b` listen on 127.0.0.1:8080 with different TLS \
+                 settings"
+                    .into(),
             ],
         ),
     ];
     for (text, expected) in &cases {
-        assert_eq!(load_files(&[("f", text)]).err().as_ref(), Some(expected), "{text}");
+        assert_eq!(
+            load_files(&[("f", text)]).err().as_ref(),
+            Some(expected),
+            "{text}"
+        );
     }
     let fine = [
         pair("GET :80/x", "any :80/x"),
@@ -290,10 +371,19 @@ fn flows_that_collide() {
 #[test]
 fn problems_of_all_files_are_told_at_once() {
     let files = [
-        ("1.yaml", "flow: a\nfrom: { http: get /x }\nsteps: [ send: bad ]"),
-        ("2.yaml", "flow: b\nfrom: { http: GET /x }\nsteps: [ sedn: x ]"),
+        (
+            "1.yaml",
+            "flow: a\nfrom: { http: get /x }\nsteps: [ send: bad ]",
+        ),
+        (
+            "2.yaml",
+            "flow: b\nfrom: { http: GET /x }\nsteps: [ sedn: x ]",
+        ),
         ("3.yaml", "flow: [\n"),
-        ("4.yaml", "flow: b\nfrom: { http: GET /x }\nsteps: [ send: x ]"),
+        (
+            "4.yaml",
+            "flow: b\nfrom: { http: GET /x }\nsteps: [ send: x ]",
+        ),
     ];
     let problems = load_files(&files).err().unwrap();
     let expected = [

@@ -6,7 +6,7 @@ use component::plan::{RoutePlan, RouteTarget};
 use component::settings::Settings;
 
 use super::load_files;
-use crate::{LogFormat, LogLevel, Loaded};
+use crate::{Loaded, LogFormat, LogLevel};
 
 fn load_text(text: &str) -> Loaded {
     load_files(&[("f", text)]).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"))
@@ -16,7 +16,11 @@ fn load_text(text: &str) -> Loaded {
 fn routes(loaded: &Loaded) -> Vec<String> {
     let target = |route: &RoutePlan| match &route.target {
         RouteTarget::Forward(plan) => {
-            format!("forward {}{}", plan.host, if plan.appends_rest { "+rest" } else { "" })
+            format!(
+                "forward {}{}",
+                plan.host,
+                if plan.appends_rest { "+rest" } else { "" }
+            )
         }
         RouteTarget::Handle { handler, body_max } if handler.reads_body() => {
             format!("message {body_max}")
@@ -28,7 +32,13 @@ fn routes(loaded: &Loaded) -> Vec<String> {
         .flat_map(|listener| {
             listener.routes.iter().map(move |route| {
                 let methods = format!("{:?}", route.methods);
-                format!("{} {} {methods} {} {}", listener.address, route.flow, route.path, target(route))
+                format!(
+                    "{} {} {methods} {} {}",
+                    listener.address,
+                    route.flow,
+                    route.path,
+                    target(route)
+                )
             })
         })
         .collect()
@@ -42,15 +52,19 @@ fn flows_become_routes() {
             "127.0.0.1:8080 a Only([Get]) /x forward b",
         ),
         (
-            "flow: a\ndoc: what it is for\nfrom: { http: ':81/x/*' }\nsteps: [ { send: b, name: out } ]",
+            "flow: a\ndoc: what it is for\nfrom: { http: ':81/x/*' }\n\
+             steps: [ { send: b, name: out } ]",
             ":81 a Any /x/* forward b+rest",
         ),
         (
-            "flow: a\nfrom: { http: { path: '/{id}', method: [GET, PUT], listen: 'LOCALHOST:1' } }\nsteps: [ note: b, send: c ]",
+            "flow: a\n\
+             from: { http: { path: '/{id}', method: [GET, PUT], listen: 'LOCALHOST:1' } }\n\
+             steps: [ note: b, send: c ]",
             "localhost:1 a Only([Get, Put]) /{id} message -",
         ),
         (
-            "flow: a\nfrom: { http: { path: /, method: 'GET,PUT', body_max: 2KiB } }\nsteps: [ change: b, send: c ]",
+            "flow: a\nfrom: { http: { path: /, method: 'GET,PUT', body_max: 2KiB } }\n\
+             steps: [ change: b, send: c ]",
             "127.0.0.1:8080 a Only([Get, Put]) / message 2048",
         ),
         (
@@ -70,9 +84,21 @@ fn flows_become_routes() {
 #[test]
 fn flows_share_listeners() {
     let files = [
-        ("1", "flow: z\nfrom: { http: GET :90/z }\nsteps: [ send: b ]"),
-        ("2", "engine: { listen: ':80', limits: { body: 5B } }\n---\nflow: y\nfrom: { http: GET /y }\nsteps: [ change: b ]"),
-        ("3", "flow: x\nfrom: { http: any :90/z }\nsteps: [ send: b ]\n---\nflow: w\nfrom: { http: HEAD :90/z }\nsteps: [ send: b ]"),
+        (
+            "1",
+            "flow: z\nfrom: { http: GET :90/z }\nsteps: [ send: b ]",
+        ),
+        (
+            "2",
+            "engine: { listen: ':80', limits: { body: 5B } }\n---\n\
+             flow: y\nfrom: { http: GET /y }\n\
+             steps: [ change: b ]",
+        ),
+        (
+            "3",
+            "flow: x\nfrom: { http: any :90/z }\nsteps: [ send: b ]\n---\n\
+             flow: w\nfrom: { http: HEAD :90/z }\nsteps: [ send: b ]",
+        ),
     ];
     let loaded = load_files(&files).unwrap();
     let expected = [
@@ -119,7 +145,8 @@ fn every_setting_arrives() {
 engine:
   limits: { head: 2KiB, fields: 3, body: 4B, connections: 5, upstream_idle: 6 }
   timeouts:
-    { idle: 1s, head: 2s, body: 3s, connect: 4s, response: 5s, stream: 6s, upstream_idle: 7s, drain: 8s }
+    { idle: 1s, head: 2s, body: 3s, connect: 4s, response: 5s, stream: 6s,
+      upstream_idle: 7s, drain: 8s }
   log: { level: warn, format: json, access: true }
 ---
 flow: a
@@ -127,17 +154,36 @@ from: { http: / }
 steps: [ send: b ]
 ";
     let loaded = load_text(text);
-    let Settings { limits, timeouts, access_log } = loaded.plan.settings;
-    let counts = (limits.head, limits.fields, limits.body, limits.connections, limits.upstream_idle);
+    let Settings {
+        limits,
+        timeouts,
+        access_log,
+    } = loaded.plan.settings;
+    let counts = (
+        limits.head,
+        limits.fields,
+        limits.body,
+        limits.connections,
+        limits.upstream_idle,
+    );
     assert_eq!(counts, (2048, 3, 4, 5, 6));
     let times = [
-        timeouts.idle, timeouts.head, timeouts.body, timeouts.connect, timeouts.response,
-        timeouts.stream, timeouts.upstream_idle, timeouts.drain,
+        timeouts.idle,
+        timeouts.head,
+        timeouts.body,
+        timeouts.connect,
+        timeouts.response,
+        timeouts.stream,
+        timeouts.upstream_idle,
+        timeouts.drain,
     ];
     let expected: Vec<Duration> = (1..=8).map(Duration::from_secs).collect();
     assert_eq!(times, *expected);
     assert!(access_log);
-    assert_eq!((loaded.engine.log.level, loaded.engine.log.format), (LogLevel::Warn, LogFormat::Json));
+    assert_eq!(
+        (loaded.engine.log.level, loaded.engine.log.format),
+        (LogLevel::Warn, LogFormat::Json)
+    );
 }
 
 #[test]
@@ -145,14 +191,24 @@ fn the_documented_defaults_are_the_real_ones() {
     let schema = crate::schema::engine_settings();
     let documented = |section: &str, key: &str| {
         let definitions = schema["$defs"].as_object().unwrap();
-        let named = definitions.iter().find(|(name, _)| name.to_lowercase().starts_with(section));
+        let named = definitions
+            .iter()
+            .find(|(name, _)| name.to_lowercase().starts_with(section));
         let default = &named.unwrap().1["properties"][key]["default"];
-        default.as_str().map_or_else(|| default.to_string(), str::to_owned)
+        default
+            .as_str()
+            .map_or_else(|| default.to_string(), str::to_owned)
     };
-    let Settings { limits, timeouts, .. } = Settings::default();
+    let Settings {
+        limits, timeouts, ..
+    } = Settings::default();
     let sizes = [("head", limits.head as u64), ("body", limits.body)];
     for (key, bytes) in sizes {
-        assert_eq!(documented("limits", key), config::ByteSize(bytes).to_string(), "{key}");
+        assert_eq!(
+            documented("limits", key),
+            config::ByteSize(bytes).to_string(),
+            "{key}"
+        );
     }
     let counts = [
         ("fields", limits.fields),
@@ -173,7 +229,11 @@ fn the_documented_defaults_are_the_real_ones() {
         ("drain", timeouts.drain),
     ];
     for (key, time) in times {
-        assert_eq!(documented("timeouts", key), config::Duration(time).to_string(), "{key}");
+        assert_eq!(
+            documented("timeouts", key),
+            config::Duration(time).to_string(),
+            "{key}"
+        );
     }
     let listen = crate::engine::Engine::default().listen.to_string();
     assert_eq!(schema["properties"]["listen"]["default"], listen.as_str());

@@ -16,9 +16,7 @@ pub(super) fn parse(text: &str) -> Result<Methods, Vec<Problem>> {
 }
 
 /// Reads the methods of a list, each once.
-pub(super) fn collect<'a>(
-    items: impl Iterator<Item = &'a str>,
-) -> Result<Methods, Vec<Problem>> {
+pub(super) fn collect<'a>(items: impl Iterator<Item = &'a str>) -> Result<Methods, Vec<Problem>> {
     let (mut methods, mut problems) = (Vec::new(), Vec::new());
     for item in items {
         match read(item) {
@@ -30,7 +28,11 @@ pub(super) fn collect<'a>(
             Err(problem) => problems.push(problem),
         }
     }
-    if problems.is_empty() { Ok(Methods::Only(methods)) } else { Err(problems) }
+    if problems.is_empty() {
+        Ok(Methods::Only(methods))
+    } else {
+        Err(problems)
+    }
 }
 
 fn read(item: &str) -> Result<Method, Problem> {
@@ -57,7 +59,10 @@ mod tests {
     #[test]
     fn every_bad_method_of_a_list_is_told() {
         let problems = parse("get,GET,ANY,G(T,GET,CONNECT,,*").unwrap_err();
-        let words: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+        let words: Vec<&str> = problems
+            .iter()
+            .map(|problem| problem.message.as_str())
+            .collect();
         assert_eq!(
             words,
             [

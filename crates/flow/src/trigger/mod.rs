@@ -10,9 +10,9 @@ use std::fmt;
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
 use config::{ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
-use serde::Deserialize;
 
 pub(crate) use text::parse_listen;
 
@@ -145,7 +145,10 @@ pub(crate) fn mapping_schema() -> serde_json::Value {
 /// Reads the value of `from:`. Every problem is reported; `None` when there was one.
 pub(crate) fn read(from: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
     let Some(entries) = from.as_mapping() else {
-        let message = format!("`from` is a mapping with one trigger, not {}", from.type_name());
+        let message = format!(
+            "`from` is a mapping with one trigger, not {}",
+            from.type_name()
+        );
         report
             .error(UNKNOWN_TRIGGER, from.span, message)
             .hint("write `from:` and below it, indented, `http: GET :8080/path`");
@@ -159,7 +162,9 @@ pub(crate) fn read(from: &Node, defaults: &Defaults, report: &mut Report) -> Opt
             did_you_mean(&entry.key, ["http"])
                 .unwrap_or_else(|| "this version has the trigger `http`".to_owned())
         };
-        report.error(UNKNOWN_TRIGGER, entry.key_span, message).hint(hint);
+        report
+            .error(UNKNOWN_TRIGGER, entry.key_span, message)
+            .hint(hint);
     }
     match from.get("http") {
         Some(http) => read_http(http, defaults, report).filter(|_| entries.len() == 1),
@@ -184,7 +189,12 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Tr
                 path: text.path,
                 body_max: defaults.body_max,
             };
-            Some(Trigger { http, tls: None, span: node.span, body_max_span: None })
+            Some(Trigger {
+                http,
+                tls: None,
+                span: node.span,
+                body_max_span: None,
+            })
         }
         Value::Mapping(_) => read_mapping(node, defaults, report),
         _ => {
@@ -211,10 +221,19 @@ fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option
     };
     if let Some(tls) = &config.tls {
         report
-            .error(LISTENER_TLS, tls.span, "TLS listeners are not available in this version")
+            .error(
+                LISTENER_TLS,
+                tls.span,
+                "TLS listeners are not available in this version",
+            )
             .hint("leave `tls` out and put a proxy that ends TLS in front");
     }
-    let http = HttpTrigger { methods: methods?, listen: listen?, path: path?, body_max: body_max? };
+    let http = HttpTrigger {
+        methods: methods?,
+        listen: listen?,
+        path: path?,
+        body_max: body_max?,
+    };
     Some(Trigger {
         http,
         tls: config.tls.map(|tls| tls.value),
@@ -237,12 +256,12 @@ fn read_methods(
     put_all(methods, span, report)
 }
 
-fn put_all<T>(
-    result: Result<T, Vec<Problem>>,
-    span: Span,
-    report: &mut Report,
-) -> Option<T> {
+fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) -> Option<T> {
     result
-        .map_err(|problems| problems.into_iter().for_each(|problem| problem.put(span, report)))
+        .map_err(|problems| {
+            problems
+                .into_iter()
+                .for_each(|problem| problem.put(span, report))
+        })
         .ok()
 }

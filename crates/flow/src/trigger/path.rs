@@ -11,12 +11,20 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, Vec<Problem>> {
     let Some(inner) = text.strip_prefix('/') else {
         return Err(vec![Problem::new(BAD_PATH, "a path begins with `/`")]);
     };
-    if let Some(mark) = text.chars().find(|character| matches!(character, '?' | '#')) {
+    if let Some(mark) = text
+        .chars()
+        .find(|character| matches!(character, '?' | '#'))
+    {
         let part = if mark == '?' { "query" } else { "fragment" };
         let problem = Problem::new(BAD_PATH, format!("a path pattern has no {part}"));
-        return Err(vec![problem.with_hint(format!("leave out `{mark}` and what follows it"))]);
+        return Err(vec![
+            problem.with_hint(format!("leave out `{mark}` and what follows it")),
+        ]);
     }
-    let mut pattern = PathPattern { segments: Vec::new(), rest: false };
+    let mut pattern = PathPattern {
+        segments: Vec::new(),
+        rest: false,
+    };
     let mut problems = Vec::new();
     let mut segments = inner.split('/').peekable();
     while let Some(segment) = segments.next() {
@@ -30,7 +38,11 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, Vec<Problem>> {
     if matches!(pattern.segments.as_slice(), [Segment::Literal(text)] if text.is_empty()) {
         pattern.segments.clear();
     }
-    if problems.is_empty() { Ok(pattern) } else { Err(problems) }
+    if problems.is_empty() {
+        Ok(pattern)
+    } else {
+        Err(problems)
+    }
 }
 
 enum Part {
@@ -81,15 +93,23 @@ fn read_parameter(text: &str, before: &[Segment]) -> Result<Segment, Problem> {
         let problem = Problem::new(BAD_PATH, "the parameter name `rest` belongs to `*`");
         return Err(problem.with_hint("choose another name"));
     }
-    if before.iter().any(|segment| matches!(segment, Segment::Parameter(other) if other == name)) {
-        return Err(Problem::new(BAD_PATH, format!("the parameter `{shown}` stands twice")));
+    if before
+        .iter()
+        .any(|segment| matches!(segment, Segment::Parameter(other) if other == name))
+    {
+        return Err(Problem::new(
+            BAD_PATH,
+            format!("the parameter `{shown}` stands twice"),
+        ));
     }
     Ok(Segment::Parameter(name.to_owned()))
 }
 
 fn is_parameter_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -99,8 +119,18 @@ mod tests {
     #[test]
     fn patterns_read_back_as_they_were_written() {
         let patterns = [
-            "/", "/a", "/a/", "/a/b.c", "/*", "/a/*", "/{id}", "/a/{id}/b", "/{a}/{b_2}/*",
-            "/%7Ex", "/a:b@c;d=e", "/a/{id}/",
+            "/",
+            "/a",
+            "/a/",
+            "/a/b.c",
+            "/*",
+            "/a/*",
+            "/{id}",
+            "/a/{id}/b",
+            "/{a}/{b_2}/*",
+            "/%7Ex",
+            "/a:b@c;d=e",
+            "/a/{id}/",
         ];
         for text in patterns {
             assert_eq!(parse(text).unwrap().to_string(), text);

@@ -24,7 +24,11 @@ pub(super) fn parse(text: &str) -> Result<Text, Vec<Problem>> {
     let (methods, address) = match words.as_slice() {
         [address] => (Ok(Methods::Any), *address),
         [names, address] if !names.ends_with(',') => (methods::parse(names), *address),
-        [] => return Err(vec![Problem::new(BAD_TRIGGER, "the trigger is empty").with_hint(FORM)]),
+        [] => {
+            return Err(vec![
+                Problem::new(BAD_TRIGGER, "the trigger is empty").with_hint(FORM),
+            ]);
+        }
         words => return Err(vec![too_many_words(words)]),
     };
     let mut problems = Vec::new();
@@ -32,14 +36,21 @@ pub(super) fn parse(text: &str) -> Result<Text, Vec<Problem>> {
     let methods = methods.map_err(&mut keep).ok();
     let place = parse_place(address).map_err(&mut keep).ok();
     match (methods, place) {
-        (Some(methods), Some((listen, path))) => Ok(Text { methods, listen, path }),
+        (Some(methods), Some((listen, path))) => Ok(Text {
+            methods,
+            listen,
+            path,
+        }),
         _ => Err(problems),
     }
 }
 
 fn too_many_words(words: &[&str]) -> Problem {
     let problem = Problem::new(BAD_TRIGGER, "too many spaces in the trigger");
-    if words.iter().any(|word| word.ends_with(',') || word.starts_with(',')) {
+    if words
+        .iter()
+        .any(|word| word.ends_with(',') || word.starts_with(','))
+    {
         return problem.with_hint("methods are listed without spaces: `GET,POST`");
     }
     problem.with_hint(FORM)
@@ -55,7 +66,11 @@ fn parse_place(text: &str) -> Result<Place, Vec<Problem>> {
     let Some((authority, _)) = text.split_once('/') else {
         let shown = text.escape_debug();
         let problem = Problem::new(BAD_TRIGGER, format!("`{shown}` has no path"));
-        let hint = if text.contains(':') { format!("every path of it is `{shown}/*`") } else { FORM.into() };
+        let hint = if text.contains(':') {
+            format!("every path of it is `{shown}/*`")
+        } else {
+            FORM.into()
+        };
         return Err(vec![problem.with_hint(hint)]);
     };
     let pattern = text.get(authority.len()..).unwrap_or_default();
@@ -65,9 +80,11 @@ fn parse_place(text: &str) -> Result<Place, Vec<Problem>> {
     };
     match (listen, path::parse(pattern)) {
         (Ok(listen), Ok(pattern)) => Ok((listen, pattern)),
-        (listen, pattern) => {
-            Err(listen.err().into_iter().chain(pattern.err().unwrap_or_default()).collect())
-        }
+        (listen, pattern) => Err(listen
+            .err()
+            .into_iter()
+            .chain(pattern.err().unwrap_or_default())
+            .collect()),
     }
 }
 
@@ -78,7 +95,8 @@ pub(crate) fn parse_listen(text: &str) -> Result<ListenAddress, Problem> {
         Ok((_, None)) => {
             let shown = text.escape_debug();
             let problem = Problem::new(BAD_LISTEN, format!("`{shown}` has no port"));
-            Err(problem.with_hint("a listening address is `host:port`, or `:port` for all interfaces"))
+            Err(problem
+                .with_hint("a listening address is `host:port`, or `:port` for all interfaces"))
         }
         Err(error) => Err(Problem::of_text(BAD_LISTEN, error)),
     }
@@ -90,12 +108,16 @@ mod tests {
 
     fn shown(text: &str) -> String {
         let text = parse(text).unwrap();
-        let listen = text.listen.map_or("engine".to_owned(), |listen| listen.to_string());
+        let listen = text
+            .listen
+            .map_or("engine".to_owned(), |listen| listen.to_string());
         let methods = match text.methods {
             Methods::Any => "any".to_owned(),
-            Methods::Only(list) => {
-                list.iter().map(|method| method.as_str()).collect::<Vec<_>>().join(",")
-            }
+            Methods::Only(list) => list
+                .iter()
+                .map(|method| method.as_str())
+                .collect::<Vec<_>>()
+                .join(","),
         };
         format!("{methods} {listen} {}", text.path)
     }
@@ -105,7 +127,10 @@ mod tests {
         let cases = [
             ("POST :9090/passthrough", "POST :9090 /passthrough"),
             ("any :8080/files/*", "any :8080 /files/*"),
-            ("GET,POST localhost:8080/a/{id}", "GET,POST localhost:8080 /a/{id}"),
+            (
+                "GET,POST localhost:8080/a/{id}",
+                "GET,POST localhost:8080 /a/{id}",
+            ),
             ("GET /health", "GET engine /health"),
             (":9090/x", "any :9090 /x"),
             ("/", "any engine /"),
@@ -123,7 +148,10 @@ mod tests {
             ("", &["IT0211 the trigger is empty"]),
             ("POST", &["IT0211 `POST` has no path"]),
             ("POST :8080", &["IT0211 `:8080` has no path"]),
-            ("GET, POST :8080/a", &["IT0211 too many spaces in the trigger"]),
+            (
+                "GET, POST :8080/a",
+                &["IT0211 too many spaces in the trigger"],
+            ),
             ("GET, :8080/a", &["IT0211 too many spaces in the trigger"]),
             ("GET :8080 /a", &["IT0211 too many spaces in the trigger"]),
             ("GET http://a/b", &["IT0211 a trigger is not a URL"]),

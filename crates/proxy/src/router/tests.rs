@@ -1,1 +1,111 @@
+//! Which route a path finds.
 
+use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::trigger::{ListenAddress, PathPattern};
+
+use super::*;
+
+fn pattern(text: &str) -> PathPattern {
+    let rest = text.ends_with("/*");
+    let text = text.trim_end_matches("/*").trim_start_matches('/');
+    let segments = text.split('/').filter(|_| !text.is_empty()).map(|segment| {
+        match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            Some(name) => Segment::Parameter(name.to_owned()),
+            None => Segment::Literal(segment.to_owned()),
+        }
+    });
+    PathPattern { segments: segments.collect(), rest }
+}
+
+fn methods(text: &str) -> Methods {
+    match text {
+        "any" => Methods::Any,
+        list => Methods::Only(list.split(',').map(Method::from_token).collect()),
+    }
+}
+
+fn table(routes: &[&str]) -> Table {
+    let plan = Arc::new(ForwardPlan {
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+        path: "/".to_owned(),
+        appends_rest: false,
+        query: None,
+        method: None,
+        host_field: HostField::Target,
+        x_forwarded: false,
+        forwarded: false,
+        via: None,
+        request_fields: FieldEdits::default(),
+        reply_fields: FieldEdits::default(),
+        timeouts: ForwardTimeouts::default(),
+    });
+    let routes = routes.iter().map(|route| {
+        let (names, path) = route.split_once(' ').unwrap();
+        RoutePlan {
+            flow: (*route).into(),
+            methods: methods(names),
+            path: pattern(path),
+            target: RouteTarget::Forward(Arc::clone(&plan)),
+        }
+    });
+    let address = ListenAddress { host: None, port: 1 };
+    let listener = ListenerPlan { address, routes: routes.collect() };
+    Table::new(&listener, 0, &Registry::default(), &Upstreams::new())
+}
+
+/// The flow that takes the request and the parameters it gets, or what is said instead.
+fn find(table: &Table, request: &str) -> String {
+    let (method, path) = request.split_once(' ').unwrap();
+    let mut captures = Captures::new();
+    match table.find(&Method::from_token(method), path.as_bytes(), &mut captures) {
+        Found::Nothing => "404".to_owned(),
+        Found::OtherMethods(names) => format!("405 {names}"),
+        Found::Route(route) => {
+            let mut text = route.flow.to_string();
+            for (name, (start, end)) in route.parameters.iter().zip(captures) {
+                text.push_str(&format!(" {name}={}", &path[start as usize..end as usize]));
+            }
+            text
+        }
+    }
+}
+
+#[test]
+fn the_most_specific_route_wins() {
+    let table = table(&[
+        "any /*", "GET /", "GET /a", "POST /a", "GET /a/{id}", "any /a/{id}", "GET /a/b",
+        "GET /a/{id}/c", "PUT /a/b/c", "GET /a/b/*",
+    ]);
+    let cases = [
+        ("GET /", "GET /"),
+        ("POST /", "any /* rest="),
+        ("GET /a", "GET /a"),
+        ("HEAD /a", "GET /a"),
+        ("POST /a", "POST /a"),
+        ("PUT /a", "any /* rest=a"),
+        ("GET /a/", "any /* rest=a/"),
+        ("GET /a/b", "GET /a/b"),
+        ("PUT /a/b", "any /a/{id} id=b"),
+        ("GET /a/x", "GET /a/{id} id=x"),
+        ("GET /a/x/c", "GET /a/{id}/c id=x"),
+        ("GET /a/b/c", "GET /a/b/* rest=c"),
+        ("PUT /a/b/c", "PUT /a/b/c"),
+        ("GET /a/b/d/e", "GET /a/b/* rest=d/e"),
+        ("GET /x/y", "any /* rest=x/y"),
+        ("OPTIONS *", "404"),
+    ];
+    for (request, expected) in cases {
+        assert_eq!(find(&table, request), expected, "{request}");
+    }
+}
+
+#[test]
+fn what_no_route_takes_is_told_apart() {
+    let table = table(&["GET /a", "PUT,DELETE /a", "POST /b/{x}"]);
+    assert_eq!(find(&table, "POST /a"), "405 DELETE, GET, HEAD, PUT");
+    assert_eq!(find(&table, "GET /b/1"), "405 POST");
+    for request in ["GET /", "GET /b", "GET /b/", "GET /b/1/2", "GET /A", "GET //a", "GET /a/"] {
+        assert_eq!(find(&table, request), "404", "{request}");
+    }
+}

@@ -15,7 +15,10 @@ fn plan(yaml: &str, place: Place) -> ForwardPlan {
 fn the_short_form_has_the_defaults() {
     let plan = plan("http://backend:8688/a?b=1", LAST);
     assert_eq!(plan.authority(), "backend:8688");
-    assert_eq!((plan.path.as_str(), plan.query.as_deref()), ("/a", Some("b=1")));
+    assert_eq!(
+        (plan.path.as_str(), plan.query.as_deref()),
+        ("/a", Some("b=1"))
+    );
     assert_eq!(plan.method, None);
     assert_eq!(plan.host_field, HostField::Target);
     assert!(plan.x_forwarded && !plan.forwarded && !plan.appends_rest);
@@ -25,7 +28,16 @@ fn the_short_form_has_the_defaults() {
 
 #[test]
 fn what_a_star_matched_is_appended() {
-    assert!(plan("PUT http://b/a", Place { rest: true, is_last: true }).appends_rest);
+    assert!(
+        plan(
+            "PUT http://b/a",
+            Place {
+                rest: true,
+                is_last: true
+            }
+        )
+        .appends_rest
+    );
     assert_eq!(plan("PUT http://b/a", LAST).method, Some(Method::Put));
 }
 
@@ -44,7 +56,10 @@ via: gate
 timeouts: { connect: 1s, response: 250ms }
 ";
     let plan = plan(yaml, LAST);
-    assert_eq!((plan.host.as_str(), plan.port, plan.method), ("::1", 81, Some(Method::Put)));
+    assert_eq!(
+        (plan.host.as_str(), plan.port, plan.method),
+        ("::1", 81, Some(Method::Put))
+    );
     assert_eq!(plan.host_field, HostField::Fixed("api.example:8080".into()));
     let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let expected = [set("X-A", "1.50"), set("X-B", "true"), set("X-C", "text")];
@@ -77,9 +92,15 @@ fn hosts_and_proxy_headers_can_be_chosen() {
 fn every_problem_is_told_at_its_place() {
     let cases: &[(&str, &[&str])] = &[
         ("5", &["IT0112 1:1"]),
-        ("https://a/", &["IT0241 1:1 TLS upstreams are not available in this version"]),
+        (
+            "https://a/",
+            &["IT0241 1:1 TLS upstreams are not available in this version"],
+        ),
         ("{ method: PUT }", &["IT0113 1:1"]),
-        ("{ to: 'PUT http://a/' }", &["IT0240 1:7 a URL has no spaces"]),
+        (
+            "{ to: 'PUT http://a/' }",
+            &["IT0240 1:7 a URL has no spaces"],
+        ),
         ("{ to: 'http://a/', tto: 1 }", &["IT0111 1:20"]),
         (
             "{ to: 'http://a/', method: put, host: 'http://a', via: a b }",
@@ -90,7 +111,8 @@ fn every_problem_is_told_at_its_place() {
             ],
         ),
         (
-            "{ to: 'http://a/', headers: { set: { Host: x, Content-Length: 1, te: x }, remove: [Connection, a b] } }",
+            "{ to: 'http://a/', headers: { set: { Host: x, Content-Length: 1, te: x }, \
+             remove: [Connection, a b] } }",
             &[
                 "IT0243 1:84 the header `Connection` belongs to the engine",
                 "IT0242 1:96 `a b` is not a header name",
@@ -100,7 +122,8 @@ fn every_problem_is_told_at_its_place() {
             ],
         ),
         (
-            "{ to: 'http://a/', headers: { set: { X-Forwarded-For: x, Via: y, A: \"b\\r\\nc\", a: 1 } } }",
+            "{ to: 'http://a/', headers: { set: { X-Forwarded-For: x, Via: y, \
+             A: \"b\\r\\nc\", a: 1 } } }",
             &[
                 "IT0243 1:38 the header `X-Forwarded-For` belongs to the engine",
                 "IT0243 1:58 the header `Via` belongs to the engine",
@@ -125,7 +148,10 @@ fn every_problem_is_told_at_its_place() {
 #[test]
 fn reply_headers_in_the_middle_are_refused() {
     let yaml = "{ to: 'http://a/', reply_headers: { remove: [A] } }";
-    let place = Place { rest: false, is_last: false };
+    let place = Place {
+        rest: false,
+        is_last: false,
+    };
     let problems = build(&DEFINITION, yaml, place).err().unwrap();
     let expected = "IT0245 1:20 `reply_headers` has no effect before another step";
     assert_eq!(problems, [expected]);
@@ -138,12 +164,27 @@ fn in_the_middle_the_reply_becomes_the_message() {
     let mut reply = Reply::with_content(201, "application/json", b"{}".to_vec());
     reply.headers.append("Set-Cookie", "secret");
     services.reply = Some(reply);
-    let mut exchange =
-        exchange(&[("Content-Type", "text/plain"), ("Content-Digest", "x"), ("A", "1")], b"old");
-    assert!(matches!(run(&*step, &mut exchange, &services), Ok(Next::Continue)));
-    assert_eq!(*services.calls.borrow(), [("backend".to_owned(), b"old".to_vec())]);
+    let mut exchange = exchange(
+        &[
+            ("Content-Type", "text/plain"),
+            ("Content-Digest", "x"),
+            ("A", "1"),
+        ],
+        b"old",
+    );
+    assert!(matches!(
+        run(&*step, &mut exchange, &services),
+        Ok(Next::Continue)
+    ));
+    assert_eq!(
+        *services.calls.borrow(),
+        [("backend".to_owned(), b"old".to_vec())]
+    );
     assert_eq!(exchange.request.body.as_bytes(), b"{}");
-    assert_eq!(lines(&exchange.request.headers), ["A: 1", "Content-Type: application/json"]);
+    assert_eq!(
+        lines(&exchange.request.headers),
+        ["A: 1", "Content-Type: application/json"]
+    );
 }
 
 #[test]
@@ -154,9 +195,17 @@ fn in_the_middle_anything_but_success_is_a_fault() {
         services.reply = Some(Reply::new(status));
         let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
         assert_eq!((fault.status, fault.kind), (502, Kind::Connection));
-        assert_eq!(fault.cause.as_deref(), Some(format!("status {status}").as_str()));
+        assert_eq!(
+            fault.cause.as_deref(),
+            Some(format!("status {status}").as_str())
+        );
         assert!(!fault.detail.contains("backend"));
     }
     services.reply = None;
-    assert_eq!(run(&*step, &mut exchange(&[], b""), &services).unwrap_err().status, 502);
+    assert_eq!(
+        run(&*step, &mut exchange(&[], b""), &services)
+            .unwrap_err()
+            .status,
+        502
+    );
 }

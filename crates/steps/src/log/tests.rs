@@ -56,28 +56,44 @@ impl Subscriber for Lines {
 
 fn line(yaml: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<String> {
     let step = sound(&DEFINITION, yaml);
-    let lines = Lines { kept: Arc::default(), least: tracing::Level::INFO };
+    let lines = Lines {
+        kept: Arc::default(),
+        least: tracing::Level::INFO,
+    };
     tracing::subscriber::with_default(lines.clone(), || {
-        let next = run(&*step, &mut exchange(headers, body), &FakeServices::default());
+        let next = run(
+            &*step,
+            &mut exchange(headers, body),
+            &FakeServices::default(),
+        );
         assert!(matches!(next, Ok(Next::Continue)));
     });
-    let line = lines.kept.lock().unwrap().pop();
-    line
+    lines.kept.lock().unwrap().pop()
 }
 
 #[test]
 fn a_line_has_what_was_asked_for() {
     let cases = [
         ("hello", "INFO flow message=hello flow=test"),
-        ("\"a\\nb\\e[31m\"", "INFO flow message=a\\nb\\u{1b}[31m flow=test"),
+        (
+            "\"a\\nb\\e[31m\"",
+            "INFO flow message=a\\nb\\u{1b}[31m flow=test",
+        ),
         (
             "{ message: m, level: warn, with: [peer, query, path, method] }",
             "WARN flow message=m flow=test method=POST path=/orders query=a=1 peer=127.0.0.1",
         ),
-        ("{ level: error, with: [body] }", "ERROR flow message= flow=test body=x\\u{0}\u{fffd}"),
+        (
+            "{ level: error, with: [body] }",
+            "ERROR flow message= flow=test body=x\\u{0}\u{fffd}",
+        ),
     ];
     for (yaml, expected) in cases {
-        assert_eq!(line(yaml, &[], b"x\0\xff").as_deref(), Some(expected), "{yaml}");
+        assert_eq!(
+            line(yaml, &[], b"x\0\xff").as_deref(),
+            Some(expected),
+            "{yaml}"
+        );
     }
     assert_eq!(line("{ message: m, level: debug }", &[], b""), None);
 }
@@ -101,7 +117,10 @@ fn secrets_are_not_shown() {
 fn what_is_long_is_cut() {
     let line_of_body = line("{ with: [body] }", &[], "é".repeat(5000).as_bytes()).unwrap();
     assert!(line_of_body.len() < SHOWN_MAX + 100);
-    assert!(line_of_body.ends_with("... (10000 bytes)"), "{line_of_body}");
+    assert!(
+        line_of_body.ends_with("... (10000 bytes)"),
+        "{line_of_body}"
+    );
     let long = "é".repeat(5000);
     let line_of_headers = line("{ with: [headers] }", &[("A", &long)], b"").unwrap();
     assert!(line_of_headers.len() < SHOWN_MAX + 100);
@@ -120,10 +139,7 @@ fn every_problem_is_told_at_its_place() {
         ("5", &["IT0112 1:1"]),
         (
             "{ level: loud, with: [boddy] }",
-            &[
-                "IT0114 1:10",
-                "IT0114 1:23",
-            ],
+            &["IT0114 1:10", "IT0114 1:23"],
         ),
     ];
     assert_problems(&DEFINITION, cases);

@@ -7,12 +7,20 @@ fn shown(yaml: &str) -> String {
     let step = sound(&DEFINITION, yaml);
     assert!(step.ends_flow());
     let mut exchange = exchange(
-        &[("Content-Type", "text/html"), ("Content-Encoding", "br"), ("X-Secret", "1")],
+        &[
+            ("Content-Type", "text/html"),
+            ("Content-Encoding", "br"),
+            ("X-Secret", "1"),
+        ],
         b"<p>",
     );
     let reply = reply_of(&*step, &mut exchange);
     let body = String::from_utf8_lossy(reply.body.as_bytes()).into_owned();
-    format!("{} {} {body}", reply.status, lines(&reply.headers).join("; "))
+    format!(
+        "{} {} {body}",
+        reply.status,
+        lines(&reply.headers).join("; ")
+    )
 }
 
 #[test]
@@ -28,13 +36,22 @@ fn replies_are_made() {
         ("body: null", "200  ".to_owned()),
         ("body:", "200  ".to_owned()),
         ("{ status: 204, body: null }", "204  ".to_owned()),
-        ("body: hi", "200 Content-Type: text/plain; charset=utf-8 hi".to_owned()),
-        ("body: ''", "200 Content-Type: text/plain; charset=utf-8 ".to_owned()),
+        (
+            "body: hi",
+            "200 Content-Type: text/plain; charset=utf-8 hi".to_owned(),
+        ),
+        (
+            "body: ''",
+            "200 Content-Type: text/plain; charset=utf-8 ".to_owned(),
+        ),
         ("body: 1.50", format!("200 {json} 1.50")),
         ("body: 0x10", format!("200 {json} 16")),
         ("body: .5", format!("200 {json} 0.5")),
         ("body: +7", format!("200 {json} 7")),
-        ("body: 123456789012345678901234567890", format!("200 {json} 123456789012345678901234567890")),
+        (
+            "body: 123456789012345678901234567890",
+            format!("200 {json} 123456789012345678901234567890"),
+        ),
         ("body: true", format!("200 {json} true")),
         ("body: []", format!("200 {json} []")),
         (
@@ -49,8 +66,10 @@ fn replies_are_made() {
             "{ headers: { content-type: text/css, X-A: b } }",
             "200 Content-Encoding: br; content-type: text/css; X-A: b <p>".to_owned(),
         ),
-        ("{ status: 599, headers: { Location: /a } , body: x }",
-            "599 Location: /a; Content-Type: text/plain; charset=utf-8 x".to_owned()),
+        (
+            "{ status: 599, headers: { Location: /a } , body: x }",
+            "599 Location: /a; Content-Type: text/plain; charset=utf-8 x".to_owned(),
+        ),
     ];
     for (yaml, expected) in cases {
         assert_eq!(shown(yaml), expected, "{yaml}");
@@ -59,8 +78,12 @@ fn replies_are_made() {
 
 #[test]
 fn the_body_is_read_only_to_be_sent() {
-    let cases =
-        [("{}", true), ("status: 404", true), ("status: 204", false), ("body: x", false)];
+    let cases = [
+        ("{}", true),
+        ("status: 404", true),
+        ("status: 204", false),
+        ("body: x", false),
+    ];
     for (yaml, reads) in cases {
         assert_eq!(sound(&DEFINITION, yaml).reads_body(), reads, "{yaml}");
     }
@@ -70,10 +93,22 @@ fn the_body_is_read_only_to_be_sent() {
 fn every_problem_is_told_at_its_place() {
     let cases: &[(&str, &[&str])] = &[
         ("text", &["IT0112 1:1"]),
-        ("status: 100", &["IT0248 1:9 100 is not the status of a reply"]),
-        ("status: 600", &["IT0248 1:9 600 is not the status of a reply"]),
-        ("{ status: 204, body: x }", &["IT0249 1:16 a reply of status 204 has no body"]),
-        ("{ status: 304, body: [] }", &["IT0249 1:16 a reply of status 304 has no body"]),
+        (
+            "status: 100",
+            &["IT0248 1:9 100 is not the status of a reply"],
+        ),
+        (
+            "status: 600",
+            &["IT0248 1:9 600 is not the status of a reply"],
+        ),
+        (
+            "{ status: 204, body: x }",
+            &["IT0249 1:16 a reply of status 204 has no body"],
+        ),
+        (
+            "{ status: 304, body: [] }",
+            &["IT0249 1:16 a reply of status 304 has no body"],
+        ),
         ("stauts: 200", &["IT0111 1:1"]),
         (
             "{ status: 0, headers: { a b: 1, Transfer-Encoding: x, Connection: close } }",

@@ -1,0 +1,266 @@
+//! Reads JSON (RFC 8259) from bytes, strictly, and writes its strings as XML text.
+
+use super::error::{ConvertErrorKind, Reason};
+
+/// A place in JSON text that has been found to be UTF-8.
+pub(super) struct JsonText<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
+}
+
+/// Where XML text is written to; attributes need more escapes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Text,
+    Attribute,
+}
+
+/// Bytes of a JSON string that can be copied to XML as they are.
+const PLAIN: [bool; 256] = {
+    let mut table = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = false;
+        byte += 1;
+    }
+    table[b'"' as usize] = false;
+    table[b'\\' as usize] = false;
+    table[b'&' as usize] = false;
+    table[b'<' as usize] = false;
+    table[b'>' as usize] = false;
+    // The first byte of U+F000 to U+FFFF, two of which XML forbids.
+    table[0xef] = false;
+    table
+};
+
+impl<'a> JsonText<'a> {
+    /// # Errors
+    /// When the bytes are not UTF-8.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Reason> {
+        match std::str::from_utf8(bytes) {
+            Ok(_) => Ok(Self { bytes, at: 0 }),
+            Err(error) => Err(Reason::syntax(error.valid_up_to(), "the text is not UTF-8")),
+        }
+    }
+
+    #[inline]
+    pub fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    pub fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// Takes this byte, behind white space.
+    #[inline]
+    pub fn expect(&mut self, byte: u8, detail: &'static str) -> Result<(), Reason> {
+        self.skip_space();
+        if self.peek() != Some(byte) {
+            return Err(Reason::syntax(self.at, detail));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Takes this byte if it is the next one behind white space.
+    #[inline]
+    pub fn take(&mut self, byte: u8) -> bool {
+        self.skip_space();
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Takes `true`, `false` or `null`.
+    pub fn word(&mut self, word: &'static [u8]) -> Result<&'static [u8], Reason> {
+        if self.bytes.get(self.at..self.at + word.len()) != Some(word) {
+            return Err(Reason::syntax(self.at, "a value was expected"));
+        }
+        self.at += word.len();
+        Ok(word)
+    }
+
+    /// Takes a number and returns its text.
+    pub fn number(&mut self) -> Result<&'a [u8], Reason> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            _ => self.digits()?,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(self.bytes.get(start..self.at).unwrap_or_default())
+    }
+
+    fn digits(&mut self) -> Result<(), Reason> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start {
+            return Err(Reason::syntax(start, "a value was expected"));
+        }
+        Ok(())
+    }
+
+    /// Takes a string, whose first quote is the next byte, and writes it as XML text.
+    #[inline]
+    pub fn string_to_xml(&mut self, place: Place, out: &mut Vec<u8>) -> Result<(), Reason> {
+        self.at += 1;
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let run = rest.iter().position(|byte| !PLAIN[usize::from(*byte)]);
+            let Some(run) = run else {
+                return Err(Reason::syntax(self.bytes.len(), "the string has no end"));
+            };
+            out.extend_from_slice(rest.get(..run).unwrap_or_default());
+            self.at += run;
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    let start = self.at;
+                    let character = self.escape()?;
+                    write_character(character, start, place, out)?;
+                }
+                Some(0xef) => self.private_or_last(out)?,
+                Some(byte) if byte < 0x20 => {
+                    return Err(Reason::syntax(self.at, "a control character in a string"));
+                }
+                byte => {
+                    let character = char::from(byte.unwrap_or_default());
+                    write_character(character, self.at, place, out)?;
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    fn private_or_last(&mut self, out: &mut Vec<u8>) -> Result<(), Reason> {
+        let character = self.bytes.get(self.at..self.at + 3).unwrap_or_default();
+        if matches!(character, [_, 0xbf, 0xbe | 0xbf]) {
+            return Err(forbidden_character(self.at));
+        }
+        out.extend_from_slice(character);
+        self.at += 3;
+        Ok(())
+    }
+
+    /// Takes a string and returns its text.
+    pub fn string(&mut self) -> Result<String, Reason> {
+        let mut text = String::new();
+        self.at += 1;
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '));
+            let Some(run) = run else {
+                return Err(Reason::syntax(self.bytes.len(), "the string has no end"));
+            };
+            text.push_str(&String::from_utf8_lossy(rest.get(..run).unwrap_or_default()));
+            self.at += run;
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(text);
+                }
+                Some(b'\\') => text.push(self.escape()?),
+                _ => return Err(Reason::syntax(self.at, "a control character in a string")),
+            }
+        }
+    }
+
+    /// Takes an escape, whose backslash is the next byte.
+    fn escape(&mut self) -> Result<char, Reason> {
+        let start = self.at;
+        let kind = self.bytes.get(start + 1).copied().unwrap_or_default();
+        self.at += 2;
+        Ok(match kind {
+            b'"' | b'\\' | b'/' => char::from(kind),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.code_unit(start)?;
+                return self.code_point(first, start);
+            }
+            _ => return Err(Reason::syntax(start, "an escape that does not exist")),
+        })
+    }
+
+    fn code_unit(&mut self, start: usize) -> Result<u32, Reason> {
+        let digits = self.bytes.get(self.at..self.at + 4).unwrap_or_default();
+        let value = digits.iter().try_fold(0, |value, digit| {
+            char::from(*digit).to_digit(16).map(|digit| value << 4 | digit)
+        });
+        self.at += 4;
+        match value {
+            Some(value) if digits.len() == 4 => Ok(value),
+            _ => Err(Reason::syntax(start, "an escape that does not exist")),
+        }
+    }
+
+    fn code_point(&mut self, first: u32, start: usize) -> Result<char, Reason> {
+        if let Some(character) = char::from_u32(first) {
+            return Ok(character);
+        }
+        let lone = || Reason::syntax(start, "half of a surrogate pair");
+        if first >= 0xdc00 || self.bytes.get(self.at..self.at + 2) != Some(b"\\u") {
+            return Err(lone());
+        }
+        self.at += 2;
+        let second = self.code_unit(start)?;
+        if !(0xdc00..0xe000).contains(&second) {
+            return Err(lone());
+        }
+        char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).ok_or_else(lone)
+    }
+}
+
+fn forbidden_character(offset: usize) -> Reason {
+    Reason::new(ConvertErrorKind::Unmappable, offset, "a character that XML does not have")
+}
+
+fn write_character(
+    character: char,
+    offset: usize,
+    place: Place,
+    out: &mut Vec<u8>,
+) -> Result<(), Reason> {
+    let escaped: &[u8] = match (character, place) {
+        ('&', _) => b"&amp;",
+        ('<', _) => b"&lt;",
+        ('>', _) => b"&gt;",
+        ('\r', _) => b"&#13;",
+        ('"', Place::Attribute) => b"&quot;",
+        ('\t', Place::Attribute) => b"&#9;",
+        ('\n', Place::Attribute) => b"&#10;",
+        ('\t' | '\n', Place::Text) => &[character as u8],
+        ('\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}', _) => return Err(forbidden_character(offset)),
+        _ => {
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            return Ok(());
+        }
+    };
+    out.extend_from_slice(escaped);
+    Ok(())
+}

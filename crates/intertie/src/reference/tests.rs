@@ -1,0 +1,287 @@
+//! What is generated is committed, and every piece of YAML in it does what is said of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use config::{Report, Sources};
+
+use super::files;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Loads one text; the codes of its problems.
+fn codes(name: &str, text: &str) -> Vec<&'static str> {
+    let (mut sources, mut report) = (Sources::default(), Report::default());
+    if let Some(source) = sources.add(name, text.as_bytes(), &mut report) {
+        let documents = config::parse(&sources, source, &mut report);
+        let loaded = flow::load(documents, steps::ALL, &|_| None, &mut report);
+        assert_eq!(loaded.is_some(), !report.has_errors(), "{name}");
+    }
+    report
+        .diagnostics()
+        .iter()
+        .map(|problem| problem.code().as_str())
+        .collect()
+}
+
+/// The YAML blocks of a page.
+fn blocks(markdown: &str) -> Vec<&str> {
+    markdown
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```").map(|(block, _)| block))
+        .collect()
+}
+
+/// Every flow file under `examples/`.
+fn examples() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in fs::read_dir(repository().join("examples")).unwrap() {
+        for file in fs::read_dir(folder.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml")
+            {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_committed_files_are_fresh() {
+    let folder = repository().join("docs/reference");
+    let update = std::env::var_os("UPDATE").is_some();
+    let files = files();
+    let mut stale = Vec::new();
+    for (name, text) in &files {
+        let path = folder.join(name);
+        if fs::read_to_string(&path).ok().as_ref() != Some(text) {
+            if update {
+                fs::write(&path, text).unwrap();
+            }
+            stale.push(name.clone());
+        }
+    }
+    for file in fs::read_dir(&folder).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        if !files.iter().any(|(known, _)| *known == name) {
+            stale.push(format!("{name} (nobody makes it)"));
+        }
+    }
+    let advice = "run UPDATE=1 cargo test -p intertie reference";
+    assert!(update || stale.is_empty(), "stale: {stale:?}; {advice}");
+}
+
+#[test]
+fn every_example_of_the_reference_loads() {
+    for (name, text) in files() {
+        for block in blocks(&text) {
+            assert_eq!(codes(&name, block), [""; 0], "{name}:\n{block}");
+        }
+    }
+    for step in steps::ALL {
+        assert_eq!(codes(step.name, step.example), [""; 0], "{}", step.name);
+        assert!(
+            step.example.contains(&format!("- {}:", step.name)),
+            "{}",
+            step.name
+        );
+    }
+}
+
+#[test]
+fn every_example_folder_loads() {
+    let examples = examples();
+    assert!(examples.len() >= 4, "{examples:?}");
+    for (path, text) in examples {
+        assert_eq!(codes("example", &text), [""; 0], "{}", path.display());
+        assert!(
+            path.with_file_name("README.md").exists(),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn every_code_has_a_page_whose_example_triggers_it() {
+    for info in flow::codes::ALL.iter().chain(steps::codes::ALL) {
+        let code = info.code.as_str();
+        let path = repository().join(format!("docs/errors/{code}.md"));
+        let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{code}: {error}"));
+        let title = format!("# {code}: {}\n", info.title);
+        assert!(page.starts_with(&title), "{code}: the title is not {title}");
+        let blocks = blocks(&page);
+        let first = blocks
+            .first()
+            .unwrap_or_else(|| panic!("{code}: no example"));
+        let found = codes(code, first);
+        assert!(
+            found.contains(&code),
+            "{code}: its example triggers {found:?}"
+        );
+    }
+}
+
+#[test]
+fn every_page_of_these_codes_has_its_code() {
+    let known: Vec<&str> = flow::codes::ALL
+        .iter()
+        .chain(steps::codes::ALL)
+        .map(|info| info.code.as_str())
+        .collect();
+    let mut sorted = known.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), known.len(), "a code stands twice");
+    for file in fs::read_dir(repository().join("docs/errors")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        if let Some(code) = name
+            .strip_suffix(".md")
+            .filter(|code| code.starts_with("IT02"))
+        {
+            assert!(
+                known.contains(&code),
+                "{name} explains a code that nobody has"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_schema_takes_what_the_loader_takes() {
+    let schema = super::schema();
+    let texts = examples().into_iter().map(|(_, text)| text);
+    for text in texts.chain(steps::ALL.iter().map(|step| step.example.to_owned())) {
+        let (mut sources, mut report) = (Sources::default(), Report::default());
+        let source = sources
+            .add("example", text.as_bytes(), &mut report)
+            .unwrap();
+        for document in config::parse(&sources, source, &mut report) {
+            assert!(
+                config::check(&document, &schema, &mut report),
+                "{text}\n{report:?}"
+            );
+        }
+    }
+    let wrong = [
+        "flow: a",
+        "flow: a b\nfrom: { http: / }\nsteps: []",
+        "engine: { lisen: x }",
+    ];
+    for text in wrong {
+        let (mut sources, mut report) = (Sources::default(), Report::default());
+        let source = sources.add("wrong", text.as_bytes(), &mut report).unwrap();
+        let documents = config::parse(&sources, source, &mut report);
+        assert!(
+            !config::check(&documents[0], &schema, &mut report),
+            "{text}"
+        );
+    }
+}
+
+/// A small generator (Steele, Lea, Flood: SplitMix64) with a fixed seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) % bound.max(1) as u64) as usize
+    }
+}
+
+/// One random change: bytes replaced, taken out, put in or moved.
+fn mutate(text: &mut Vec<u8>, random: &mut Random) {
+    const PIECES: &[&str] = &[
+        "{",
+        "}",
+        "[",
+        "]",
+        ":",
+        "-",
+        "\n",
+        " ",
+        "'",
+        "\"",
+        "*",
+        "&a",
+        "!!x",
+        "${",
+        "}",
+        "null",
+        "0",
+        "-1",
+        "1e9",
+        "é",
+        "\u{0}",
+        "\t",
+        "---\n",
+        "http",
+        "GET,",
+        "%",
+        "/..",
+        "9999999999",
+        "name: x",
+        "<<: ",
+        "|",
+        ">",
+        "#",
+        ",",
+        "::",
+        "${ $env.X }",
+        "\r",
+    ];
+    let at = random.below(text.len() + 1);
+    let length = random.below(12).min(text.len() - at);
+    let piece = match random.below(4) {
+        0 => Vec::new(),
+        1 => text[at..at + length].iter().rev().copied().collect(),
+        2 => {
+            let from = random.below(text.len());
+            text[from..(from + 20).min(text.len())].to_vec()
+        }
+        _ => PIECES[random.below(PIECES.len())].as_bytes().to_vec(),
+    };
+    let replaced = if random.below(2) == 0 { length } else { 0 };
+    text.splice(at..at + replaced, piece);
+}
+
+#[test]
+fn no_mutation_of_an_example_makes_the_loader_panic() {
+    let mut seeds: Vec<String> = examples().into_iter().map(|(_, text)| text).collect();
+    seeds.extend(steps::ALL.iter().map(|step| step.example.to_owned()));
+    for info in flow::codes::ALL.iter().chain(steps::codes::ALL) {
+        let path = repository().join(format!("docs/errors/{}.md", info.code));
+        seeds.extend(
+            blocks(&fs::read_to_string(path).unwrap())
+                .into_iter()
+                .map(str::to_owned),
+        );
+    }
+    let mut random = Random(7);
+    let (mut sound, mut broken) = (0, 0);
+    for round in 0..4000 {
+        let mut text = seeds[round % seeds.len()].clone().into_bytes();
+        for _ in 0..=random.below(6) {
+            mutate(&mut text, &mut random);
+        }
+        match codes("mutated", &String::from_utf8_lossy(&text)).is_empty() {
+            true => sound += 1,
+            false => broken += 1,
+        }
+    }
+    assert!(
+        sound > 50 && broken > 1000,
+        "{sound} sound, {broken} broken: mutations too weak"
+    );
+}
