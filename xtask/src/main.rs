@@ -1,2 +1,74 @@
-//! To be written.
-fn main() {}
+//! Chores of the repository: `cargo xtask` lists them. Uses the standard library alone, so that it
+//! starts in seconds.
+
+mod command;
+mod fuzz;
+mod measure;
+mod servers;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use command::{Failure, cargo};
+
+const USAGE: &str = "\
+cargo xtask tidy                          check the rules of the house
+cargo xtask test [ARGUMENTS]              tidy, install the servers that tests need, run all tests
+cargo xtask ci                            format, clippy, and test, as CI does
+cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
+cargo xtask measure [--seconds N] [--rounds N]
+                                          CPU per request beside HAProxy, cores pinned
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = root();
+    let rest = arguments.get(1..).unwrap_or_default();
+    let result = match arguments.first().map(String::as_str) {
+        Some("tidy") => tidy::run(&root),
+        Some("test") => test(&root, rest),
+        Some("ci") => ci(&root),
+        Some("fuzz") => fuzz::run(&root, rest),
+        Some("measure") => measure::run(&root, rest),
+        _ => Err(Failure::new(USAGE)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's folder: this crate lies in it.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
+    tidy::run(root)?;
+    servers::ensure(servers::FOR_TESTS)?;
+    cargo(root)
+        .args(["test", "--workspace"])
+        .args(arguments)
+        .run()
+}
+
+fn ci(root: &Path) -> Result<(), Failure> {
+    cargo(root).args(["fmt", "--all", "--check"]).run()?;
+    cargo(root)
+        .args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+        .run()?;
+    test(root, &[])?;
+    fuzz::build(root)
+}

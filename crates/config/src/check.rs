@@ -12,17 +12,46 @@ use crate::units;
 /// The keywords that this walk understands or may leave aside because they only describe. A
 /// schema with another one is a mistake of ours, which a debug build tells.
 const KEYWORDS: &[&str] = &[
-    "$defs", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "const", "default",
-    "deprecated", "description", "enum", "examples", "format", "items", "maxItems", "maxLength",
-    "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "oneOf",
-    "pattern", "properties", "required", "title", "type", "uniqueItems",
+    "$defs",
+    "$ref",
+    "$schema",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "default",
+    "deprecated",
+    "description",
+    "enum",
+    "examples",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "oneOf",
+    "pattern",
+    "properties",
+    "required",
+    "title",
+    "type",
+    "uniqueItems",
 ];
 
 /// Checks a tree against a JSON Schema of the kind [`crate::schema_for`] makes. True when it fits;
 /// otherwise every problem is in the report.
 pub fn check(node: &Node, schema: &Json, report: &mut Report) -> bool {
     let before = report.diagnostics().len();
-    Walk { root: schema, report }.node(node, schema);
+    Walk {
+        root: schema,
+        report,
+    }
+    .node(node, schema);
     report.diagnostics().len() == before
 }
 
@@ -33,13 +62,18 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn node(&mut self, node: &Node, schema: &Json) {
-        let Some(schema) = schema.as_object() else { return };
+        let Some(schema) = schema.as_object() else {
+            return;
+        };
         debug_assert!(
             schema.keys().all(|key| KEYWORDS.contains(&key.as_str())),
             "unknown keyword among {:?}",
             schema.keys()
         );
-        if let Some(target) = schema.get("$ref").and_then(|target| resolve(self.root, target)) {
+        if let Some(target) = schema
+            .get("$ref")
+            .and_then(|target| resolve(self.root, target))
+        {
             self.node(node, target);
         }
         for part in array(schema, "allOf") {
@@ -73,7 +107,11 @@ impl Walk<'_> {
         }
         let fitting: Vec<_> = branches
             .iter()
-            .filter(|branch| self.target(branch).get("type").is_none_or(|of| fits_type(node, of)))
+            .filter(|branch| {
+                self.target(branch)
+                    .get("type")
+                    .is_none_or(|of| fits_type(node, of))
+            })
             .collect();
         match fitting.as_slice() {
             [] => {
@@ -92,11 +130,14 @@ impl Walk<'_> {
         let mut best: Option<Report> = None;
         for branch in branches {
             let mut scratch = Report::default();
-            Walk { root: self.root, report: &mut scratch }
-                .node(node, &Json::Object((***branch).clone()));
-            let fewer = best.as_ref().is_none_or(|best| {
-                scratch.diagnostics().len() < best.diagnostics().len()
-            });
+            Walk {
+                root: self.root,
+                report: &mut scratch,
+            }
+            .node(node, &Json::Object((***branch).clone()));
+            let fewer = best
+                .as_ref()
+                .is_none_or(|best| scratch.diagnostics().len() < best.diagnostics().len());
             if fewer {
                 best = Some(scratch);
             }
@@ -107,13 +148,18 @@ impl Walk<'_> {
     }
 
     fn target<'s>(&'s self, schema: &'s Map<String, Json>) -> &'s Map<String, Json> {
-        let target = schema.get("$ref").and_then(|target| resolve(self.root, target));
+        let target = schema
+            .get("$ref")
+            .and_then(|target| resolve(self.root, target));
         target.and_then(Json::as_object).unwrap_or(schema)
     }
 
     fn wrong_type(&mut self, node: &Node, expected: &str, schema: &Map<String, Json>) {
         let message = format!("expected {expected}, found {}", node.type_name());
-        let format = schema.get("format").and_then(Json::as_str).unwrap_or_default();
+        let format = schema
+            .get("format")
+            .and_then(Json::as_str)
+            .unwrap_or_default();
         let (code, hint) = match (&node.value, format) {
             (Value::Number(number), "duration") => {
                 let hint = format!("say which unit: `{0}s` or `{0}ms`", number.text());
@@ -123,12 +169,14 @@ impl Walk<'_> {
                 let hint = format!("say which unit: `{0}B` or `{0}KiB`", number.text());
                 (codes::BAD_SIZE, Some(hint))
             }
-            (Value::Number(number), _) if expected.contains("a string") => {
-                (codes::WRONG_TYPE, Some(format!("put it in quotes: \"{}\"", number.text())))
-            }
-            (Value::Bool(value), _) if expected.contains("a string") => {
-                (codes::WRONG_TYPE, Some(format!("put it in quotes: \"{value}\"")))
-            }
+            (Value::Number(number), _) if expected.contains("a string") => (
+                codes::WRONG_TYPE,
+                Some(format!("put it in quotes: \"{}\"", number.text())),
+            ),
+            (Value::Bool(value), _) if expected.contains("a string") => (
+                codes::WRONG_TYPE,
+                Some(format!("put it in quotes: \"{value}\"")),
+            ),
             (Value::Null, _) => (codes::WRONG_TYPE, Some("the value is missing".to_owned())),
             _ => (codes::WRONG_TYPE, None),
         };
@@ -156,7 +204,9 @@ impl Walk<'_> {
             _ => node.type_name().to_owned(),
         };
         let message = format!("{shown} is not one of {}", list(&names));
-        let near = node.as_str().and_then(|text| suggest(text, names.iter().map(String::as_str)));
+        let near = node
+            .as_str()
+            .and_then(|text| suggest(text, names.iter().map(String::as_str)));
         let diagnostic = self.report.error(codes::NOT_ONE_OF, node.span, message);
         if let Some(near) = near {
             diagnostic.hint(format!("did you mean `{near}`?"));
@@ -164,14 +214,26 @@ impl Walk<'_> {
     }
 
     fn string(&mut self, span: Span, text: &str, schema: &Map<String, Json>) {
-        let format = schema.get("format").and_then(Json::as_str).unwrap_or_default();
+        let format = schema
+            .get("format")
+            .and_then(Json::as_str)
+            .unwrap_or_default();
         if let Some(Err(message)) = units::check_format(format, text) {
-            let code =
-                if format == "duration" { codes::BAD_DURATION } else { codes::BAD_SIZE };
+            let code = if format == "duration" {
+                codes::BAD_DURATION
+            } else {
+                codes::BAD_SIZE
+            };
             self.report.error(code, span, message);
         }
         let length = text.chars().count() as u64;
-        self.bound(span, length, schema, ("minLength", "maxLength"), "characters");
+        self.bound(
+            span,
+            length,
+            schema,
+            ("minLength", "maxLength"),
+            "characters",
+        );
     }
 
     fn range(&mut self, span: Span, value: f64, text: &str, schema: &Map<String, Json>) {
@@ -187,7 +249,13 @@ impl Walk<'_> {
     }
 
     fn sequence(&mut self, span: Span, items: &[Node], schema: &Map<String, Json>) {
-        self.bound(span, items.len() as u64, schema, ("minItems", "maxItems"), "items");
+        self.bound(
+            span,
+            items.len() as u64,
+            schema,
+            ("minItems", "maxItems"),
+            "items",
+        );
         if let Some(item_schema) = schema.get("items") {
             for item in items {
                 self.node(item, item_schema);
@@ -196,7 +264,10 @@ impl Walk<'_> {
         if schema.get("uniqueItems") == Some(&Json::Bool(true)) {
             let values: Vec<Json> = items.iter().map(Node::to_json).collect();
             for (at, item) in items.iter().enumerate() {
-                let earlier = values.iter().take(at).position(|value| Some(value) == values.get(at));
+                let earlier = values
+                    .iter()
+                    .take(at)
+                    .position(|value| Some(value) == values.get(at));
                 if let Some(first) = earlier.and_then(|first| items.get(first)) {
                     self.report
                         .error(codes::BAD_VALUE, item.span, "the same item stands twice")
@@ -208,9 +279,18 @@ impl Walk<'_> {
 
     fn mapping(&mut self, span: Span, entries: &[Entry], schema: &Map<String, Json>) {
         let none = Map::new();
-        let known = schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
+        let known = schema
+            .get("properties")
+            .and_then(Json::as_object)
+            .unwrap_or(&none);
         let count = entries.len() as u64;
-        self.bound(span, count, schema, ("minProperties", "maxProperties"), "entries");
+        self.bound(
+            span,
+            count,
+            schema,
+            ("minProperties", "maxProperties"),
+            "entries",
+        );
         for entry in entries {
             match (known.get(&entry.key), schema.get("additionalProperties")) {
                 (Some(schema), _) => self.node(&entry.value, schema),
@@ -221,7 +301,8 @@ impl Walk<'_> {
         }
         for key in array(schema, "required").iter().filter_map(Json::as_str) {
             if !entries.iter().any(|entry| entry.key == key) {
-                self.report.error(codes::MISSING_KEY, span, format!("`{key}` is missing"));
+                self.report
+                    .error(codes::MISSING_KEY, span, format!("`{key}` is missing"));
             }
         }
     }
@@ -234,7 +315,9 @@ impl Walk<'_> {
             None => format!("known here: {}", names().collect::<Vec<_>>().join(", ")),
         };
         let message = format!("unknown key `{}`", short(&entry.key));
-        self.report.error(codes::UNKNOWN_KEY, entry.key_span, message).hint(hint);
+        self.report
+            .error(codes::UNKNOWN_KEY, entry.key_span, message)
+            .hint(hint);
     }
 
     fn bound(
@@ -264,7 +347,10 @@ fn resolve<'a>(root: &'a Json, target: &Json) -> Option<&'a Json> {
 }
 
 fn array<'a>(schema: &'a Map<String, Json>, key: &str) -> &'a [Json] {
-    schema.get(key).and_then(Json::as_array).map_or(&[], Vec::as_slice)
+    schema
+        .get(key)
+        .and_then(Json::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 fn number(schema: &Map<String, Json>, key: &str) -> Option<f64> {
@@ -275,11 +361,17 @@ fn number(schema: &Map<String, Json>, key: &str) -> Option<f64> {
 fn branches<'a>(root: &'a Json, schema: &'a Map<String, Json>) -> Vec<&'a Map<String, Json>> {
     let mut found = Vec::new();
     for branch in array(schema, "anyOf").iter().chain(array(schema, "oneOf")) {
-        let Some(branch) = branch.as_object() else { continue };
+        let Some(branch) = branch.as_object() else {
+            continue;
+        };
         let target = branch.get("$ref").and_then(|target| resolve(root, target));
         let target = target.and_then(Json::as_object).unwrap_or(branch);
         let inner = branches(root, target);
-        if inner.is_empty() { found.push(target) } else { found.extend(inner) }
+        if inner.is_empty() {
+            found.push(target)
+        } else {
+            found.extend(inner)
+        }
     }
     found
 }
@@ -316,7 +408,10 @@ fn type_words(schemas: &[&Map<String, Json>]) -> String {
             Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
             name => name.and_then(Json::as_str).into_iter().collect::<Vec<_>>(),
         };
-        let format = schema.get("format").and_then(Json::as_str).unwrap_or_default();
+        let format = schema
+            .get("format")
+            .and_then(Json::as_str)
+            .unwrap_or_default();
         for name in names {
             let word = match (name, format) {
                 ("string", "duration") => "a duration such as `5s`",
@@ -343,7 +438,9 @@ fn type_words(schemas: &[&Map<String, Json>]) -> String {
 }
 
 fn words_of(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn list(names: &[String]) -> String {

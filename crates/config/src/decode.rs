@@ -59,7 +59,10 @@ impl std::error::Error for DecodeError {}
 
 impl serde::de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { message: message.to_string(), span: None }
+        Self {
+            message: message.to_string(),
+            span: None,
+        }
     }
 }
 
@@ -80,9 +83,10 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
             },
             Value::String(text) => visitor.visit_str(text),
             Value::Sequence(items) => visitor.visit_seq(Items(items.iter())),
-            Value::Mapping(entries) => {
-                visitor.visit_map(Entries { entries: entries.iter(), value: None })
-            }
+            Value::Mapping(entries) => visitor.visit_map(Entries {
+                entries: entries.iter(),
+                value: None,
+            }),
         };
         result.map_err(|error| error.at(self.0.span))
     }
@@ -109,7 +113,10 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         if name == spanned::NAME {
-            return visitor.visit_seq(Place { node: self.0, next: 0 });
+            return visitor.visit_seq(Place {
+                node: self.0,
+                next: 0,
+            });
         }
         self.deserialize_any(visitor)
     }
@@ -124,7 +131,10 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
             Value::String(name) => visitor.visit_enum(Variant { name, value: None }),
             Value::Mapping(entries) => match entries.as_slice() {
                 [entry] => {
-                    let variant = Variant { name: &entry.key, value: Some(&entry.value) };
+                    let variant = Variant {
+                        name: &entry.key,
+                        value: Some(&entry.value),
+                    };
                     visitor.visit_enum(variant)
                 }
                 _ => Err(DecodeError::custom("expected a mapping with one key")),
@@ -149,7 +159,10 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, DecodeError> {
-        self.0.next().map(|item| seed.deserialize(NodeDeserializer(item))).transpose()
+        self.0
+            .next()
+            .map(|item| seed.deserialize(NodeDeserializer(item)))
+            .transpose()
     }
 }
 
@@ -165,10 +178,14 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, DecodeError> {
-        let Some(entry) = self.entries.next() else { return Ok(None) };
+        let Some(entry) = self.entries.next() else {
+            return Ok(None);
+        };
         self.value = Some(&entry.value);
         let key: StrDeserializer<'_, DecodeError> = entry.key.as_str().into_deserializer();
-        seed.deserialize(key).map(Some).map_err(|error| error.at(entry.key_span))
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|error| error.at(entry.key_span))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(
@@ -252,11 +269,7 @@ impl<'de> VariantAccess<'de> for VariantValue<'_> {
         seed.deserialize(self.node()?)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(
-        self,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DecodeError> {
         self.node()?.deserialize_any(visitor)
     }
 

@@ -12,7 +12,9 @@ pub fn markdown(schema: &Json) -> String {
 fn describe(root: &Json, schema: &Json, path: &str, pages: &mut Vec<String>) {
     let mappings = mappings(root, schema);
     for mapping in mappings {
-        let Some(properties) = mapping.get("properties").and_then(Json::as_object) else { continue };
+        let Some(properties) = mapping.get("properties").and_then(Json::as_object) else {
+            continue;
+        };
         let mut page = String::new();
         if !path.is_empty() {
             page.push_str(&format!("### `{path}`\n\n"));
@@ -23,7 +25,11 @@ fn describe(root: &Json, schema: &Json, path: &str, pages: &mut Vec<String>) {
         }
         pages.push(page);
         for (key, value) in properties {
-            let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let inner = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
             describe(root, value, &inner, pages);
         }
     }
@@ -42,17 +48,28 @@ fn row(root: &Json, mapping: &Map<String, Json>, key: &str, value: &Json) -> Str
         Some(other) => format!("`{other}`"),
     };
     let text = meaning(root, value).replace('\n', " ").replace('|', "\\|");
-    format!("| `{key}` | {} | {default} | {text} |\n", kinds(root, value).join(" or "))
+    format!(
+        "| `{key}` | {} | {default} | {text} |\n",
+        kinds(root, value).join(" or ")
+    )
 }
 
 fn meaning(root: &Json, value: &Json) -> String {
     let own = |value: &Json| {
         let title = value.get("title").and_then(Json::as_str);
         let description = value.get("description").and_then(Json::as_str);
-        [title, description].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        [title, description]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let text = own(value);
-    if text.is_empty() { own(resolve(root, value)) } else { text }
+    if text.is_empty() {
+        own(resolve(root, value))
+    } else {
+        text
+    }
 }
 
 /// What a value may be, each in a word or two.
@@ -70,7 +87,11 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
         return found;
     }
     if let Some(values) = value.get("enum").and_then(Json::as_array) {
-        return values.iter().filter(|value| !value.is_null()).map(code).collect();
+        return values
+            .iter()
+            .filter(|value| !value.is_null())
+            .map(code)
+            .collect();
     }
     if let Some(only) = value.get("const") {
         return vec![code(only)];
@@ -79,41 +100,70 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
         Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
         name => name.and_then(Json::as_str).into_iter().collect(),
     };
-    let format = value.get("format").and_then(Json::as_str).unwrap_or_default();
-    let words = names.into_iter().filter(|name| *name != "null").map(|name| match (name, format) {
-        ("string", "duration") => "duration".to_owned(),
-        ("string", "byte-size") => "size".to_owned(),
-        ("array", _) => match value.get("items") {
-            Some(items) => format!("list of {}", kinds(root, items).join(" or ")),
-            None => "list".to_owned(),
-        },
-        ("object", _) => "mapping".to_owned(),
-        ("integer", _) => "whole number".to_owned(),
-        (name, _) => name.to_owned(),
-    });
+    let format = value
+        .get("format")
+        .and_then(Json::as_str)
+        .unwrap_or_default();
+    let words = names
+        .into_iter()
+        .filter(|name| *name != "null")
+        .map(|name| match (name, format) {
+            ("string", "duration") => "duration".to_owned(),
+            ("string", "byte-size") => "size".to_owned(),
+            ("array", _) => match value.get("items") {
+                Some(items) => format!("list of {}", kinds(root, items).join(" or ")),
+                None => "list".to_owned(),
+            },
+            ("object", _) => "mapping".to_owned(),
+            ("integer", _) => "whole number".to_owned(),
+            (name, _) => name.to_owned(),
+        });
     let words: Vec<String> = words.collect();
-    if words.is_empty() { vec!["any".to_owned()] } else { words }
+    if words.is_empty() {
+        vec!["any".to_owned()]
+    } else {
+        words
+    }
 }
 
 fn code(value: &Json) -> String {
-    format!("`{}`", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    format!(
+        "`{}`",
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    )
 }
 
 fn resolve<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
-    let target = schema.get("$ref").and_then(Json::as_str).and_then(|text| text.strip_prefix('#'));
-    target.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+    let target = schema
+        .get("$ref")
+        .and_then(Json::as_str)
+        .and_then(|text| text.strip_prefix('#'));
+    target
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
 }
 
 fn branches(schema: &Json) -> impl Iterator<Item = &Json> {
-    let list = |key| schema.get(key).and_then(Json::as_array).into_iter().flatten();
-    list("anyOf").chain(list("oneOf")).filter(|branch| branch.get("type") != Some(&"null".into()))
+    let list = |key| {
+        schema
+            .get(key)
+            .and_then(Json::as_array)
+            .into_iter()
+            .flatten()
+    };
+    list("anyOf")
+        .chain(list("oneOf"))
+        .filter(|branch| branch.get("type") != Some(&"null".into()))
 }
 
 /// The mappings that a schema allows: itself, or among its branches and items.
 fn mappings(root: &Json, schema: &Json) -> Vec<Map<String, Json>> {
     let schema = resolve(root, schema);
-    let mut found: Vec<Map<String, Json>> =
-        branches(schema).flat_map(|branch| mappings(root, branch)).collect();
+    let mut found: Vec<Map<String, Json>> = branches(schema)
+        .flat_map(|branch| mappings(root, branch))
+        .collect();
     if let Some(items) = schema.get("items") {
         found.extend(mappings(root, items));
     }

@@ -15,11 +15,7 @@ pub enum EnvLookup {
 }
 
 /// Replaces `${ $env.NAME }` in string values, never in keys. Text that is no such hole stays.
-pub fn expand_env(
-    node: &mut Node,
-    lookup: &dyn Fn(&str) -> EnvLookup,
-    report: &mut Report,
-) {
+pub fn expand_env(node: &mut Node, lookup: &dyn Fn(&str) -> EnvLookup, report: &mut Report) {
     let span = node.span;
     match &mut node.value {
         Value::String(text) => {
@@ -30,10 +26,14 @@ pub fn expand_env(
             }
         }
         Value::Sequence(items) => {
-            items.iter_mut().for_each(|item| expand_env(item, lookup, report));
+            items
+                .iter_mut()
+                .for_each(|item| expand_env(item, lookup, report));
         }
         Value::Mapping(entries) => {
-            entries.iter_mut().for_each(|entry| expand_env(&mut entry.value, lookup, report));
+            entries
+                .iter_mut()
+                .for_each(|entry| expand_env(&mut entry.value, lookup, report));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

@@ -137,7 +137,9 @@ impl Node {
             Value::String(text) => text.as_str().into(),
             Value::Sequence(items) => items.iter().map(Self::to_json).collect(),
             Value::Mapping(entries) => {
-                let members = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json()));
+                let members = entries
+                    .iter()
+                    .map(|entry| (entry.key.clone(), entry.value.to_json()));
                 serde_json::Value::Object(members.collect())
             }
         }

@@ -30,7 +30,11 @@ pub fn parse(sources: &Sources, source: SourceId, report: &mut Report) -> Vec<No
         report,
     };
     if let Some(offset) = first_deep_flow(text) {
-        let span = Span { source, start: offset, end: offset + 1 };
+        let span = Span {
+            source,
+            start: offset,
+            end: offset + 1,
+        };
         builder.too_deep(span);
         return Vec::new();
     }
@@ -84,7 +88,10 @@ impl Offsets {
         } else {
             text.char_indices().map(|(offset, _)| offset).collect()
         };
-        Self { starts, length: text.len() }
+        Self {
+            starts,
+            length: text.len(),
+        }
     }
 
     fn byte(&self, index: usize) -> usize {
@@ -124,7 +131,11 @@ struct Frame {
 
 enum FrameKind {
     Sequence(Vec<Node>),
-    Mapping { entries: Vec<Entry>, places: HashMap<String, Span>, key: Option<(String, Span)> },
+    Mapping {
+        entries: Vec<Entry>,
+        places: HashMap<String, Span>,
+        key: Option<(String, Span)>,
+    },
 }
 
 impl Builder<'_> {
@@ -166,12 +177,19 @@ impl Builder<'_> {
         }
         let nodes_before = self.nodes;
         self.nodes += 1;
-        self.stack.push(Frame { span, anchor, nodes_before, kind });
+        self.stack.push(Frame {
+            span,
+            anchor,
+            nodes_before,
+            kind,
+        });
         true
     }
 
     fn close(&mut self, end: Span) -> bool {
-        let Some(frame) = self.stack.pop() else { return false };
+        let Some(frame) = self.stack.pop() else {
+            return false;
+        };
         let (value, last) = match frame.kind {
             FrameKind::Sequence(items) => {
                 let last = items.last().map(|item| item.span.end);
@@ -184,8 +202,15 @@ impl Builder<'_> {
         };
         // The end of a block stands where the next token does; the last value is nearer. In
         // brackets it is the bracket.
-        let end = if end.end > end.start { end.end } else { last.unwrap_or(end.end) };
-        let span = Span { end: end.max(frame.span.start), ..frame.span };
+        let end = if end.end > end.start {
+            end.end
+        } else {
+            last.unwrap_or(end.end)
+        };
+        let span = Span {
+            end: end.max(frame.span.start),
+            ..frame.span
+        };
         let count = self.nodes - frame.nodes_before;
         self.complete(Node { value, span }, frame.anchor, count)
     }
@@ -210,7 +235,11 @@ impl Builder<'_> {
         };
         match &mut frame.kind {
             FrameKind::Sequence(items) => items.push(node),
-            FrameKind::Mapping { entries, places, key } => match key.take() {
+            FrameKind::Mapping {
+                entries,
+                places,
+                key,
+            } => match key.take() {
                 None => *key = Some(key_of(&node, self.report)),
                 Some((name, key_span)) => {
                     if let Some(first) = places.get(&name) {
@@ -220,7 +249,11 @@ impl Builder<'_> {
                             .also(*first, "the first one");
                     } else {
                         places.insert(name.clone(), key_span);
-                        entries.push(Entry { key: name, key_span, value: node });
+                        entries.push(Entry {
+                            key: name,
+                            key_span,
+                            value: node,
+                        });
                     }
                 }
             },
@@ -231,7 +264,9 @@ impl Builder<'_> {
     fn alias(&mut self, anchor: usize, span: Span) -> bool {
         let Some((_, count)) = self.anchors.get(&anchor) else {
             let message = "an alias within the value it stands for";
-            self.report.error(codes::TOO_MANY, span, message).hint("write the value out");
+            self.report
+                .error(codes::TOO_MANY, span, message)
+                .hint("write the value out");
             return false;
         };
         self.nodes = self.nodes.saturating_add(*count);
@@ -242,7 +277,9 @@ impl Builder<'_> {
                 .hint("aliases count as often as they are used");
             return false;
         }
-        let Some((node, count)) = self.anchors.get(&anchor).cloned() else { return false };
+        let Some((node, count)) = self.anchors.get(&anchor).cloned() else {
+            return false;
+        };
         if self.stack.len() + depth(&node) > DEPTH_MAX {
             self.too_deep(span);
             return false;
@@ -250,13 +287,7 @@ impl Builder<'_> {
         self.complete(node, 0, count)
     }
 
-    fn scalar(
-        &mut self,
-        text: &str,
-        style: ScalarStyle,
-        tag: Option<&Tag>,
-        span: Span,
-    ) -> Value {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Value {
         let is_text = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
         if !is_text {
             self.refuse_tag(tag, span);
@@ -266,7 +297,9 @@ impl Builder<'_> {
         }
         scalar::resolve(text).unwrap_or_else(|scalar::NotFinite| {
             let message = "a number must be finite";
-            self.report.error(codes::BAD_NUMBER, span, message).hint("quote it if it is text");
+            self.report
+                .error(codes::BAD_NUMBER, span, message)
+                .hint("quote it if it is text");
             Value::Null
         })
     }
@@ -288,11 +321,19 @@ impl Builder<'_> {
 
     fn syntax_error(&mut self, error: &ScanError, text: &str) {
         let start = self.offsets.byte(error.marker().index());
-        let span = Span { source: self.source, start, end: start + 1 };
+        let span = Span {
+            source: self.source,
+            start,
+            end: start + 1,
+        };
         let line_start = text.get(..start).and_then(|before| before.rfind('\n'));
-        let line = text.get(line_start.map_or(0, |at| at + 1)..).unwrap_or_default();
+        let line = text
+            .get(line_start.map_or(0, |at| at + 1)..)
+            .unwrap_or_default();
         let line = line.lines().next().unwrap_or_default();
-        let diagnostic = self.report.error(codes::SYNTAX, span, error.info().to_owned());
+        let diagnostic = self
+            .report
+            .error(codes::SYNTAX, span, error.info().to_owned());
         if line.contains("${") {
             diagnostic.hint("YAML reads this expression as its own syntax: put it in quotes");
         } else if line.contains('\t') {
@@ -325,7 +366,11 @@ fn depth(node: &Node) -> usize {
     match &node.value {
         Value::Sequence(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
         Value::Mapping(entries) => {
-            1 + entries.iter().map(|entry| depth(&entry.value)).max().unwrap_or(0)
+            1 + entries
+                .iter()
+                .map(|entry| depth(&entry.value))
+                .max()
+                .unwrap_or(0)
         }
         _ => 0,
     }

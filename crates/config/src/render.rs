@@ -16,7 +16,11 @@ const BEHIND_MAX: usize = 160;
 impl Report {
     /// The report for people, in the order of files and lines, with a count at the end.
     pub fn render(&self, sources: &Sources, color: bool) -> String {
-        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+        let renderer = if color {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
         let renderer = renderer.decor_style(DecorStyle::Ascii);
         let sorted = self.sorted();
         let mut text = String::new();
@@ -50,11 +54,18 @@ impl Report {
 
     fn summary(&self) -> String {
         let count = |severity| {
-            self.diagnostics().iter().filter(|found| found.severity == severity).count()
+            self.diagnostics()
+                .iter()
+                .filter(|found| found.severity == severity)
+                .count()
         };
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        let mut files: Vec<SourceId> =
-            self.diagnostics().iter().filter_map(|found| found.span).map(|at| at.source).collect();
+        let mut files: Vec<SourceId> = self
+            .diagnostics()
+            .iter()
+            .filter_map(|found| found.span)
+            .map(|at| at.source)
+            .collect();
         files.sort_unstable();
         files.dedup();
         let plural = |count: usize, word: &str| {
@@ -76,7 +87,9 @@ fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
-    let title = level.primary_title(visible(&diagnostic.message)).id(diagnostic.code.as_str());
+    let title = level
+        .primary_title(visible(&diagnostic.message))
+        .id(diagnostic.code.as_str());
     let mut group = Group::with_title(title);
     if let Some(span) = diagnostic.span {
         group = group.element(snippet(sources, span, AnnotationKind::Primary, ""));
@@ -99,9 +112,16 @@ fn snippet<'a>(
 ) -> Snippet<'a, Annotation<'a>> {
     let text = sources.text(span.source);
     let start = floor_boundary(text, span.start);
-    let line_start = text.get(..start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let line_start = text
+        .get(..start)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |at| at + 1);
     let line = text.get(line_start..).unwrap_or_default();
-    let line = line.split('\n').next().unwrap_or_default().trim_end_matches('\r');
+    let line = line
+        .split('\n')
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('\r');
     let within = (start - line_start).min(line.len());
     let cut_start = floor_boundary(line, within.saturating_sub(BEFORE_MAX));
     let cut_end = floor_boundary(line, within + BEHIND_MAX);
@@ -123,7 +143,11 @@ fn snippet<'a>(
 /// Text with its control characters made visible.
 fn visible(text: &str) -> String {
     let escape = |character: char| {
-        if character.is_control() { character.escape_default().collect() } else { character.to_string() }
+        if character.is_control() {
+            character.escape_default().collect()
+        } else {
+            character.to_string()
+        }
     };
     text.chars().map(escape).collect::<String>()
 }
@@ -138,7 +162,9 @@ fn json_line(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
         "severity": severity,
         "message": diagnostic.message,
     });
-    let Some(members) = line.as_object_mut() else { return line };
+    let Some(members) = line.as_object_mut() else {
+        return line;
+    };
     if let Some(hint) = &diagnostic.hint {
         members.insert("hint".into(), hint.as_str().into());
     }

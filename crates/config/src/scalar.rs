@@ -23,7 +23,11 @@ pub(crate) fn resolve(text: &str) -> Result<Value, NotFinite> {
 /// A decimal number that is too large for a float would turn into infinity.
 fn finite(text: &str) -> Result<Value, NotFinite> {
     let number = Number::new(text);
-    if number.as_f64().is_finite() { Ok(Value::Number(number)) } else { Err(NotFinite) }
+    if number.as_f64().is_finite() {
+        Ok(Value::Number(number))
+    } else {
+        Err(NotFinite)
+    }
 }
 
 fn is_number(text: &str) -> bool {
@@ -66,8 +70,14 @@ mod tests {
         let cases = [
             ("null", "~ null"),
             ("bool", "true False"),
-            ("number", "0 -1 +7 3.14 1e3 .5 5. 0x1F 0o17 12345678901234567890"),
-            ("string", "yes no on off 1_000 0b1 1:30 - . e5 1e 0x 0x11112222333344445 5s 1.2.3"),
+            (
+                "number",
+                "0 -1 +7 3.14 1e3 .5 5. 0x1F 0o17 12345678901234567890",
+            ),
+            (
+                "string",
+                "yes no on off 1_000 0b1 1:30 - . e5 1e 0x 0x11112222333344445 5s 1.2.3",
+            ),
             ("not finite", ".inf -.INF .nan 1e999"),
         ];
         for (expected, texts) in cases {

@@ -38,7 +38,10 @@ impl Sources {
     ) -> Option<SourceId> {
         let name = name.into();
         if bytes.len() > SIZE_MAX {
-            let message = format!("{name}: the file has {} bytes, more than 1 MiB", bytes.len());
+            let message = format!(
+                "{name}: the file has {} bytes, more than 1 MiB",
+                bytes.len()
+            );
             report
                 .global(codes::TOO_LARGE, message)
                 .hint("split it: every file of the folder is loaded");
@@ -54,7 +57,9 @@ impl Sources {
                 let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
                 let message = format!("{name}:{line}: the file is not UTF-8");
-                report.global(codes::NOT_UTF8, message).hint("save it with the encoding UTF-8");
+                report
+                    .global(codes::NOT_UTF8, message)
+                    .hint("save it with the encoding UTF-8");
                 None
             }
         }
@@ -62,12 +67,16 @@ impl Sources {
 
     /// The name of a file.
     pub fn name(&self, source: SourceId) -> &str {
-        self.files.get(source.0 as usize).map_or("", |(name, _)| name)
+        self.files
+            .get(source.0 as usize)
+            .map_or("", |(name, _)| name)
     }
 
     /// The text of a file.
     pub fn text(&self, source: SourceId) -> &str {
-        self.files.get(source.0 as usize).map_or("", |(_, text)| text)
+        self.files
+            .get(source.0 as usize)
+            .map_or("", |(_, text)| text)
     }
 
     /// Line and column of a place, both from 1; columns count characters.
@@ -75,7 +84,13 @@ impl Sources {
         let text = self.text(source);
         let before = text.get(..floor_boundary(text, offset)).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let column = before
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
         (line, column)
     }
 }

@@ -43,7 +43,10 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
         let start = parts.next_element()?.ok_or_else(missing)?;
         let end = parts.next_element()?.ok_or_else(missing)?;
         let value = parts.next_element()?.ok_or_else(missing)?;
-        Ok(Spanned { value, span: Span { source, start, end } })
+        Ok(Spanned {
+            value,
+            span: Span { source, start, end },
+        })
     }
 }
 

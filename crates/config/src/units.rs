@@ -16,8 +16,13 @@ pub struct Duration(pub std::time::Duration);
 pub struct ByteSize(pub u64);
 
 /// Units of time and their milliseconds.
-const TIMES: &[(&str, u64)] =
-    &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+const TIMES: &[(&str, u64)] = &[
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
 /// Units of size and their bytes, the ones to write with first.
 const SIZES: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
@@ -33,7 +38,11 @@ impl FromStr for Duration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let milliseconds = read(text, TIMES, "a duration such as `300ms`, `5s`, `2m` or `24h`")?;
+        let milliseconds = read(
+            text,
+            TIMES,
+            "a duration such as `300ms`, `5s`, `2m` or `24h`",
+        )?;
         Ok(Self(std::time::Duration::from_millis(milliseconds)))
     }
 }
@@ -54,7 +63,10 @@ fn read(text: &str, units: &[(&str, u64)], expected: &str) -> Result<u64, String
     if digits > 0 && unit.is_empty() {
         return Err(format!("`{shown}` has no unit: expected {expected}"));
     }
-    let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let factor = units
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .map(|(_, factor)| *factor);
     let (Some(factor), true) = (factor, digits > 0) else {
         return Err(format!("`{shown}` is not {expected}"));
     };
@@ -68,7 +80,11 @@ fn read(text: &str, units: &[(&str, u64)], expected: &str) -> Result<u64, String
 fn write(value: u64, units: &[(&str, u64)], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     let fits = |(_, factor): &&(&str, u64)| value >= *factor && value % *factor == 0;
     let (unit, factor) = units.iter().find(fits).copied().unwrap_or(("", 1));
-    let unit = if value == 0 { units.last().map_or("", |(unit, _)| unit) } else { unit };
+    let unit = if value == 0 {
+        units.last().map_or("", |(unit, _)| unit)
+    } else {
+        unit
+    };
     write!(formatter, "{}{unit}", value / factor)
 }
 
@@ -144,7 +160,17 @@ mod tests {
 
     #[test]
     fn what_has_no_unit_or_is_none_is_refused() {
-        for text in ["", "5", "s", "5 s", "-5s", "1.5s", "5S", "5sec", "99999999999999999999s"] {
+        for text in [
+            "",
+            "5",
+            "s",
+            "5 s",
+            "-5s",
+            "1.5s",
+            "5S",
+            "5sec",
+            "99999999999999999999s",
+        ] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
         }
         for text in ["", "5", "5kb", "5K", "5 MiB", "99999999999GiB"] {

@@ -53,13 +53,23 @@ impl RunningFlow {
             match next {
                 Ok(Next::Continue) => {}
                 Ok(Next::Reply(reply)) => return Ok(Outcome::Reply(reply)),
-                Err(fault) => return Err(blame(&built.label, fault)),
+                Err(fault) => return Err(self.blame(&built.label, fault)),
             }
         }
         Ok(match &self.forward {
             Some(plan) => Outcome::Forward(Arc::clone(plan), Box::new(exchange.request)),
             None => Outcome::Reply(end(&mut exchange)),
         })
+    }
+
+    /// Tells the log which step of which flow failed.
+    fn blame(&self, label: &str, fault: Fault) -> Fault {
+        let place = format!("flow {}, step {label}", self.name);
+        let cause = match &fault.cause {
+            Some(cause) => format!("{place}: {cause}"),
+            None => place,
+        };
+        fault.with_cause(cause)
     }
 }
 
@@ -81,15 +91,6 @@ impl Handler for RunningFlow {
 fn end(exchange: &mut Exchange) -> Reply {
     let is_empty = matches!(exchange.request.body, Body::Empty);
     exchange.take_reply(if is_empty { 204 } else { 200 })
-}
-
-/// Tells the log which step failed.
-fn blame(label: &str, fault: Fault) -> Fault {
-    let cause = match &fault.cause {
-        Some(cause) => format!("step {label}: {cause}"),
-        None => format!("step {label}"),
-    };
-    fault.with_cause(cause)
 }
 
 #[cfg(test)]

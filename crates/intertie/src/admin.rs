@@ -47,7 +47,11 @@ impl Handler for Page {
 impl Page {
     fn reply(&self) -> Reply {
         let text = |status, text: &str| {
-            Reply::with_content(status, "text/plain; charset=utf-8", text.as_bytes().to_vec())
+            Reply::with_content(
+                status,
+                "text/plain; charset=utf-8",
+                text.as_bytes().to_vec(),
+            )
         };
         match self {
             Self::Health => text(200, "ok\n"),
@@ -70,17 +74,27 @@ pub(crate) async fn start(
     engine: &Arc<Engine>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<Option<Crew>> {
-    let Admin::On(address) = admin else { return Ok(None) };
-    let listen =
-        ListenAddress { host: Some(address.ip().to_string()), port: address.port() };
+    let Admin::On(address) = admin else {
+        return Ok(None);
+    };
+    let listen = ListenAddress {
+        host: Some(address.ip().to_string()),
+        port: address.port(),
+    };
     let pages = [
         ("health", Page::Health),
         ("ready", Page::Ready(Arc::clone(ready))),
         ("metrics", Page::Metrics(Metrics::new(engine))),
     ];
-    let routes = pages.into_iter().map(|(name, page)| route(name, page)).collect();
+    let routes = pages
+        .into_iter()
+        .map(|(name, page)| route(name, page))
+        .collect();
     let plan = Plan {
-        listeners: vec![ListenerPlan { address: listen, routes }],
+        listeners: vec![ListenerPlan {
+            address: listen,
+            routes,
+        }],
         settings: Settings::default(),
     };
     let mut crew = Crew::start("admin", 1, &Arc::new(Engine::new(None)))?;
@@ -94,7 +108,13 @@ fn route(name: &str, page: Page) -> RoutePlan {
     RoutePlan {
         flow: format!("admin-{name}").into(),
         methods: Methods::Only(vec![Method::Get]),
-        path: PathPattern { segments: vec![Segment::Literal(name.to_owned())], rest: false },
-        target: RouteTarget::Handle { handler: Arc::new(page), body_max: 0 },
+        path: PathPattern {
+            segments: vec![Segment::Literal(name.to_owned())],
+            rest: false,
+        },
+        target: RouteTarget::Handle {
+            handler: Arc::new(page),
+            body_max: 0,
+        },
     }
 }

@@ -119,19 +119,32 @@ fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
     let text = match format {
         ReportFormat::Json => problems.json(),
         ReportFormat::Text if problems.is_empty() => {
-            let count = loaded.as_ref().map_or(0, |loaded| loaded.plan.route_count());
+            let count = loaded
+                .as_ref()
+                .map_or(0, |loaded| loaded.plan.route_count());
             let plural = if count == 1 { "" } else { "s" };
             format!("{count} flow{plural} checked, no problem\n")
         }
         ReportFormat::Text => problems.text(std::io::stdout().is_terminal()),
     };
     print(&text)?;
-    Ok(if loaded.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if loaded.is_some() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn list() -> String {
-    let width = steps::ALL.iter().map(|step| step.name.len()).max().unwrap_or(0);
-    steps::ALL.iter().map(|step| format!("{:width$}  {}\n", step.name, step.summary)).collect()
+    let width = steps::ALL
+        .iter()
+        .map(|step| step.name.len())
+        .max()
+        .unwrap_or(0);
+    steps::ALL
+        .iter()
+        .map(|step| format!("{:width$}  {}\n", step.name, step.summary))
+        .collect()
 }
 
 /// Prints to stdout. A reader that has read enough is no error.

@@ -32,8 +32,11 @@ impl Crew {
         for number in 0..count {
             let (commands, receiver) = mpsc::unbounded_channel();
             let (report_end, ended) = oneshot::channel();
-            let setup =
-                WorkerSetup { number, engine: Arc::clone(engine), commands: receiver };
+            let setup = WorkerSetup {
+                number,
+                engine: Arc::clone(engine),
+                commands: receiver,
+            };
             thread::Builder::new()
                 .name(format!("{name}-{number}"))
                 .spawn(move || {
@@ -43,7 +46,10 @@ impl Crew {
                 .context("cannot start a worker thread")?;
             members.push(Member { commands, ended });
         }
-        Ok(Self { members, addresses: Vec::new() })
+        Ok(Self {
+            members,
+            addresses: Vec::new(),
+        })
     }
 
     /// Has all workers serve a plan. Everything that can fail is done before any of them hears of
@@ -53,8 +59,11 @@ impl Crew {
     /// When a new address cannot be listened on.
     pub async fn serve(&mut self, plan: Plan) -> anyhow::Result<()> {
         let mut opened: Vec<Vec<OpenListener>> = self.members.iter().map(|_| Vec::new()).collect();
-        let addresses: Vec<ListenAddress> =
-            plan.listeners.iter().map(|listener| listener.address.clone()).collect();
+        let addresses: Vec<ListenAddress> = plan
+            .listeners
+            .iter()
+            .map(|listener| listener.address.clone())
+            .collect();
         for address in &addresses {
             if self.addresses.contains(address) {
                 continue;
@@ -62,7 +71,10 @@ impl Crew {
             let sockets = net::listen::bind(address.host.as_deref(), address.port, opened.len())
                 .with_context(|| format!("cannot listen on {address}"))?;
             for (socket, opened) in sockets.into_iter().zip(&mut opened) {
-                opened.push(OpenListener { address: address.clone(), socket });
+                opened.push(OpenListener {
+                    address: address.clone(),
+                    socket,
+                });
             }
         }
         let plan = Arc::new(plan);
@@ -71,12 +83,19 @@ impl Crew {
             let (plan, applied) = (Arc::clone(&plan), applied.clone());
             member
                 .commands
-                .send(Command::Serve { plan, opened, applied })
+                .send(Command::Serve {
+                    plan,
+                    opened,
+                    applied,
+                })
                 .map_err(|_| anyhow::anyhow!("a worker has ended unexpectedly"))?;
         }
         drop(applied);
         for _ in &self.members {
-            all_applied.recv().await.context("a worker has ended unexpectedly")?;
+            all_applied
+                .recv()
+                .await
+                .context("a worker has ended unexpectedly")?;
         }
         self.addresses = addresses;
         Ok(())
@@ -84,7 +103,9 @@ impl Crew {
 
     /// Whether a worker has ended without being told to.
     pub fn has_lost_one(&mut self) -> bool {
-        self.members.iter().any(|member| member.commands.is_closed())
+        self.members
+            .iter()
+            .any(|member| member.commands.is_closed())
     }
 
     /// Has all workers drain, and waits until they have ended.

@@ -54,7 +54,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Files> {
             let before = names.len();
             collect(path, &mut names)?;
             if names.len() == before {
-                bail!("{}: there is no *.yaml or *.yml file in this folder", path.display());
+                bail!(
+                    "{}: there is no *.yaml or *.yml file in this folder",
+                    path.display()
+                );
             }
         } else {
             names.push(path.clone());
@@ -94,7 +97,10 @@ fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
         // A linked folder could lead out of this one, or back into it.
         if entry.is_dir() && !entry.is_symlink() {
             collect(&entry, names)?;
-        } else if entry.extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
+        } else if entry
+            .extension()
+            .is_some_and(|kind| kind == "yaml" || kind == "yml")
+        {
             if names.len() == FILES_MAX {
                 bail!("{}: more than {FILES_MAX} files", folder.display());
             }

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,15 +39,24 @@ pub(crate) fn start(settings: &LogSettings) -> Log {
     let registry = tracing_subscriber::registry().with(filter);
     let color = std::io::stderr().is_terminal();
     let result = if is_json {
-        let layer = fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
+        let layer = fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(std::io::stderr);
         registry.with(layer).try_init()
     } else {
-        registry.with(fmt::layer().with_ansi(color).with_writer(std::io::stderr)).try_init()
+        registry
+            .with(fmt::layer().with_ansi(color).with_writer(std::io::stderr))
+            .try_init()
     };
     if let Err(error) = result {
         eprintln!("intertie: the log cannot be started: {error}");
     }
-    Log { format: settings.format, is_json, level }
+    Log {
+        format: settings.format,
+        is_json,
+        level,
+    }
 }
 
 fn filter(level: LogLevel) -> LevelFilter {
@@ -67,7 +76,11 @@ impl Log {
 
     /// Takes changed settings over.
     pub fn change(&self, settings: &LogSettings) {
-        if self.level.modify(|level| *level = filter(settings.level)).is_err() {
+        if self
+            .level
+            .modify(|level| *level = filter(settings.level))
+            .is_err()
+        {
             tracing::warn!("the log level cannot be changed");
         }
         if settings.format != self.format {
@@ -108,7 +121,11 @@ impl AccessWriter {
                 }
             })
             .context("cannot start the access log")?;
-        Ok(Self { is_json, batches, dropped: AtomicU64::new(0) })
+        Ok(Self {
+            is_json,
+            batches,
+            dropped: AtomicU64::new(0),
+        })
     }
 
     fn hand_over(&self, lines: &mut Vec<u8>) {
@@ -121,9 +138,19 @@ impl AccessWriter {
     }
 
     fn write(&self, entry: &AccessEntry<'_>, line: &mut Vec<u8>) -> std::io::Result<()> {
-        let AccessEntry { peer, method, target, status, microseconds, received, .. } = entry;
+        let AccessEntry {
+            peer,
+            method,
+            target,
+            status,
+            microseconds,
+            received,
+            ..
+        } = entry;
         let flow = entry.flow.unwrap_or("-");
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let (seconds, millis) = (time.as_secs(), time.subsec_millis());
         if self.is_json {
             // Targets, methods and flow names have been checked: none needs escaping.

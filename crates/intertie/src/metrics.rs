@@ -107,15 +107,24 @@ fn encode_flows(
         for (class, count) in CLASSES.iter().zip(totals.finished) {
             if count > 0 {
                 let labels = [("flow", &**flow), ("status", class)];
-                family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
             }
         }
     }
     let help = "Requests that have begun and not ended, by flow";
-    let mut family = describe(encoder, "intertie_requests_in_flight", help, MetricType::Gauge)?;
+    let mut family = describe(
+        encoder,
+        "intertie_requests_in_flight",
+        help,
+        MetricType::Gauge,
+    )?;
     for (flow, totals) in flows {
         let labels = [("flow", &**flow)];
-        family.encode_family(&labels)?.encode_gauge(&(totals.in_flight as i64))?;
+        family
+            .encode_family(&labels)?
+            .encode_gauge(&(totals.in_flight as i64))?;
     }
     let help = "Time from a request's head to its reply's end, by flow";
     let name = "intertie_request_duration_seconds";
@@ -123,15 +132,19 @@ fn encode_flows(
     for (flow, totals) in flows {
         let seconds = |microseconds: u64| microseconds as f64 / 1e6;
         let bounds = LATENCY_BOUNDS_US.iter().map(|bound| seconds(*bound));
-        let buckets: Vec<(f64, u64)> =
-            bounds.chain([f64::INFINITY]).zip(totals.latency.iter().copied()).collect();
+        let buckets: Vec<(f64, u64)> = bounds
+            .chain([f64::INFINITY])
+            .zip(totals.latency.iter().copied())
+            .collect();
         let labels = [("flow", &**flow)];
-        family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
-            seconds(totals.latency_sum_us),
-            totals.latency.iter().sum(),
-            &buckets,
-            None,
-        )?;
+        family
+            .encode_family(&labels)?
+            .encode_histogram::<NoLabelSet>(
+                seconds(totals.latency_sum_us),
+                totals.latency.iter().sum(),
+                &buckets,
+                None,
+            )?;
     }
     Ok(())
 }
@@ -141,31 +154,54 @@ fn encode_workers(
     workers: &[Arc<WorkerMetrics>],
 ) -> fmt::Result {
     let help = "Requests refused before they reached a flow, by status class";
-    let mut family = describe(encoder, "intertie_requests_rejected", help, MetricType::Counter)?;
+    let mut family = describe(
+        encoder,
+        "intertie_requests_rejected",
+        help,
+        MetricType::Counter,
+    )?;
     for (at, class) in CLASSES.iter().enumerate() {
         let counts = workers.iter().filter_map(|worker| worker.rejected.get(at));
         let count: u64 = counts.map(Counter::get).sum();
         if count > 0 {
             let labels = [("status", *class)];
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
         }
     }
     type Pick = fn(&WorkerMetrics) -> &Counter;
     let counters: [(&str, &str, Pick); 6] = [
-        ("connections_accepted", "Client connections accepted", |worker| &worker.accepted),
-        ("connections_refused", "Client connections refused by the limit", |worker| {
-            &worker.refused
-        }),
-        ("upstream_connects", "Connections made to upstreams", |worker| &worker.upstream_connects),
-        ("upstream_connect_failures", "Connections to upstreams that failed", |worker| {
-            &worker.upstream_connect_failures
-        }),
-        ("upstream_reuses", "Requests sent on a kept upstream connection", |worker| {
-            &worker.upstream_reuses
-        }),
-        ("upstream_retries", "Requests repeated because a kept connection was closed", |worker| {
-            &worker.upstream_retries
-        }),
+        (
+            "connections_accepted",
+            "Client connections accepted",
+            |worker| &worker.accepted,
+        ),
+        (
+            "connections_refused",
+            "Client connections refused by the limit",
+            |worker| &worker.refused,
+        ),
+        (
+            "upstream_connects",
+            "Connections made to upstreams",
+            |worker| &worker.upstream_connects,
+        ),
+        (
+            "upstream_connect_failures",
+            "Connections to upstreams that failed",
+            |worker| &worker.upstream_connect_failures,
+        ),
+        (
+            "upstream_reuses",
+            "Requests sent on a kept upstream connection",
+            |worker| &worker.upstream_reuses,
+        ),
+        (
+            "upstream_retries",
+            "Requests repeated because a kept connection was closed",
+            |worker| &worker.upstream_retries,
+        ),
     ];
     for (name, help, pick) in counters {
         let count: u64 = workers.iter().map(|worker| pick(worker).get()).sum();

@@ -30,13 +30,22 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     if !problems.is_empty() {
         eprint!("{}", problems.text(std::io::stderr().is_terminal()));
     }
-    let Some(loaded) = loaded else { return Ok(ExitCode::FAILURE) };
+    let Some(loaded) = loaded else {
+        return Ok(ExitCode::FAILURE);
+    };
     let log = logging::start(&loaded.engine.log);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(Application { arguments, log, files }.run(loaded))
+    runtime.block_on(
+        Application {
+            arguments,
+            log,
+            files,
+        }
+        .run(loaded),
+    )
 }
 
 struct Application<'a> {
@@ -110,7 +119,10 @@ impl Application<'_> {
             Ok(files) if files == self.files => return,
             Ok(files) => files,
             Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "not reloaded, the old flows stay");
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "not reloaded, the old flows stay"
+                );
                 return;
             }
         };
@@ -120,7 +132,10 @@ impl Application<'_> {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }
         let Some(loaded) = loaded else {
-            tracing::error!(problems = problems.count(), "not reloaded, the old flows stay");
+            tracing::error!(
+                problems = problems.count(),
+                "not reloaded, the old flows stay"
+            );
             return;
         };
         self.log.change(&loaded.engine.log);
@@ -128,7 +143,10 @@ impl Application<'_> {
         match crew.serve(loaded.plan).await {
             Ok(()) => tracing::info!(flows, listeners, "reloaded"),
             Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "not reloaded, the old flows stay");
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "not reloaded, the old flows stay"
+                );
             }
         }
     }

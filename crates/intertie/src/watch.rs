@@ -24,31 +24,42 @@ impl Watcher {
     /// When the system cannot watch them.
     pub fn new(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let (tell, changes) = mpsc::unbounded_channel();
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading a file is an event too, and we read them at every change.
-            if !event.is_ok_and(|event| event.kind.is_access()) {
-                // The receiver is gone when the process stops.
-                let _ = tell.send(());
-            }
-        })
-        .context("cannot watch files")?;
+        let mut watcher =
+            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+                // Reading a file is an event too, and we read them at every change.
+                if !event.is_ok_and(|event| event.kind.is_access()) {
+                    // The receiver is gone when the process stops.
+                    let _ = tell.send(());
+                }
+            })
+            .context("cannot watch files")?;
         for path in paths {
             let (folder, mode) = if path.is_dir() {
                 (path.clone(), RecursiveMode::Recursive)
             } else {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                (parent.map_or_else(|| ".".into(), PathBuf::from), RecursiveMode::NonRecursive)
+                let parent = path
+                    .parent()
+                    .filter(|parent| !parent.as_os_str().is_empty());
+                (
+                    parent.map_or_else(|| ".".into(), PathBuf::from),
+                    RecursiveMode::NonRecursive,
+                )
             };
             watcher
                 .watch(&folder, mode)
                 .with_context(|| format!("cannot watch {}", folder.display()))?;
         }
-        Ok(Self { changes, _watcher: watcher })
+        Ok(Self {
+            changes,
+            _watcher: watcher,
+        })
     }
 
     /// Waits for a change and for the quiet behind it; for ever without a watcher.
     pub async fn changed(watcher: &mut Option<Self>) {
-        let Some(watcher) = watcher else { return std::future::pending().await };
+        let Some(watcher) = watcher else {
+            return std::future::pending().await;
+        };
         if watcher.changes.recv().await.is_none() {
             return std::future::pending().await;
         }

@@ -32,12 +32,20 @@ impl Body {
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {
-        if bytes.is_empty() { Self::Empty } else { Self::Bytes(Bytes::from(bytes)) }
+        if bytes.is_empty() {
+            Self::Empty
+        } else {
+            Self::Bytes(Bytes::from(bytes))
+        }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        if bytes.is_empty() { Self::Empty } else { Self::Bytes(bytes) }
+        if bytes.is_empty() {
+            Self::Empty
+        } else {
+            Self::Bytes(bytes)
+        }
     }
 }

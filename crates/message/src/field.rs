@@ -74,7 +74,11 @@ impl Field {
             (19, Some(b'p')) => (Self::ProxyAuthorization, "proxy-authorization"),
             _ => return Self::Other,
         };
-        if name.eq_ignore_ascii_case(text.as_bytes()) { candidate } else { Self::Other }
+        if name.eq_ignore_ascii_case(text.as_bytes()) {
+            candidate
+        } else {
+            Self::Other
+        }
     }
 
     /// Whether the field means this connection only and must not be passed on as it came
@@ -99,7 +103,10 @@ impl Field {
     /// stand in a trailer section, be named by `Connection`, or be set by a flow.
     #[inline]
     pub fn is_framing(self) -> bool {
-        matches!(self, Self::ContentLength | Self::Host | Self::TransferEncoding)
+        matches!(
+            self,
+            Self::ContentLength | Self::Host | Self::TransferEncoding
+        )
     }
 }
 

@@ -33,13 +33,19 @@ impl<'a> HeadersView<'a> {
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = (Field, &'a [u8], &'a [u8])> {
         self.entries.iter().map(move |entry| {
-            (entry.field, slice(self.bytes, entry.name), slice(self.bytes, entry.value))
+            (
+                entry.field,
+                slice(self.bytes, entry.name),
+                slice(self.bytes, entry.value),
+            )
         })
     }
 
     /// The value of the first line of this known field.
     pub fn first(self, field: Field) -> Option<&'a [u8]> {
-        self.iter().find(|(found, _, _)| *found == field).map(|(_, _, value)| value)
+        self.iter()
+            .find(|(found, _, _)| *found == field)
+            .map(|(_, _, value)| value)
     }
 
     /// The value of the first line with this name, whatever its case.
@@ -61,7 +67,10 @@ impl<'a> HeadersView<'a> {
 
     /// A copy that owns its bytes.
     pub fn to_owned(self) -> Headers {
-        Headers { bytes: self.bytes.to_vec(), entries: self.entries.to_vec() }
+        Headers {
+            bytes: self.bytes.to_vec(),
+            entries: self.entries.to_vec(),
+        }
     }
 }
 
@@ -85,7 +94,10 @@ impl Headers {
     /// The fields for reading.
     #[inline]
     pub fn view(&self) -> HeadersView<'_> {
-        HeadersView { bytes: &self.bytes, entries: &self.entries }
+        HeadersView {
+            bytes: &self.bytes,
+            entries: &self.entries,
+        }
     }
 
     /// The value of the first line with this name, whatever its case.
@@ -124,8 +136,13 @@ impl Headers {
     /// around it (RFC 9110, section 5.5).
     pub fn is_value(value: &[u8]) -> bool {
         let edges = [value.first(), value.last()];
-        value.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
-            && !edges.into_iter().flatten().any(|byte| matches!(byte, b' ' | b'\t'))
+        value
+            .iter()
+            .all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+            && !edges
+                .into_iter()
+                .flatten()
+                .any(|byte| matches!(byte, b' ' | b'\t'))
     }
 
     fn store(&mut self, text: &[u8]) -> (u32, u32) {
@@ -148,7 +165,11 @@ mod tests {
             .view()
             .iter()
             .map(|(_, name, value)| {
-                format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
+                format!(
+                    "{}: {}",
+                    String::from_utf8_lossy(name),
+                    String::from_utf8_lossy(value)
+                )
             })
             .collect()
     }
@@ -159,7 +180,10 @@ mod tests {
         headers.append("Set-Cookie", "a=1");
         headers.append("Date", "now");
         headers.append("set-cookie", "b=2");
-        assert_eq!(lines(&headers), ["Set-Cookie: a=1", "Date: now", "set-cookie: b=2"]);
+        assert_eq!(
+            lines(&headers),
+            ["Set-Cookie: a=1", "Date: now", "set-cookie: b=2"]
+        );
         assert_eq!(headers.get("SET-COOKIE"), Some(&b"a=1"[..]));
     }
 
@@ -179,7 +203,10 @@ mod tests {
     fn known_fields_are_found_by_kind() {
         let mut headers = Headers::new();
         headers.append("content-type", "text/plain");
-        assert_eq!(headers.view().first(Field::ContentType), Some(&b"text/plain"[..]));
+        assert_eq!(
+            headers.view().first(Field::ContentType),
+            Some(&b"text/plain"[..])
+        );
         assert_eq!(headers.view().first(Field::Host), None);
     }
 

@@ -75,8 +75,9 @@ mod tests {
 
     #[test]
     fn every_method_keeps_its_name() {
-        let names =
-            ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PURGE", "get"];
+        let names = [
+            "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PURGE", "get",
+        ];
         for name in names {
             assert_eq!(Method::from_token(name).as_str(), name);
         }

@@ -17,7 +17,11 @@ pub struct Reply {
 impl Reply {
     /// A reply without fields and content.
     pub fn new(status: u16) -> Self {
-        Self { status, headers: Headers::new(), body: Body::Empty }
+        Self {
+            status,
+            headers: Headers::new(),
+            body: Body::Empty,
+        }
     }
 
     /// A reply with content of this media type.

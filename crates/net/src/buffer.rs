@@ -54,7 +54,8 @@ impl Buffer {
     pub fn remove(&mut self, at: usize, count: usize) {
         let at = at.min(self.len());
         let count = count.min(self.len() - at);
-        self.storage.copy_within(self.start..self.start + at, self.start + count);
+        self.storage
+            .copy_within(self.start..self.start + at, self.start + count);
         self.consume(count);
     }
 
@@ -101,7 +102,10 @@ impl Drop for Buffer {
 }
 
 fn take_from_store() -> Vec<u8> {
-    let stored = STORE.try_with(|store| store.borrow_mut().pop()).ok().flatten();
+    let stored = STORE
+        .try_with(|store| store.borrow_mut().pop())
+        .ok()
+        .flatten();
     stored.unwrap_or_else(|| vec![0; USUAL_SIZE])
 }
 
@@ -171,7 +175,11 @@ mod tests {
         fill(&mut buffer, &vec![7; USUAL_SIZE * 3]);
         assert_eq!(buffer.len(), USUAL_SIZE * 3);
         buffer.release();
-        assert_eq!(buffer.len(), USUAL_SIZE * 3, "waiting bytes are never given away");
+        assert_eq!(
+            buffer.len(),
+            USUAL_SIZE * 3,
+            "waiting bytes are never given away"
+        );
         buffer.consume(USUAL_SIZE * 3);
         buffer.release();
         assert_eq!(buffer.space().len(), USUAL_SIZE);

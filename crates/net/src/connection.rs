@@ -26,7 +26,11 @@ impl Connection {
     /// When the socket is already dead.
     pub fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: Buffer::default(), peer: peer.ip().to_canonical() })
+        Ok(Self {
+            stream,
+            input: Buffer::default(),
+            peer: peer.ip().to_canonical(),
+        })
     }
 
     /// The address of the other side; IPv4 also where it is mapped into IPv6.

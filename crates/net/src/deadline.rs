@@ -63,7 +63,11 @@ impl Deadlines {
 
     /// A new deadline that is not set.
     pub fn add(&self) -> Deadline {
-        let slot = Slot { at: NEVER, expired: false, waker: None };
+        let slot = Slot {
+            at: NEVER,
+            expired: false,
+            waker: None,
+        };
         let mut slots = self.shared.slots.borrow_mut();
         let index = match self.shared.free.borrow_mut().pop() {
             Some(index) => index,
@@ -75,7 +79,10 @@ impl Deadlines {
         if let Some(place) = slots.get_mut(index) {
             *place = slot;
         }
-        Deadline { shared: Rc::clone(&self.shared), index }
+        Deadline {
+            shared: Rc::clone(&self.shared),
+            index,
+        }
     }
 
     /// Wakes every task that waits with a deadline, so that it looks again at what has changed.
@@ -97,14 +104,20 @@ impl Deadlines {
             let next = earliest.max(soonest);
             shared.next.set(next);
             if earliest != NEVER {
-                sleep.as_mut().reset(shared.origin + Duration::from_micros(next));
+                sleep
+                    .as_mut()
+                    .reset(shared.origin + Duration::from_micros(next));
             }
             poll_fn(|context| {
                 *shared.sweeper.borrow_mut() = Some(context.waker().clone());
                 if shared.next.get() < next {
                     return Poll::Ready(());
                 }
-                if earliest == NEVER { Poll::Pending } else { sleep.as_mut().poll(context) }
+                if earliest == NEVER {
+                    Poll::Pending
+                } else {
+                    sleep.as_mut().poll(context)
+                }
             })
             .await;
         }
@@ -170,7 +183,9 @@ impl Deadline {
     #[inline]
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut slots = self.shared.slots.borrow_mut();
-        let Some(slot) = slots.get_mut(self.index) else { return Poll::Pending };
+        let Some(slot) = slots.get_mut(self.index) else {
+            return Poll::Pending;
+        };
         if slot.expired {
             return Poll::Ready(());
         }
@@ -185,7 +200,11 @@ impl Deadline {
 impl Drop for Deadline {
     fn drop(&mut self) {
         if let Some(slot) = self.shared.slots.borrow_mut().get_mut(self.index) {
-            *slot = Slot { at: NEVER, expired: false, waker: None };
+            *slot = Slot {
+                at: NEVER,
+                expired: false,
+                waker: None,
+            };
         }
         self.shared.free.borrow_mut().push(self.index);
     }
@@ -198,7 +217,10 @@ mod tests {
     fn run(test: impl Future<Output = ()>) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_time().start_paused(true);
-        runtime.build_local(Default::default()).unwrap().block_on(test);
+        runtime
+            .build_local(Default::default())
+            .unwrap()
+            .block_on(test);
     }
 
     async fn passed(deadline: &Deadline) {
@@ -216,7 +238,10 @@ mod tests {
             passed(&deadline).await;
             let elapsed = start.elapsed();
             assert!(elapsed >= Duration::from_secs(10), "{elapsed:?}");
-            assert!(elapsed <= Duration::from_secs(10) + 2 * RESOLUTION, "{elapsed:?}");
+            assert!(
+                elapsed <= Duration::from_secs(10) + 2 * RESOLUTION,
+                "{elapsed:?}"
+            );
         });
     }
 

@@ -26,10 +26,16 @@ pub fn bind(host: Option<&str>, port: u16, count: usize) -> io::Result<Vec<TcpLi
     };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
     // A name such as `localhost` may stand for several addresses; IPv4 is what its users expect.
-    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    let address = addresses
+        .iter()
+        .find(|address| address.is_ipv4())
+        .or(addresses.first());
     match address {
         Some(address) => bind_all(*address, count),
-        None => Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address")),
+        None => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the host has no address",
+        )),
     }
 }
 
@@ -54,7 +60,11 @@ fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
@@ -67,7 +77,11 @@ mod tests {
     use std::net::TcpStream;
 
     fn free_port() -> u16 {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+        TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port()
     }
 
     #[test]
@@ -86,7 +100,10 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         let port = free_port();
         let ours = bind(Some("127.0.0.1"), port, 1).unwrap();
-        assert_eq!(bind(None, port, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            bind(None, port, 1).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         drop(ours);
         bind(Some("localhost"), port, 1).unwrap();
     }

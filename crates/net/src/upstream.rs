@@ -38,7 +38,12 @@ impl Upstream {
     /// An upstream without connections.
     pub fn new(host: &str, port: u16, limits: IdleLimits) -> Self {
         let limits = Cell::new(limits);
-        Self { host: host.to_owned(), port, limits, idle: RefCell::default() }
+        Self {
+            host: host.to_owned(),
+            port,
+            limits,
+            idle: RefCell::default(),
+        }
     }
 
     /// Changes the limits for connections that become idle from now on.
@@ -69,9 +74,14 @@ impl Upstream {
         }
         // One second less than promised: the other side's clock began earlier.
         let time = promised.map_or(limits.time, |promised| {
-            promised.saturating_sub(Duration::from_secs(1)).min(limits.time)
+            promised
+                .saturating_sub(Duration::from_secs(1))
+                .min(limits.time)
         });
-        idle.push(Idle { connection, until: now + time });
+        idle.push(Idle {
+            connection,
+            until: now + time,
+        });
     }
 
     /// Closes idle connections that are too old or that the other side has closed.

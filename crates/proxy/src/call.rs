@@ -87,7 +87,11 @@ impl Call<'_> {
         let mut fresh = false;
         loop {
             let now = Instant::now();
-            let kept = if fresh { None } else { target.upstream.take_idle(now) };
+            let kept = if fresh {
+                None
+            } else {
+                target.upstream.take_idle(now)
+            };
             let reused = kept.is_some();
             let mut upstream = match kept {
                 Some(kept) => kept,
@@ -108,7 +112,11 @@ impl Call<'_> {
 
     async fn connect(&self, target: &ForwardTarget) -> Result<Connection, Failure> {
         let settings = self.worker.settings();
-        let time = self.plan.timeouts.connect.unwrap_or(settings.timeouts.connect);
+        let time = self
+            .plan
+            .timeouts
+            .connect
+            .unwrap_or(settings.timeouts.connect);
         let result = crate::forward::connect_within(&target.upstream, &self.deadline, time).await;
         let metrics = &self.worker.metrics;
         let counter = match &result {
@@ -127,7 +135,11 @@ impl Call<'_> {
         upstream: &mut Connection,
     ) -> (Result<(), Failure>, usize) {
         let settings = self.worker.settings();
-        let response_time = self.plan.timeouts.response.unwrap_or(settings.timeouts.response);
+        let response_time = self
+            .plan
+            .timeouts
+            .response
+            .unwrap_or(settings.timeouts.response);
         self.deadline.set(Instant::now(), response_time);
         let mut written = 0;
         loop {
@@ -156,7 +168,11 @@ impl Call<'_> {
 
     async fn read_reply(&mut self, upstream: &mut Connection) -> Result<Reply, Fault> {
         let settings = self.worker.settings();
-        let head = upstream.input.bytes().get(..self.response.length).unwrap_or_default();
+        let head = upstream
+            .input
+            .bytes()
+            .get(..self.response.length)
+            .unwrap_or_default();
         let headers = self.response.headers(head).to_owned();
         upstream.input.consume(self.response.length);
         let limits = head_limits(&settings.limits);
@@ -187,7 +203,11 @@ impl Call<'_> {
             }
         }
         let body = Body::from(Bytes::from(content));
-        Ok(Reply { status: self.response.status, headers, body })
+        Ok(Reply {
+            status: self.response.status,
+            headers,
+            body,
+        })
     }
 
     /// Reads once. False when the connection has ended.
@@ -200,9 +220,10 @@ impl Call<'_> {
         poll_fn(|context| match upstream.poll_fill(context) {
             Poll::Ready(Ok(count)) => Poll::Ready(Ok(count > 0)),
             Poll::Ready(Err(error)) => Poll::Ready(Err(fault(Failure::Closed(error)))),
-            Poll::Pending => {
-                self.deadline.poll(context).map(|()| Err(fault(Failure::ReplyTimeout)))
-            }
+            Poll::Pending => self
+                .deadline
+                .poll(context)
+                .map(|()| Err(fault(Failure::ReplyTimeout))),
         })
         .await
     }

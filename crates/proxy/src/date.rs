@@ -18,9 +18,13 @@ impl DateField {
     /// Appends the date to a head that is being written.
     pub fn append(&self, now: Instant, out: &mut Vec<u8>) {
         let mut cached = self.cached.borrow_mut();
-        let fresh = cached.0.is_some_and(|made| now < made + Duration::from_millis(500));
+        let fresh = cached
+            .0
+            .is_some_and(|made| now < made + Duration::from_millis(500));
         if !fresh {
-            let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let time = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             *cached = (Some(now), imf_fixdate(time.as_secs()));
         }
         out.extend_from_slice(cached.1.as_bytes());
@@ -31,8 +35,9 @@ impl DateField {
 /// 1 March of year 0.
 fn imf_fixdate(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+    const MONTHS: [&str; 12] = [
+        "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb",
+    ];
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

@@ -83,14 +83,22 @@ impl Exchange<'_> {
         let progress = self.progress();
         if progress != self.seen_progress {
             self.seen_progress = progress;
-            let time = if sent { self.response_time } else { self.body_time };
+            let time = if sent {
+                self.response_time
+            } else {
+                self.body_time
+            };
             self.deadline.set(Instant::now(), time);
         }
         if self.deadline.poll(context).is_pending() {
             return Poll::Pending;
         }
         let waits_for_client = !sent && self.written == self.out.len();
-        Poll::Ready(Err(if waits_for_client { Failure::ClientSlow } else { Failure::ReplyTimeout }))
+        Poll::Ready(Err(if waits_for_client {
+            Failure::ClientSlow
+        } else {
+            Failure::ReplyTimeout
+        }))
     }
 
     fn progress(&self) -> u64 {
@@ -112,10 +120,17 @@ impl Exchange<'_> {
                 }
             }
         }
-        let Some(client) = self.client.as_mut().filter(|client| !client.upload.is_done()) else {
+        let Some(client) = self
+            .client
+            .as_mut()
+            .filter(|client| !client.upload.is_done())
+        else {
             return Poll::Ready(Ok(()));
         };
-        match client.upload.poll(context, client.connection, self.upstream) {
+        match client
+            .upload
+            .poll(context, client.connection, self.upstream)
+        {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PipeError::Malformed(reason))) => {
@@ -151,7 +166,10 @@ impl Exchange<'_> {
                 return Poll::Ready(Err(Failure::Closed(error)));
             }
             let reason = "the connection ended within the head";
-            return Poll::Ready(Err(Failure::Invalid(HeadError { status: 400, reason })));
+            return Poll::Ready(Err(Failure::Invalid(HeadError {
+                status: 400,
+                reason,
+            })));
         }
     }
 

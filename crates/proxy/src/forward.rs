@@ -44,17 +44,17 @@ pub(crate) async fn forward(
     source: Source,
 ) -> Served {
     let mut out = session.worker.take_scratch();
-    let method = target.plan.method.clone().unwrap_or_else(|| session.head.method.clone());
+    let method = target
+        .plan
+        .method
+        .clone()
+        .unwrap_or_else(|| session.head.method.clone());
     let served = match prepare(session, target, source, &mut out) {
         Err(failure) => session.fail(failure).await,
-        Ok(mut upload) => {
-            match send(session, target, &method, &out, &mut upload).await {
-                Err(failure) => session.fail_within(failure, &mut upload).await,
-                Ok(upstream) => {
-                    relay(session, target, &method, upstream, &mut upload, &mut out).await
-                }
-            }
-        }
+        Ok(mut upload) => match send(session, target, &method, &out, &mut upload).await {
+            Err(failure) => session.fail_within(failure, &mut upload).await,
+            Ok(upstream) => relay(session, target, &method, upstream, &mut upload, &mut out).await,
+        },
     };
     session.worker.return_scratch(out);
     served
@@ -115,7 +115,11 @@ fn write_message(
     };
     request_head::write(target, &Outgoing::of_message(request, framing), out);
     out.extend_from_slice(request.body.as_bytes());
-    if request.body.is_unread() { framing } else { Framing::None }
+    if request.body.is_unread() {
+        framing
+    } else {
+        Framing::None
+    }
 }
 
 /// Sends the request and waits for the head of the final reply. A kept connection that turns out
@@ -160,7 +164,11 @@ async fn connect(
             return Ok((kept, true));
         }
     }
-    let time = target.plan.timeouts.connect.unwrap_or(session.settings.timeouts.connect);
+    let time = target
+        .plan
+        .timeouts
+        .connect
+        .unwrap_or(session.settings.timeouts.connect);
     let metrics = &session.worker.metrics;
     match connect_within(&target.upstream, &session.deadline, time).await {
         Ok(connection) => {
@@ -187,7 +195,9 @@ pub(crate) async fn connect_within(
         if let Poll::Ready(result) = connecting.as_mut().poll(context) {
             return Poll::Ready(result.map_err(Failure::Connect));
         }
-        deadline.poll(context).map(|()| Err(Failure::ConnectTimeout))
+        deadline
+            .poll(context)
+            .map(|()| Err(Failure::ConnectTimeout))
     })
     .await
 }
@@ -203,15 +213,22 @@ async fn reply_head(
 ) -> (Result<(), Failure>, usize) {
     let timeouts = &target.plan.timeouts;
     let body_time = timeouts.body.unwrap_or(session.settings.timeouts.body);
-    let response_time = timeouts.response.unwrap_or(session.settings.timeouts.response);
+    let response_time = timeouts
+        .response
+        .unwrap_or(session.settings.timeouts.response);
     let whole = upload.is_done();
-    session.deadline.set(session.now, if whole { response_time } else { body_time });
+    session
+        .deadline
+        .set(session.now, if whole { response_time } else { body_time });
     let mut written = 0;
     for _ in 0..INTERIM_MAX {
         let limits = session.head_limits();
         let seen_progress = upload.moved;
         let mut exchange = Exchange {
-            client: Some(ClientBody { connection: &mut session.client, upload }),
+            client: Some(ClientBody {
+                connection: &mut session.client,
+                upload,
+            }),
             upstream,
             deadline: &session.deadline,
             out,
@@ -233,7 +250,10 @@ async fn reply_head(
             return (Err(failure), written);
         }
     }
-    let error = net::http1::HeadError { status: 400, reason: "too many interim replies" };
+    let error = net::http1::HeadError {
+        status: 400,
+        reason: "too many interim replies",
+    };
     (Err(Failure::Invalid(error)), written)
 }
 
@@ -242,7 +262,10 @@ async fn interim(session: &mut Session, upstream: &mut Connection) -> Result<(),
     let length = session.response.length;
     if session.head.version == net::http1::Version::Http11 {
         let mut out = Vec::with_capacity(length);
-        let client = ClientSide { version: session.head.version, closes: false };
+        let client = ClientSide {
+            version: session.head.version,
+            closes: false,
+        };
         let edits = component::forward::FieldEdits::default();
         response_head::write_relayed(
             &session.response,
@@ -251,7 +274,10 @@ async fn interim(session: &mut Session, upstream: &mut Connection) -> Result<(),
             &edits,
             &mut out,
         );
-        session.write_all(&out).await.map_err(|_| Failure::ClientGone)?;
+        session
+            .write_all(&out)
+            .await
+            .map_err(|_| Failure::ClientGone)?;
     }
     upstream.input.consume(length);
     Ok(())
@@ -271,7 +297,10 @@ async fn relay(
     if status == 101 {
         if !session.head.upgrades_to_websocket {
             let reason = "the connection was switched without being asked";
-            let error = net::http1::HeadError { status: 400, reason };
+            let error = net::http1::HeadError {
+                status: 400,
+                reason,
+            };
             return session.fail_within(Failure::Invalid(error), upload).await;
         }
         return tunnel::run(session, target, upstream, out).await;
@@ -287,11 +316,19 @@ async fn relay(
     response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
     let promised = response.keep_alive_time(bytes);
     let keeps_upstream = response.keeps_alive() && !unwanted;
-    let framing = if unwanted { Framing::None } else { response.framing };
+    let framing = if unwanted {
+        Framing::None
+    } else {
+        response.framing
+    };
     let idle_time = if response.is_event_stream {
         session.settings.timeouts.stream
     } else {
-        target.plan.timeouts.body.unwrap_or(session.settings.timeouts.body)
+        target
+            .plan
+            .timeouts
+            .body
+            .unwrap_or(session.settings.timeouts.body)
     };
     upstream.input.consume(response.length);
     let mut relay = Relay {
@@ -316,10 +353,18 @@ async fn relay(
             if keeps_upstream && uploaded {
                 target.upstream.keep(upstream, session.now, promised);
             }
-            if closes || !uploaded { After::Close } else { After::Keep }
+            if closes || !uploaded {
+                After::Close
+            } else {
+                After::Keep
+            }
         }
     };
-    Served { status, after, received }
+    Served {
+        status,
+        after,
+        received,
+    }
 }
 
 /// Why a reply stops in the middle. The connection is cut, which is the only way left to tell.
@@ -359,7 +404,9 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     async fn run(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Result<(), Cut> {
-        let taken = self.download.take_into(&mut self.upstream.input, out, WITH_HEAD_MAX);
+        let taken = self
+            .download
+            .take_into(&mut self.upstream.input, out, WITH_HEAD_MAX);
         if let Err(error) = taken {
             return Err(Cut::Upstream(error));
         }
@@ -406,10 +453,12 @@ impl Relay<'_> {
         if self.download.is_done() {
             return Poll::Ready(Ok(()));
         }
-        self.download.poll(context, self.upstream, client).map_err(|error| match error {
-            PipeError::Sink(_) => Cut::ClientGone,
-            error => Cut::Upstream(error),
-        })
+        self.download
+            .poll(context, self.upstream, client)
+            .map_err(|error| match error {
+                PipeError::Sink(_) => Cut::ClientGone,
+                error => Cut::Upstream(error),
+            })
     }
 
     fn poll_upload(&mut self, context: &mut Context<'_>, client: &mut Connection) -> Option<Cut> {
@@ -436,5 +485,8 @@ pub(crate) fn is_closed(error: &io::Error) -> bool {
 
 /// The limits of heads as `net` wants them.
 pub(crate) fn head_limits(limits: &component::settings::Limits) -> HeadLimits {
-    HeadLimits { bytes: limits.head, fields: limits.fields }
+    HeadLimits {
+        bytes: limits.head,
+        fields: limits.fields,
+    }
 }

@@ -36,7 +36,10 @@ pub(crate) async fn handle(
         request.body = Body::Empty;
     }
     let worker = Rc::clone(&session.worker);
-    let caller = Caller { worker: &worker, forwards };
+    let caller = Caller {
+        worker: &worker,
+        forwards,
+    };
     let mut work = handler.handle(request, &caller);
     let watches = body.is_done();
     let outcome = poll_fn(|context| match work.as_mut().poll(context) {
@@ -48,7 +51,11 @@ pub(crate) async fn handle(
     drop(work);
     session.now = Instant::now();
     match outcome {
-        None => Served { status: 0, after: After::Gone, received: 0 },
+        None => Served {
+            status: 0,
+            after: After::Gone,
+            received: 0,
+        },
         Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
         Some(Ok(Outcome::Forward(plan, request))) => {
             let target = forwards.get(&plan, &worker.upstreams);
@@ -138,7 +145,9 @@ fn take_piece(
     content: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let input = &mut session.client.input;
-    let piece = body.next(input.bytes()).map_err(|error| Failure::ClientInvalid(error.0))?;
+    let piece = body
+        .next(input.bytes())
+        .map_err(|error| Failure::ClientInvalid(error.0))?;
     Ok(match piece {
         Piece::End => Step::Done,
         Piece::NeedMore => Step::Read,
@@ -163,11 +172,16 @@ fn expected_size(framing: Framing, max: u64) -> usize {
 
 /// Reads once from the client, who may not stand still for too long.
 async fn fill(session: &mut Session) -> Result<(), Failure> {
-    session.deadline.set(Instant::now(), session.settings.timeouts.body);
+    session
+        .deadline
+        .set(Instant::now(), session.settings.timeouts.body);
     poll_fn(|context| match session.client.poll_fill(context) {
         Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Ok(())),
         Poll::Ready(_) => Poll::Ready(Err(Failure::ClientGone)),
-        Poll::Pending => session.deadline.poll(context).map(|()| Err(Failure::ClientSlow)),
+        Poll::Pending => session
+            .deadline
+            .poll(context)
+            .map(|()| Err(Failure::ClientSlow)),
     })
     .await
 }

@@ -134,7 +134,11 @@ impl Pipe {
         source: &mut Connection,
         sink: &mut Connection,
     ) -> Poll<io::Result<()>> {
-        while let Some(rest) = self.staged.get(self.staged_at..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = self
+            .staged
+            .get(self.staged_at..)
+            .filter(|rest| !rest.is_empty())
+        {
             let written = ready!(sink.poll_write(context, rest))?;
             self.staged_at += written;
             self.moved += written as u64;
@@ -142,8 +146,7 @@ impl Pipe {
         self.staged.clear();
         self.staged_at = 0;
         while self.ready > 0 {
-            let written =
-                ready!(sink.poll_write_from(context, &mut source.input, self.ready))?;
+            let written = ready!(sink.poll_write_from(context, &mut source.input, self.ready))?;
             self.ready -= written;
             self.moved += written as u64;
         }
@@ -155,7 +158,11 @@ impl Pipe {
     fn scan(&mut self, input: &mut Buffer) -> Result<(), PipeError> {
         loop {
             let rest = input.bytes().get(self.ready..).unwrap_or_default();
-            match self.decoder.next(rest).map_err(|error| PipeError::Malformed(error.0))? {
+            match self
+                .decoder
+                .next(rest)
+                .map_err(|error| PipeError::Malformed(error.0))?
+            {
                 Piece::End => {
                     self.finish();
                     return Ok(());

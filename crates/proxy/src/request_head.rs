@@ -65,7 +65,10 @@ pub(crate) struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     /// A request that a flow has worked on.
     pub fn of_message(request: &'a Request, framing: Framing) -> Self {
-        let rest = request.parameters.iter().find(|(name, _)| **name == *"rest");
+        let rest = request
+            .parameters
+            .iter()
+            .find(|(name, _)| **name == *"rest");
         Self {
             method: &request.method,
             query: request.query.as_ref().map(|query| query.as_bytes()),
@@ -126,7 +129,9 @@ fn write_path(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
 
 /// The client's fields that go through as they are.
 fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
-    let listed = request.connection.filter(|(options, _)| !options.listed.is_empty());
+    let listed = request
+        .connection
+        .filter(|(options, _)| !options.listed.is_empty());
     let edits = Some(&plan.request_fields).filter(|edits| !edits.is_empty());
     for (field, name, value) in request.headers.iter() {
         let ours = match field {

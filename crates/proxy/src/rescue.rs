@@ -11,32 +11,31 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
     Some(match failure {
         Failure::ClientGone => return None,
         Failure::ClientInvalid(reason) => Fault::invalid(reason),
-        Failure::ClientSlow => {
-            Fault::new(Kind::Timeout, Origin::Client, "the request body did not arrive in time")
-                .with_status(408)
-        }
-        Failure::Connect(error) => {
-            upstream(Kind::Unavailable, "the back end cannot be reached")
-                .with_retry(Retry::Yes)
-                .with_cause(error)
-        }
+        Failure::ClientSlow => Fault::new(
+            Kind::Timeout,
+            Origin::Client,
+            "the request body did not arrive in time",
+        )
+        .with_status(408),
+        Failure::Connect(error) => upstream(Kind::Unavailable, "the back end cannot be reached")
+            .with_retry(Retry::Yes)
+            .with_cause(error),
         Failure::ConnectTimeout => {
             upstream(Kind::Timeout, "the back end cannot be reached in time").with_retry(Retry::Yes)
         }
-        Failure::Closed(error) => {
-            upstream(Kind::Connection, "the back end closed the connection without a reply")
-                .with_retry(Retry::IfRepeatable)
-                .with_cause(error)
-        }
+        Failure::Closed(error) => upstream(
+            Kind::Connection,
+            "the back end closed the connection without a reply",
+        )
+        .with_retry(Retry::IfRepeatable)
+        .with_cause(error),
         Failure::Invalid(error) => {
             upstream(Kind::Connection, "the back end sent a malformed reply")
                 .with_retry(Retry::IfRepeatable)
                 .with_cause(error.reason)
         }
-        Failure::ReplyTimeout => {
-            upstream(Kind::Timeout, "the back end did not answer in time")
-                .with_retry(Retry::IfRepeatable)
-        }
+        Failure::ReplyTimeout => upstream(Kind::Timeout, "the back end did not answer in time")
+            .with_retry(Retry::IfRepeatable),
     })
 }
 

@@ -44,10 +44,7 @@ pub(crate) fn write_relayed(
             Field::Upgrade => !keeps_upgrade,
             field => field.is_hop_by_hop(),
         };
-        if dropped
-            || head.connection.lists(bytes, name)
-            || (edited && edits.drops(name))
-        {
+        if dropped || head.connection.lists(bytes, name) || (edited && edits.drops(name)) {
             continue;
         }
         line(out, name, &[value]);

@@ -48,7 +48,10 @@ impl ForwardTargets {
     /// The target of a plan.
     pub fn get(&self, plan: &Arc<ForwardPlan>, pool: &Upstreams) -> Rc<ForwardTarget> {
         let mut targets = self.0.borrow_mut();
-        if let Some(target) = targets.iter().find(|target| Arc::ptr_eq(&target.plan, plan)) {
+        if let Some(target) = targets
+            .iter()
+            .find(|target| Arc::ptr_eq(&target.plan, plan))
+        {
             return Rc::clone(target);
         }
         let target = Rc::new(ForwardTarget::new(plan, pool));
@@ -101,7 +104,11 @@ impl Table {
             }
             RouteTarget::Handle { handler, body_max } => {
                 let forwards = ForwardTargets::default();
-                Target::Handle { handler: Arc::clone(handler), body_max: *body_max, forwards }
+                Target::Handle {
+                    handler: Arc::clone(handler),
+                    body_max: *body_max,
+                    forwards,
+                }
             }
         };
         let mut parameters = Vec::new();
@@ -122,7 +129,12 @@ impl Table {
             &mut node.here
         };
         let metrics = registry.flow(worker, &plan.flow);
-        let route = Route { flow: Arc::clone(&plan.flow), target, metrics, parameters };
+        let route = Route {
+            flow: Arc::clone(&plan.flow),
+            target,
+            metrics,
+            parameters,
+        };
         leaf.push((plan.methods.clone(), Rc::new(route)));
     }
 
@@ -134,7 +146,11 @@ impl Table {
         if let Some(route) = self.root.find(method, path, 0, captures, &mut others) {
             return Found::Route(Rc::clone(route));
         }
-        if others.is_empty() { Found::Nothing } else { Found::OtherMethods(allow(others)) }
+        if others.is_empty() {
+            Found::Nothing
+        } else {
+            Found::OtherMethods(allow(others))
+        }
     }
 }
 
@@ -168,7 +184,10 @@ impl Node {
         }
         let start = at + 1;
         let tail = path.get(start..)?;
-        let end = tail.iter().position(|&byte| byte == b'/').map_or(path.len(), |at| start + at);
+        let end = tail
+            .iter()
+            .position(|&byte| byte == b'/')
+            .map_or(path.len(), |at| start + at);
         let segment = path.get(start..end)?;
         let literal = self.literals.iter().find(|(text, _)| **text == *segment);
         if let Some((_, node)) = literal {
@@ -201,7 +220,13 @@ fn choose<'a>(
         })
     };
     let any = || leaf.iter().find(|(methods, _)| *methods == Methods::Any);
-    let implied = || if *method == Method::Head { named(&Method::Get) } else { None };
+    let implied = || {
+        if *method == Method::Head {
+            named(&Method::Get)
+        } else {
+            None
+        }
+    };
     let found = named(method).or_else(implied).or_else(any);
     if found.is_none() {
         others.extend(leaf.iter().map(|(methods, _)| methods));

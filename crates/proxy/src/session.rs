@@ -132,8 +132,15 @@ impl Session {
                 Poll::Ready(_) => return Poll::Ready(Err(NoHead::Quiet)),
                 Poll::Pending => {
                     ready!(self.deadline.poll(context));
-                    let late = HeadError { status: 408, reason: "the head did not arrive in time" };
-                    let late = if self.head_started { NoHead::Refused(late) } else { NoHead::Quiet };
+                    let late = HeadError {
+                        status: 408,
+                        reason: "the head did not arrive in time",
+                    };
+                    let late = if self.head_started {
+                        NoHead::Refused(late)
+                    } else {
+                        NoHead::Quiet
+                    };
                     return Poll::Ready(Err(late));
                 }
             }
@@ -143,7 +150,8 @@ impl Session {
     fn start_head(&mut self) {
         if !self.head_started {
             self.head_started = true;
-            self.deadline.set(Instant::now(), self.settings.timeouts.head);
+            self.deadline
+                .set(Instant::now(), self.settings.timeouts.head);
         }
     }
 
@@ -154,7 +162,9 @@ impl Session {
         }
         tracing::debug!(target: "proxy", peer = %self.client.peer(), error.reason, "refused");
         self.head.connection.close = true;
-        let _ = self.reply(&rescue::fault_of_head(error).to_reply(), true).await;
+        let _ = self
+            .reply(&rescue::fault_of_head(error).to_reply(), true)
+            .await;
     }
 
     /// Routes and serves the request whose head lies at the front of the input.
@@ -189,10 +199,18 @@ impl Session {
     async fn serve_route(&mut self, route: &Rc<Route>, path: Option<Vec<u8>>) -> Served {
         match &route.target {
             Target::Forward(target) => {
-                let rest = self.captures.last().copied().filter(|_| target.plan.appends_rest);
+                let rest = self
+                    .captures
+                    .last()
+                    .copied()
+                    .filter(|_| target.plan.appends_rest);
                 forward::forward(self, target, Source::Client { rest, path }).await
             }
-            Target::Handle { handler, body_max, forwards } => {
+            Target::Handle {
+                handler,
+                body_max,
+                forwards,
+            } => {
                 let request = handle::take_request(self, route, path);
                 handle::handle(self, request, &**handler, *body_max, forwards).await
             }
@@ -201,10 +219,12 @@ impl Session {
 
     async fn no_route(&mut self, found: Found) -> Served {
         let mut reply = match found {
-            Found::OtherMethods(_) => {
-                Fault::invalid("the method is not allowed here").with_status(405).to_reply()
-            }
-            _ => Fault::invalid("there is nothing at this path").with_status(404).to_reply(),
+            Found::OtherMethods(_) => Fault::invalid("the method is not allowed here")
+                .with_status(405)
+                .to_reply(),
+            _ => Fault::invalid("there is nothing at this path")
+                .with_status(404)
+                .to_reply(),
         };
         if let Found::OtherMethods(methods) = &found {
             reply.headers.append("Allow", methods);
@@ -250,7 +270,11 @@ impl Session {
     async fn answer_failure(&mut self, failure: Failure, closes: bool) -> Served {
         let Some(fault) = rescue::fault_of(failure) else {
             self.now = Instant::now();
-            return Served { status: 0, after: After::Gone, received: 0 };
+            return Served {
+                status: 0,
+                after: After::Gone,
+                received: 0,
+            };
         };
         call::log_fault(&fault);
         self.answer_fault(&fault, closes).await
@@ -278,7 +302,11 @@ impl Session {
             (Ok(()), true) => After::Close,
             (Ok(()), false) => After::Keep,
         };
-        Served { status, after, received: 0 }
+        Served {
+            status,
+            after,
+            received: 0,
+        }
     }
 
     /// Drops what has been read of a body. True when that was all of it.
@@ -296,7 +324,10 @@ impl Session {
 
     async fn reply(&mut self, reply: &Reply, closes: bool) -> io::Result<()> {
         let mut out = self.worker.take_scratch();
-        let client = ClientSide { version: self.head.version, closes };
+        let client = ClientSide {
+            version: self.head.version,
+            closes,
+        };
         let (now, date) = (self.now, &self.worker.date);
         let write_date = |out: &mut Vec<u8>| date.append(now, out);
         response_head::write_own(reply, &self.head.method, client, write_date, &mut out);
@@ -318,7 +349,8 @@ impl Session {
                         return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                     }
                 }
-                self.deadline.set(Instant::now(), self.settings.timeouts.body);
+                self.deadline
+                    .set(Instant::now(), self.settings.timeouts.body);
             }
             Poll::Ready(Ok(()))
         })

@@ -21,7 +21,10 @@ pub(crate) async fn run(
     out: &mut Vec<u8>,
 ) -> Served {
     out.clear();
-    let client = ClientSide { version: session.head.version, closes: false };
+    let client = ClientSide {
+        version: session.head.version,
+        closes: false,
+    };
     let edits: &FieldEdits = &target.plan.reply_fields;
     let bytes = upstream.input.bytes();
     response_head::write_relayed(&session.response, bytes, client, edits, out);
@@ -38,7 +41,11 @@ pub(crate) async fn run(
         received = tunnel.down.pipe.moved;
     }
     session.now = Instant::now();
-    Served { status: 101, after: After::Gone, received }
+    Served {
+        status: 101,
+        after: After::Gone,
+        received,
+    }
 }
 
 struct Tunnel {
@@ -70,7 +77,9 @@ impl Tunnel {
         let progress = self.down.pipe.moved.wrapping_add(self.up.pipe.moved);
         if progress != self.seen_progress {
             self.seen_progress = progress;
-            session.deadline.set(Instant::now(), session.settings.timeouts.stream);
+            session
+                .deadline
+                .set(Instant::now(), session.settings.timeouts.stream);
         }
         session.deadline.poll(context)
     }
@@ -78,7 +87,10 @@ impl Tunnel {
 
 impl Direction {
     fn new(pipe: Pipe) -> Self {
-        Self { pipe, finished: false }
+        Self {
+            pipe,
+            finished: false,
+        }
     }
 
     /// Ready with whether the direction has ended properly: the end was passed on too.

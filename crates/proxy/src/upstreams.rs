@@ -15,7 +15,10 @@ pub(crate) struct Upstreams {
 
 impl Upstreams {
     pub fn new() -> Self {
-        Self { limits: Cell::new(idle_limits(&Settings::default())), known: RefCell::default() }
+        Self {
+            limits: Cell::new(idle_limits(&Settings::default())),
+            known: RefCell::default(),
+        }
     }
 
     /// Changes how many idle connections are kept and for how long.
@@ -30,7 +33,9 @@ impl Upstreams {
     /// The upstream at this address.
     pub fn get(&self, host: &str, port: u16) -> Rc<Upstream> {
         let mut known = self.known.borrow_mut();
-        let found = known.iter().find(|((name, number), _)| name == host && *number == port);
+        let found = known
+            .iter()
+            .find(|((name, number), _)| name == host && *number == port);
         if let Some((_, upstream)) = found {
             return Rc::clone(upstream);
         }

@@ -45,7 +45,11 @@ pub struct Engine {
 impl Engine {
     /// An engine without connections.
     pub fn new(access_log: Option<Arc<dyn AccessLog>>) -> Self {
-        Self { registry: Registry::default(), access_log, connections: AtomicUsize::new(0) }
+        Self {
+            registry: Registry::default(),
+            access_log,
+            connections: AtomicUsize::new(0),
+        }
     }
 
     /// How many client connections are open.
@@ -146,7 +150,11 @@ impl Worker {
     }
 
     async fn serve(setup: WorkerSetup) {
-        let WorkerSetup { number, engine, mut commands } = setup;
+        let WorkerSetup {
+            number,
+            engine,
+            mut commands,
+        } = setup;
         let settings = Settings::default();
         let worker = Rc::new(Self {
             number,
@@ -164,7 +172,12 @@ impl Worker {
         });
         tokio::task::spawn_local(worker.deadlines.clone().sweep());
         tokio::task::spawn_local(Rc::clone(&worker).keep_house());
-        while let Some(Command::Serve { plan, opened, applied }) = commands.recv().await {
+        while let Some(Command::Serve {
+            plan,
+            opened,
+            applied,
+        }) = commands.recv().await
+        {
             worker.apply(&plan, opened);
             // Whoever gave the order may have left; the order stands all the same.
             let _ = applied.send(());
@@ -179,11 +192,20 @@ impl Worker {
         let mut opened = opened;
         let mut kept = Vec::new();
         for listener_plan in &plan.listeners {
-            let table =
-                Table::new(listener_plan, self.number, &self.engine.registry, &self.upstreams);
+            let table = Table::new(
+                listener_plan,
+                self.number,
+                &self.engine.registry,
+                &self.upstreams,
+            );
             let table = Rc::new(table);
             let address = &listener_plan.address;
-            let known = self.listeners.borrow().iter().find(|old| old.address == *address).cloned();
+            let known = self
+                .listeners
+                .borrow()
+                .iter()
+                .find(|old| old.address == *address)
+                .cloned();
             if let Some(listener) = known {
                 *listener.table.borrow_mut() = table;
                 kept.push(listener);
@@ -193,7 +215,11 @@ impl Worker {
         }
         let old = self.listeners.replace(kept);
         for listener in old {
-            let stays = self.listeners.borrow().iter().any(|kept| Rc::ptr_eq(kept, &listener));
+            let stays = self
+                .listeners
+                .borrow()
+                .iter()
+                .any(|kept| Rc::ptr_eq(kept, &listener));
             if !stays {
                 listener.close();
             }
@@ -287,7 +313,10 @@ impl Worker {
     /// An empty buffer to write a head into.
     #[inline]
     pub(crate) fn take_scratch(&self) -> Vec<u8> {
-        self.scratch.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(4096))
+        self.scratch
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(4096))
     }
 
     /// Gives the buffer back.
@@ -350,7 +379,9 @@ impl Guest {
     fn enter(worker: &Rc<Worker>) -> Self {
         worker.engine.connections.fetch_add(1, Ordering::Relaxed);
         worker.sessions.set(worker.sessions.get() + 1);
-        Self { worker: Rc::clone(worker) }
+        Self {
+            worker: Rc::clone(worker),
+        }
     }
 }
 

@@ -32,7 +32,11 @@ pub struct ConvertError {
 
 impl fmt::Display for ConvertError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} at {} (byte {})", self.detail, self.path, self.offset)
+        write!(
+            formatter,
+            "{} at {} (byte {})",
+            self.detail, self.path, self.offset
+        )
     }
 }
 
@@ -48,7 +52,11 @@ pub(super) struct Reason {
 
 impl Reason {
     pub fn new(kind: ConvertErrorKind, offset: usize, detail: &'static str) -> Self {
-        Self { kind, offset, detail }
+        Self {
+            kind,
+            offset,
+            detail,
+        }
     }
 
     pub fn syntax(offset: usize, detail: &'static str) -> Self {

@@ -57,7 +57,7 @@ impl<'a> JsonText<'a> {
 
     /// Takes this byte, behind white space.
     #[inline]
-    pub fn expect(&mut self, byte: u8, detail: &'static str) -> Result<(), Reason> {
+    pub fn require(&mut self, byte: u8, detail: &'static str) -> Result<(), Reason> {
         self.skip_space();
         if self.peek() != Some(byte) {
             return Err(Reason::syntax(self.at, detail));
@@ -170,11 +170,15 @@ impl<'a> JsonText<'a> {
         self.at += 1;
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '));
+            let run = rest
+                .iter()
+                .position(|byte| matches!(byte, b'"' | b'\\' | ..b' '));
             let Some(run) = run else {
                 return Err(Reason::syntax(self.bytes.len(), "the string has no end"));
             };
-            text.push_str(&String::from_utf8_lossy(rest.get(..run).unwrap_or_default()));
+            text.push_str(&String::from_utf8_lossy(
+                rest.get(..run).unwrap_or_default(),
+            ));
             self.at += run;
             match self.peek() {
                 Some(b'"') => {
@@ -210,7 +214,9 @@ impl<'a> JsonText<'a> {
     fn code_unit(&mut self, start: usize) -> Result<u32, Reason> {
         let digits = self.bytes.get(self.at..self.at + 4).unwrap_or_default();
         let value = digits.iter().try_fold(0, |value, digit| {
-            char::from(*digit).to_digit(16).map(|digit| value << 4 | digit)
+            char::from(*digit)
+                .to_digit(16)
+                .map(|digit| value << 4 | digit)
         });
         self.at += 4;
         match value {
@@ -237,7 +243,11 @@ impl<'a> JsonText<'a> {
 }
 
 fn forbidden_character(offset: usize) -> Reason {
-    Reason::new(ConvertErrorKind::Unmappable, offset, "a character that XML does not have")
+    Reason::new(
+        ConvertErrorKind::Unmappable,
+        offset,
+        "a character that XML does not have",
+    )
 }
 
 fn write_character(

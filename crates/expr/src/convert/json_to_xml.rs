@@ -68,8 +68,17 @@ impl JsonToXml {
         let start = out.len();
         self.write(json, out).map_err(|reason| {
             out.truncate(start);
-            let Reason { kind, offset, detail } = reason;
-            ConvertError { kind, offset, path: json_path(json, offset), detail }
+            let Reason {
+                kind,
+                offset,
+                detail,
+            } = reason;
+            ConvertError {
+                kind,
+                offset,
+                path: json_path(json, offset),
+                detail,
+            }
         })
     }
 
@@ -79,11 +88,20 @@ impl JsonToXml {
             out.extend_from_slice(b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
         }
         let start = out.len();
-        let mut writer = Writer { options: self, text, out, start, depth: 0 };
+        let mut writer = Writer {
+            options: self,
+            text,
+            out,
+            start,
+            depth: 0,
+        };
         writer.top()?;
         writer.text.skip_space();
         if writer.text.at < json.len() {
-            return Err(Reason::syntax(writer.text.at, "something follows the value"));
+            return Err(Reason::syntax(
+                writer.text.at,
+                "something follows the value",
+            ));
         }
         writer.check_size()
     }
@@ -123,7 +141,10 @@ impl<'a> Writer<'a> {
         self.text.skip_space();
         let begin = self.text.at;
         // The top's content is written bare; a root is put around it at the end if need be.
-        let mut frame = Frame { has_content: true, ..Frame::default() };
+        let mut frame = Frame {
+            has_content: true,
+            ..Frame::default()
+        };
         let mut needs_root = false;
         match self.text.peek() {
             Some(b'{') => {
@@ -147,10 +168,15 @@ impl<'a> Writer<'a> {
             Root::Auto if needs_root => self.surround(&self.options.root_name, &frame.late),
             Root::Auto => {}
         }
-        match frame.wanted.first_key_value() {
-            Some((_, offset)) => {
-                Err(Reason::unmappable(*offset, "a namespace prefix that is not declared"))
-            }
+        match frame
+            .wanted
+            .iter()
+            .find(|(prefix, _)| !frame.declared.contains(*prefix))
+        {
+            Some((_, offset)) => Err(Reason::unmappable(
+                *offset,
+                "a namespace prefix that is not declared",
+            )),
             None => Ok(()),
         }
     }
@@ -191,7 +217,11 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let detail = "the result is too large";
-        Err(Reason::new(ConvertErrorKind::TooLarge, self.text.at, detail))
+        Err(Reason::new(
+            ConvertErrorKind::TooLarge,
+            self.text.at,
+            detail,
+        ))
     }
 
     /// The members of an object, whose brace is the next byte.
@@ -204,7 +234,7 @@ impl<'a> Writer<'a> {
                 if self.text.take(b',') {
                     continue;
                 }
-                self.text.expect(b'}', "`,` or `}` was expected")?;
+                self.text.require(b'}', "`,` or `}` was expected")?;
                 break;
             }
         }
@@ -216,7 +246,7 @@ impl<'a> Writer<'a> {
         self.text.skip_space();
         let key_at = self.text.at;
         let key = self.key()?;
-        self.text.expect(b':', "`:` was expected")?;
+        self.text.require(b':', "`:` was expected")?;
         self.text.skip_space();
         frame.members += 1;
         frame.is_array = false;
@@ -250,7 +280,9 @@ impl<'a> Writer<'a> {
             return Err(Reason::syntax(self.text.at, "a member name was expected"));
         }
         let rest = self.text.bytes.get(self.text.at + 1..).unwrap_or_default();
-        let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '));
+        let plain = rest
+            .iter()
+            .position(|byte| matches!(byte, b'"' | b'\\' | ..b' '));
         match plain {
             Some(length) if rest.get(length) == Some(&b'"') => {
                 self.text.at += length + 2;
@@ -276,12 +308,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The entries of an array, whose bracket is the next byte, as elements of one name.
-    fn array(
-        &mut self,
-        name: &str,
-        name_at: usize,
-        parent: &mut Frame<'a>,
-    ) -> Result<(), Reason> {
+    fn array(&mut self, name: &str, name_at: usize, parent: &mut Frame<'a>) -> Result<(), Reason> {
         self.enter()?;
         self.text.at += 1;
         if !self.text.take(b']') {
@@ -292,7 +319,7 @@ impl<'a> Writer<'a> {
                 if self.text.take(b',') {
                     continue;
                 }
-                self.text.expect(b']', "`,` or `]` was expected")?;
+                self.text.require(b']', "`,` or `]` was expected")?;
                 break;
             }
         }
@@ -310,7 +337,10 @@ impl<'a> Writer<'a> {
         self.out.push(b'<');
         self.out.extend_from_slice(name.as_bytes());
         let mut frame = match self.text.peek() {
-            Some(b'{' | b'[') => Frame { tag_end: self.out.len(), ..Frame::default() },
+            Some(b'{' | b'[') => Frame {
+                tag_end: self.out.len(),
+                ..Frame::default()
+            },
             _ => {
                 want_prefix(name, name_at, parent);
                 return self.leaf(name);
@@ -372,14 +402,24 @@ impl<'a> Writer<'a> {
         key_at: usize,
         frame: &mut Frame<'a>,
     ) -> Result<(), Reason> {
-        let name = key.get(self.options.attribute_prefix.len()..).unwrap_or_default().to_owned();
+        let name = key
+            .get(self.options.attribute_prefix.len()..)
+            .unwrap_or_default()
+            .to_owned();
         if matches!(self.text.peek(), Some(b'{' | b'[')) {
-            return Err(Reason::unmappable(key_at, "an attribute holds an object or array"));
+            return Err(Reason::unmappable(
+                key_at,
+                "an attribute holds an object or array",
+            ));
         }
         if !is_name(&name) {
             return Err(Reason::unmappable(key_at, "a name that XML does not allow"));
         }
-        let target = if frame.has_content { &mut frame.late } else { &mut *self.out };
+        let target = if frame.has_content {
+            &mut frame.late
+        } else {
+            &mut *self.out
+        };
         target.push(b' ');
         target.extend_from_slice(name.as_bytes());
         target.extend_from_slice(b"=\"");
@@ -423,10 +463,10 @@ fn scalar(text: &mut JsonText<'_>, place: Place, out: &mut Vec<u8>) -> Result<()
 /// Notes that a prefix is used; `xml` needs no declaration.
 #[inline]
 fn want_prefix(name: &str, offset: usize, frame: &mut Frame<'_>) {
-    if let Some((prefix, _)) = name.split_once(':') {
-        if prefix != "xml" {
-            frame.wanted.entry(prefix.to_owned()).or_insert(offset);
-        }
+    if let Some((prefix, _)) = name.split_once(':')
+        && prefix != "xml"
+    {
+        frame.wanted.entry(prefix.to_owned()).or_insert(offset);
     }
 }
 

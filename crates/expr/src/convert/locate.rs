@@ -7,9 +7,12 @@ pub(super) fn json_path(json: &[u8], offset: usize) -> String {
     let mut at = 0;
     while let Some(byte) = json.get(at).filter(|_| at <= offset) {
         match byte {
-            b'{' => stack.push(Step::Member { key: None, awaits_key: true }),
+            b'{' => stack.push(Step::Member {
+                key: None,
+                awaits_key: true,
+            }),
             b'[' => stack.push(Step::Entry(0)),
-            b'}' | b']' => drop(stack.pop()),
+            b'}' | b']' if at < offset => drop(stack.pop()),
             b',' => match stack.last_mut() {
                 Some(Step::Entry(index)) => *index += 1,
                 Some(Step::Member { awaits_key, .. }) => *awaits_key = true,
@@ -17,11 +20,13 @@ pub(super) fn json_path(json: &[u8], offset: usize) -> String {
             },
             b'"' => {
                 let end = string_end(json, at);
-                if let Some(Step::Member { key, awaits_key }) = stack.last_mut() {
-                    if *awaits_key {
-                        *key = json.get(at + 1..end - 1).map(<[u8]>::to_vec);
-                        *awaits_key = false;
-                    }
+                if let Some(Step::Member {
+                    key,
+                    awaits_key: awaits @ true,
+                }) = stack.last_mut()
+                {
+                    *key = json.get(at + 1..end - 1).map(<[u8]>::to_vec);
+                    *awaits = false;
                 }
                 at = end;
                 continue;
@@ -38,7 +43,10 @@ pub(super) fn json_path(json: &[u8], offset: usize) -> String {
 }
 
 enum Step {
-    Member { key: Option<Vec<u8>>, awaits_key: bool },
+    Member {
+        key: Option<Vec<u8>>,
+        awaits_key: bool,
+    },
     Entry(usize),
 }
 
@@ -50,7 +58,9 @@ impl Step {
             Self::Member { key: Some(key), .. } => {
                 let key: String = String::from_utf8_lossy(key).chars().take(100).collect();
                 let is_plain = !key.is_empty()
-                    && key.chars().all(|it| it.is_alphanumeric() || it == '_' || it == '-');
+                    && key
+                        .chars()
+                        .all(|it| it.is_alphanumeric() || it == '_' || it == '-');
                 if is_plain {
                     path.push('.');
                     path.push_str(&key);

@@ -13,7 +13,9 @@ pub fn is_name(text: &str) -> bool {
 #[inline]
 pub(super) fn is_plain_name(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let Some(first) = bytes.first() else { return false };
+    let Some(first) = bytes.first() else {
+        return false;
+    };
     if text.is_ascii() {
         return ASCII[usize::from(*first)] == START
             && bytes.iter().all(|byte| ASCII[usize::from(*byte)] != NONE);
@@ -68,8 +70,9 @@ mod tests {
         for name in ["a", "_", "a1", "a-b.c_d", "p:e", "ä", "名前", "a\u{b7}"] {
             assert!(is_name(name), "{name}");
         }
-        for name in ["", "1a", "-a", ".a", "a b", "a:", ":a", "a:b:c", "a/b", "\u{b7}", "×", "a:1"]
-        {
+        for name in [
+            "", "1a", "-a", ".a", "a b", "a:", ":a", "a:b:c", "a/b", "\u{b7}", "×", "a:1",
+        ] {
             assert!(!is_name(name), "{name}");
         }
     }

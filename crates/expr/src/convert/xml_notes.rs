@@ -28,8 +28,13 @@ pub(super) fn read(xml: &str, depth_max: usize) -> Result<Vec<Element<'_>>, Reas
     let config = reader.config_mut();
     config.check_comments = true;
     config.check_end_names = true;
-    let mut notes =
-        Notes { xml, elements: Vec::new(), open: Vec::new(), pending: String::new(), depth_max };
+    let mut notes = Notes {
+        xml,
+        elements: Vec::new(),
+        open: Vec::new(),
+        pending: String::new(),
+        depth_max,
+    };
     loop {
         let offset = reader.buffer_position() as usize;
         let event = reader.read_event().map_err(|_| {
@@ -100,7 +105,7 @@ impl<'a> Notes<'a> {
                 Err(Reason::new(ConvertErrorKind::Forbidden, offset, detail))
             }
             Event::Decl(declaration) => match declaration.encoding() {
-                _ if offset > 3 => Err(Reason::syntax(offset, "the XML declaration is not first")),
+                _ if offset > 0 => Err(Reason::syntax(offset, "the XML declaration is not first")),
                 None => Ok(()),
                 Some(Ok(name))
                     if name.eq_ignore_ascii_case("utf-8")
@@ -140,14 +145,19 @@ impl<'a> Notes<'a> {
         }
         self.flush(true);
         // Behind the `<` in the document itself, which outlives the event.
-        let name = self.xml.get(offset + 1..offset + 1 + tag.name().as_ref().len());
+        let name = self
+            .xml
+            .get(offset + 1..offset + 1 + tag.name().as_ref().len());
         let name = name.unwrap_or_default();
         if !is_name(name) {
             return Err(Reason::syntax(offset, "an element's name is not one"));
         }
         let number = self.elements.len();
         if let Some(parent) = self.open.last().copied() {
-            let last = self.elements.get(parent).and_then(|parent| parent.last_child);
+            let last = self
+                .elements
+                .get(parent)
+                .and_then(|parent| parent.last_child);
             if let Some(last) = last.and_then(|last| self.elements.get_mut(last)) {
                 last.next_sibling = Some(number);
             }
@@ -170,7 +180,9 @@ impl<'a> Notes<'a> {
     }
 
     fn end(&mut self) {
-        let is_between = self.current().is_some_and(|element| element.first_child.is_some());
+        let is_between = self
+            .current()
+            .is_some_and(|element| element.first_child.is_some());
         self.flush(is_between);
         self.open.pop();
     }
@@ -202,7 +214,9 @@ fn read_attributes(tag: &BytesStart<'_>, offset: usize) -> Result<Vec<(String, S
         })?;
         let name: &str = attribute.key.as_ref();
         let place = (name.as_ptr() as usize).wrapping_sub(tag.as_ptr() as usize);
-        let before = place.checked_sub(1).and_then(|place| tag.as_bytes().get(place));
+        let before = place
+            .checked_sub(1)
+            .and_then(|place| tag.as_bytes().get(place));
         if !is_name(name) || !before.is_some_and(u8::is_ascii_whitespace) {
             return Err(Reason::syntax(offset, "an attribute's name is not one"));
         }

@@ -57,7 +57,9 @@ pub(super) fn attribute_value(raw: &str, offset: usize) -> Result<String, Reason
         value.push_str(before);
         rest = match behind.as_bytes() {
             [b'&', ..] => {
-                let end = behind.find(';').ok_or(Reason::syntax(offset, "`&` without `;`"))?;
+                let end = behind
+                    .find(';')
+                    .ok_or(Reason::syntax(offset, "`&` without `;`"))?;
                 value.push(reference(behind.get(1..end).unwrap_or_default(), offset)?);
                 behind.get(end + 1..).unwrap_or_default()
             }

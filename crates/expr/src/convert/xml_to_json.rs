@@ -62,8 +62,17 @@ impl XmlToJson {
         let start = out.len();
         self.write(xml, out).map_err(|reason| {
             out.truncate(start);
-            let Reason { kind, offset, detail } = reason;
-            ConvertError { kind, offset, path: xml_path(xml, offset), detail }
+            let Reason {
+                kind,
+                offset,
+                detail,
+            } = reason;
+            ConvertError {
+                kind,
+                offset,
+                path: xml_path(xml, offset),
+                detail,
+            }
         })
     }
 
@@ -71,8 +80,15 @@ impl XmlToJson {
         let text = check_characters(xml)?;
         let elements = read(text, self.depth_max.min(DEPTH_LIMIT))?;
         let limit = out.len() + self.output_max;
-        let mut writer = Writer { options: self, elements: &elements, out, limit };
-        let Some(root) = elements.first() else { return Ok(()) };
+        let mut writer = Writer {
+            options: self,
+            elements: &elements,
+            out,
+            limit,
+        };
+        let Some(root) = elements.first() else {
+            return Ok(());
+        };
         match self.root {
             XmlRoot::Drop => writer.value(root),
             XmlRoot::Keep => {
@@ -126,7 +142,10 @@ impl<'a> Writer<'a> {
         let mut is_first = true;
         for (name, value) in &element.attributes {
             self.comma(&mut is_first);
-            write_string(&format!("{}{name}", self.options.attribute_prefix), self.out);
+            write_string(
+                &format!("{}{name}", self.options.attribute_prefix),
+                self.out,
+            );
             self.out.push(b':');
             self.text_or(value, b"\"\"");
         }
@@ -190,7 +209,9 @@ fn is_bare(text: &str) -> bool {
     if text == "true" || text == "false" {
         return true;
     }
-    let Ok(mut json) = super::json_text::JsonText::new(text.as_bytes()) else { return false };
+    let Ok(mut json) = super::json_text::JsonText::new(text.as_bytes()) else {
+        return false;
+    };
     json.number().is_ok() && json.at == text.len()
 }
 

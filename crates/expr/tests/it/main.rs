@@ -1,1 +1,11 @@
-fn main() {}
+//! Conversions seen from outside.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod cases;
+mod differential;
+mod hostile;

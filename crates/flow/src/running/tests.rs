@@ -202,8 +202,8 @@ fn a_last_step_that_forwards_hands_the_request_over() {
 #[test]
 fn a_fault_names_the_step_for_the_log_only() {
     let causes = [
-        (None, "step 2 (fake)"),
-        (Some("line 3"), "step 2 (fake): line 3"),
+        (None, "flow test, step 2 (fake)"),
+        (Some("line 3"), "flow test, step 2 (fake): line 3"),
     ];
     for (cause, expected) in causes {
         let steps = vec![Fake::Idle, Fake::Fail(cause), Fake::Append("never")];

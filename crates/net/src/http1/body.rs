@@ -79,7 +79,10 @@ impl BodyDecoder {
             Framing::Chunked => State::SizeLine,
             Framing::UntilClose => State::UntilClose,
         };
-        Self { state, trailer_limits }
+        Self {
+            state,
+            trailer_limits,
+        }
     }
 
     /// Whether the whole body has been seen.
@@ -114,15 +117,13 @@ impl BodyDecoder {
         }
     }
 
-    fn data(
-        &mut self,
-        input: &[u8],
-        left: u64,
-        more: fn(u64) -> State,
-        done: State,
-    ) -> Piece {
+    fn data(&mut self, input: &[u8], left: u64, more: fn(u64) -> State, done: State) -> Piece {
         let count = left.min(input.len() as u64);
-        self.state = if count == left { done } else { more(left - count) };
+        self.state = if count == left {
+            done
+        } else {
+            more(left - count)
+        };
         Piece::Data(count as usize)
     }
 
@@ -142,12 +143,17 @@ impl BodyDecoder {
 
     /// Waits for the whole line, so that nothing of a malformed one has been passed on.
     fn size_line(&mut self, input: &[u8]) -> Result<Piece, BodyError> {
-        let digits = input.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let digits = input
+            .iter()
+            .take_while(|byte| byte.is_ascii_hexdigit())
+            .count();
         if digits > SIZE_DIGITS_MAX || (digits == 0) {
             return Err(BodyError("malformed chunk size"));
         }
         let size = input.get(..digits).unwrap_or_default();
-        let size = size.iter().fold(0, |size, digit| size << 4 | hex_value(*digit));
+        let size = size
+            .iter()
+            .fold(0, |size, digit| size << 4 | hex_value(*digit));
         match input.get(digits) {
             None => return Ok(Piece::NeedMore),
             Some(b'\r') => {
@@ -160,7 +166,11 @@ impl BodyDecoder {
         let rest = input.get(digits..).unwrap_or_default();
         let Some(length) = memchr::memchr(b'\r', rest) else {
             let fits = rest.len() <= SIZE_LINE_MAX && rest.iter().all(|byte| is_text(*byte));
-            return if fits { Ok(Piece::NeedMore) } else { Err(BodyError("bad chunk extension")) };
+            return if fits {
+                Ok(Piece::NeedMore)
+            } else {
+                Err(BodyError("bad chunk extension"))
+            };
         };
         let extension = rest.get(..length).unwrap_or_default();
         if length > SIZE_LINE_MAX || !extension.iter().all(|byte| is_text(*byte)) {
@@ -186,7 +196,9 @@ impl BodyDecoder {
     fn trailers(&mut self, input: &[u8]) -> Result<Piece, BodyError> {
         let limit = self.trailer_limits;
         let room = &mut [httparse::EMPTY_HEADER; super::head::FIELDS_MAX];
-        let room = room.get_mut(..limit.fields.min(super::head::FIELDS_MAX)).unwrap_or_default();
+        let room = room
+            .get_mut(..limit.fields.min(super::head::FIELDS_MAX))
+            .unwrap_or_default();
         match httparse::parse_headers(input, room) {
             Err(_) => Err(BodyError("malformed trailer section")),
             Ok(httparse::Status::Partial) if input.len() >= limit.bytes => {
@@ -203,7 +215,9 @@ impl BodyDecoder {
                     return Err(BodyError("malformed trailer section"));
                 }
                 if lines.iter().any(refused) {
-                    return Err(BodyError("a trailer names a field that belongs to the head"));
+                    return Err(BodyError(
+                        "a trailer names a field that belongs to the head",
+                    ));
                 }
                 self.state = State::End;
                 Ok(Piece::Overhead(length))

@@ -43,7 +43,10 @@ pub struct HeadError {
 
 impl HeadError {
     pub(super) const fn bad(reason: &'static str) -> Self {
-        Self { status: 400, reason }
+        Self {
+            status: 400,
+            reason,
+        }
     }
 
     pub(super) const fn with(status: u16, reason: &'static str) -> Self {
@@ -97,7 +100,9 @@ impl ConnectionOptions {
                 self.upgrade = true;
             } else if !option.is_empty() {
                 if Field::of(option).is_framing() {
-                    return Err(HeadError::bad("Connection names a field that may not be dropped"));
+                    return Err(HeadError::bad(
+                        "Connection names a field that may not be dropped",
+                    ));
                 }
                 self.listed.push(place(head, option));
             }
@@ -126,9 +131,9 @@ impl FramingFields {
     /// The framing these fields give, if any (RFC 9112, section 6.3). Both at once are refused.
     pub fn framing(&self) -> Result<Option<Framing>, HeadError> {
         match (self.chunked, self.length) {
-            (true, Some(_)) => {
-                Err(HeadError::bad("both Content-Length and Transfer-Encoding are given"))
-            }
+            (true, Some(_)) => Err(HeadError::bad(
+                "both Content-Length and Transfer-Encoding are given",
+            )),
             (true, None) => Ok(Some(Framing::Chunked)),
             (false, Some(length)) => Ok(Some(Framing::Length(length))),
             (false, None) => Ok(None),
@@ -160,7 +165,9 @@ fn parse_length(value: &[u8]) -> Result<u64, HeadError> {
     if !digits {
         return Err(HeadError::bad("malformed Content-Length"));
     }
-    Ok(value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+    Ok(value
+        .iter()
+        .fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
 }
 
 /// Notes the places of all field lines and reads those that decide about this connection.
@@ -177,7 +184,11 @@ pub(super) fn read_fields(
         let name = line.name.as_bytes();
         let value = line.value.trim_ascii();
         let field = Field::of(name);
-        entries.push(Entry { name: place(head, name), value: place(head, value), field });
+        entries.push(Entry {
+            name: place(head, name),
+            value: place(head, value),
+            field,
+        });
         match field {
             Field::Connection => connection.read(head, value)?,
             Field::ContentLength | Field::TransferEncoding => framing.read(field, value)?,

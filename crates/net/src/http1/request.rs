@@ -63,7 +63,9 @@ impl RequestHead {
         let skipped = leading_line_ends(bytes)?;
         let head = bytes.get(skipped..).unwrap_or_default();
         let mut room: HeaderRoom<'_> = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-        let room = room.get_mut(..limits.fields.min(FIELDS_MAX)).unwrap_or_default();
+        let room = room
+            .get_mut(..limits.fields.min(FIELDS_MAX))
+            .unwrap_or_default();
         let mut lines = [];
         let mut parsed = httparse::Request::new(&mut lines);
         let status = parsed.parse_with_uninit_headers(head, room)?;
@@ -76,12 +78,21 @@ impl RequestHead {
         }
         self.length = skipped + length;
         check_line_ends(head.get(..length).unwrap_or_default())?;
-        self.version =
-            if parsed.version == Some(0) { Version::Http10 } else { Version::Http11 };
-        let fields =
-            read_fields(bytes, parsed.headers, &mut self.entries, &mut self.connection)?;
+        self.version = if parsed.version == Some(0) {
+            Version::Http10
+        } else {
+            Version::Http11
+        };
+        let fields = read_fields(
+            bytes,
+            parsed.headers,
+            &mut self.entries,
+            &mut self.connection,
+        )?;
         if fields.chunked && self.version == Version::Http10 {
-            return Err(HeadError::bad("Transfer-Encoding is given in an HTTP/1.0 request"));
+            return Err(HeadError::bad(
+                "Transfer-Encoding is given in an HTTP/1.0 request",
+            ));
         }
         self.framing = fields.framing()?.unwrap_or(Framing::None);
         self.method = read_method(parsed.method.unwrap_or_default())?;
@@ -115,8 +126,7 @@ impl RequestHead {
     /// (RFC 9112, section 9.3).
     #[inline]
     pub fn keeps_alive(&self) -> bool {
-        !self.connection.close
-            && (self.version == Version::Http11 || self.connection.keep_alive)
+        !self.connection.close && (self.version == Version::Http11 || self.connection.keep_alive)
     }
 
     fn read_target(&mut self, bytes: &[u8], target: &[u8]) -> Result<(), HeadError> {
@@ -144,7 +154,11 @@ impl RequestHead {
     /// The one `Host` field; HTTP/1.0 may have none (RFC 9112, section 3.2).
     fn read_host<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
         let mut host = None;
-        for entry in self.entries.iter().filter(|entry| entry.field == Field::Host) {
+        for entry in self
+            .entries
+            .iter()
+            .filter(|entry| entry.field == Field::Host)
+        {
             if host.is_some() {
                 return Err(HeadError::bad("Host is given more than once"));
             }
@@ -203,7 +217,10 @@ fn read_method(name: &str) -> Result<Method, HeadError> {
     match name {
         "CONNECT" => Err(HeadError::with(501, "CONNECT is not supported")),
         // The connection preface of HTTP/2 (RFC 9113, section 3.4).
-        "PRI" => Err(HeadError::with(505, "the protocol version is not supported")),
+        "PRI" => Err(HeadError::with(
+            505,
+            "the protocol version is not supported",
+        )),
         name => Ok(Method::from_token(name)),
     }
 }

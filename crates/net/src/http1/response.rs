@@ -61,11 +61,16 @@ impl ResponseHead {
         limits: HeadLimits,
     ) -> Result<bool, HeadError> {
         let mut room: HeaderRoom<'_> = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-        let room = room.get_mut(..limits.fields.min(FIELDS_MAX)).unwrap_or_default();
+        let room = room
+            .get_mut(..limits.fields.min(FIELDS_MAX))
+            .unwrap_or_default();
         let mut lines = [];
         let mut parsed = httparse::Response::new(&mut lines);
-        let status = httparse::ParserConfig::default()
-            .parse_response_with_uninit_headers(&mut parsed, bytes, room)?;
+        let status = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+            &mut parsed,
+            bytes,
+            room,
+        )?;
         let httparse::Status::Complete(length) = status else {
             check_size(bytes, limits)?;
             return Ok(false);
@@ -80,12 +85,21 @@ impl ResponseHead {
             return Err(HeadError::bad("malformed status"));
         }
         self.reason = place(bytes, parsed.reason.unwrap_or_default().as_bytes());
-        self.version =
-            if parsed.version == Some(0) { Version::Http10 } else { Version::Http11 };
-        let fields =
-            read_fields(bytes, parsed.headers, &mut self.entries, &mut self.connection)?;
+        self.version = if parsed.version == Some(0) {
+            Version::Http10
+        } else {
+            Version::Http11
+        };
+        let fields = read_fields(
+            bytes,
+            parsed.headers,
+            &mut self.entries,
+            &mut self.connection,
+        )?;
         if fields.chunked && self.version == Version::Http10 {
-            return Err(HeadError::bad("Transfer-Encoding is given in an HTTP/1.0 reply"));
+            return Err(HeadError::bad(
+                "Transfer-Encoding is given in an HTTP/1.0 reply",
+            ));
         }
         let framing = fields.framing()?;
         self.framing = if has_no_body(self.status, method) {
@@ -106,7 +120,9 @@ impl ResponseHead {
     /// The reason phrase, which lies in `bytes`.
     #[inline]
     pub fn reason<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        bytes.get(self.reason.0 as usize..self.reason.1 as usize).unwrap_or_default()
+        bytes
+            .get(self.reason.0 as usize..self.reason.1 as usize)
+            .unwrap_or_default()
     }
 
     /// Whether it is an interim reply: another head follows (RFC 9110, section 15.2).
@@ -126,14 +142,23 @@ impl ResponseHead {
     pub fn keep_alive_time(&self, bytes: &[u8]) -> Option<Duration> {
         let value = self.headers(bytes).first(Field::KeepAlive)?;
         let value = std::str::from_utf8(value).ok()?;
-        let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;
-        Some(Duration::from_secs(seconds.trim().parse::<u32>().ok()?.into()))
+        let seconds = value
+            .split(',')
+            .find_map(|part| part.trim().strip_prefix("timeout="))?;
+        Some(Duration::from_secs(
+            seconds.trim().parse::<u32>().ok()?.into(),
+        ))
     }
 
     fn has_event_stream_type(&self, bytes: &[u8]) -> bool {
-        let value = self.headers(bytes).first(Field::ContentType).unwrap_or_default();
+        let value = self
+            .headers(bytes)
+            .first(Field::ContentType)
+            .unwrap_or_default();
         let essence = value.split(|&byte| byte == b';').next().unwrap_or_default();
-        essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+        essence
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
     }
 }
 
@@ -146,7 +171,10 @@ fn has_no_body(status: u16, method: &Method) -> bool {
 mod tests {
     use super::*;
 
-    const LIMITS: HeadLimits = HeadLimits { bytes: 4096, fields: 20 };
+    const LIMITS: HeadLimits = HeadLimits {
+        bytes: 4096,
+        fields: 20,
+    };
 
     fn parse(text: &str) -> Result<Option<ResponseHead>, HeadError> {
         let mut head = ResponseHead::default();
@@ -199,7 +227,10 @@ mod tests {
         let text = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=7, max=3\r\nContent-Length: 0\r\n\r\n";
         let head = parse(text).unwrap().unwrap();
         assert!(head.keeps_alive());
-        assert_eq!(head.keep_alive_time(text.as_bytes()), Some(Duration::from_secs(7)));
+        assert_eq!(
+            head.keep_alive_time(text.as_bytes()),
+            Some(Duration::from_secs(7))
+        );
         let text = "HTTP/1.0 200\r\nContent-Type: Text/Event-Stream;charset=utf-8\r\n\r\n";
         let head = parse(text).unwrap().unwrap();
         assert!(head.is_event_stream && !head.keeps_alive());

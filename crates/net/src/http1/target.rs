@@ -65,11 +65,12 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
         _ => (bytes, &b""[..]),
     };
     let port_fits = port.len() <= 6 && port.iter().skip(1).all(u8::is_ascii_digit);
-    let literal = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]"));
+    let literal = host
+        .strip_prefix(b"[")
+        .and_then(|host| host.strip_suffix(b"]"));
     let host_fits = match literal {
-        Some(address) => {
-            std::str::from_utf8(address).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
-        }
+        Some(address) => std::str::from_utf8(address)
+            .is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok()),
         None => !host.is_empty() && host.iter().all(|&byte| is_host_byte(byte)),
     };
     port_fits && host_fits
@@ -83,7 +84,9 @@ fn is_host_byte(byte: u8) -> bool {
 pub fn host_matches(one: &[u8], other: &[u8]) -> bool {
     let plain = |host: &[u8]| host.strip_suffix(b":80").map(<[u8]>::to_vec);
     let (left, right) = (plain(one), plain(other));
-    left.as_deref().unwrap_or(one).eq_ignore_ascii_case(right.as_deref().unwrap_or(other))
+    left.as_deref()
+        .unwrap_or(one)
+        .eq_ignore_ascii_case(right.as_deref().unwrap_or(other))
 }
 
 #[cfg(test)]
@@ -93,15 +96,41 @@ mod tests {
     #[test]
     fn paths_that_others_read_differently_are_refused() {
         let refused = [
-            "", "a", "/..", "/a/../b", "/a/..", "/./a", "/%2e%2E/a", "/a/%2e", "/.%2e", "/a\\b",
-            "/a#b", "/%", "/%0", "/%zz", "/%00", "/a b", "/\u{e4}", "/\u{7f}", "/a\"", "/<a>",
+            "",
+            "a",
+            "/..",
+            "/a/../b",
+            "/a/..",
+            "/./a",
+            "/%2e%2E/a",
+            "/a/%2e",
+            "/.%2e",
+            "/a\\b",
+            "/a#b",
+            "/%",
+            "/%0",
+            "/%zz",
+            "/%00",
+            "/a b",
+            "/\u{e4}",
+            "/\u{7f}",
+            "/a\"",
+            "/<a>",
         ];
         for path in refused {
             assert!(!is_path(path.as_bytes()), "{path:?}");
         }
         let taken = [
-            "/", "//", "/a/...", "/.well-known/x", "/a.b/c..d", "/%2e%2e%2e", "/a%2Fb", "/~u/@x",
-            "/a;b=c,d/[e]|{f}", "/%E4",
+            "/",
+            "//",
+            "/a/...",
+            "/.well-known/x",
+            "/a.b/c..d",
+            "/%2e%2e%2e",
+            "/a%2Fb",
+            "/~u/@x",
+            "/a;b=c,d/[e]|{f}",
+            "/%E4",
         ];
         for path in taken {
             assert!(is_path(path.as_bytes()), "{path:?}");
@@ -110,12 +139,31 @@ mod tests {
 
     #[test]
     fn hosts_are_names_or_addresses_with_a_port() {
-        for host in ["a", "a.b:80", "127.0.0.1:8080", "[::1]", "[::1]:8080", "a_b.c", "a:"] {
+        for host in [
+            "a",
+            "a.b:80",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::1]:8080",
+            "a_b.c",
+            "a:",
+        ] {
             assert!(is_host(host.as_bytes()), "{host:?}");
         }
-        for host in
-            ["", ":80", "a b", "a,b", "a/b", "u@a", "a:b", "a:1234567", "[::1", "::1", "[x]", "a\\"]
-        {
+        for host in [
+            "",
+            ":80",
+            "a b",
+            "a,b",
+            "a/b",
+            "u@a",
+            "a:b",
+            "a:1234567",
+            "[::1",
+            "::1",
+            "[x]",
+            "a\\",
+        ] {
             assert!(!is_host(host.as_bytes()), "{host:?}");
         }
     }

@@ -9,12 +9,18 @@ fn pattern(text: &str) -> PathPattern {
     let rest = text.ends_with("/*");
     let text = text.trim_end_matches("/*").trim_start_matches('/');
     let segments = text.split('/').filter(|_| !text.is_empty()).map(|segment| {
-        match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        match segment
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'))
+        {
             Some(name) => Segment::Parameter(name.to_owned()),
             None => Segment::Literal(segment.to_owned()),
         }
     });
-    PathPattern { segments: segments.collect(), rest }
+    PathPattern {
+        segments: segments.collect(),
+        rest,
+    }
 }
 
 fn methods(text: &str) -> Methods {
@@ -49,8 +55,14 @@ fn table(routes: &[&str]) -> Table {
             target: RouteTarget::Forward(Arc::clone(&plan)),
         }
     });
-    let address = ListenAddress { host: None, port: 1 };
-    let listener = ListenerPlan { address, routes: routes.collect() };
+    let address = ListenAddress {
+        host: None,
+        port: 1,
+    };
+    let listener = ListenerPlan {
+        address,
+        routes: routes.collect(),
+    };
     Table::new(&listener, 0, &Registry::default(), &Upstreams::new())
 }
 
@@ -74,8 +86,16 @@ fn find(table: &Table, request: &str) -> String {
 #[test]
 fn the_most_specific_route_wins() {
     let table = table(&[
-        "any /*", "GET /", "GET /a", "POST /a", "GET /a/{id}", "any /a/{id}", "GET /a/b",
-        "GET /a/{id}/c", "PUT /a/b/c", "GET /a/b/*",
+        "any /*",
+        "GET /",
+        "GET /a",
+        "POST /a",
+        "GET /a/{id}",
+        "any /a/{id}",
+        "GET /a/b",
+        "GET /a/{id}/c",
+        "PUT /a/b/c",
+        "GET /a/b/*",
     ]);
     let cases = [
         ("GET /", "GET /"),
@@ -105,7 +125,15 @@ fn what_no_route_takes_is_told_apart() {
     let table = table(&["GET /a", "PUT,DELETE /a", "POST /b/{x}"]);
     assert_eq!(find(&table, "POST /a"), "405 DELETE, GET, HEAD, PUT");
     assert_eq!(find(&table, "GET /b/1"), "405 POST");
-    for request in ["GET /", "GET /b", "GET /b/", "GET /b/1/2", "GET /A", "GET //a", "GET /a/"] {
+    for request in [
+        "GET /",
+        "GET /b",
+        "GET /b/",
+        "GET /b/1/2",
+        "GET /A",
+        "GET //a",
+        "GET /a/",
+    ] {
         assert_eq!(find(&table, request), "404", "{request}");
     }
 }

@@ -2,7 +2,10 @@
 
 use super::*;
 
-const LIMITS: HeadLimits = HeadLimits { bytes: 4096, fields: 20 };
+const LIMITS: HeadLimits = HeadLimits {
+    bytes: 4096,
+    fields: 20,
+};
 
 fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, HeadError> {
     let mut head = RequestHead::default();
@@ -33,7 +36,10 @@ fn a_head_is_read_with_its_places() {
     assert_eq!(head.query(bytes), Some(&b"full=1"[..]));
     assert_eq!(head.framing, Framing::Length(12));
     assert_eq!(&bytes[head.length..], b"body");
-    assert_eq!(head.headers(bytes).get("content-type"), Some(&b"text/plain"[..]));
+    assert_eq!(
+        head.headers(bytes).get("content-type"),
+        Some(&b"text/plain"[..])
+    );
     assert!(head.keeps_alive());
 }
 
@@ -90,20 +96,45 @@ fn framing_that_could_be_read_in_two_ways_is_refused() {
     for line in lines {
         assert!(parse(with(line).as_bytes()).is_err(), "{line:?}");
     }
-    assert_eq!(taken(&with("Transfer-Encoding: Chunked\r\n")).framing, Framing::Chunked);
+    assert_eq!(
+        taken(&with("Transfer-Encoding: Chunked\r\n")).framing,
+        Framing::Chunked
+    );
 }
 
 #[test]
 fn start_lines_that_are_none_are_refused() {
     let lines = [
-        "GET /a HTTP/1.2", "GET /a HTTP/2.0", "GET /a HTTP/0.9", "GET /a", "GET  /a HTTP/1.1",
-        "GET /a  HTTP/1.1", "GET\t/a HTTP/1.1", " GET /a HTTP/1.1", "GET /a HTTP/1.1 ",
-        "GET /a http/1.1", "G(T /a HTTP/1.1", "GET a HTTP/1.1", "GET  HTTP/1.1", "GET * HTTP/1.1",
-        "CONNECT a:80 HTTP/1.1", "GET a:80 HTTP/1.1", "GET /a#b HTTP/1.1", "GET /../a HTTP/1.1",
-        "GET /%2e%2e/a HTTP/1.1", "GET /a\\b HTTP/1.1", "GET /%00 HTTP/1.1", "GET /%zz HTTP/1.1",
-        "GET /\u{e4} HTTP/1.1", "GET /a\u{7f} HTTP/1.1", "GET ftp://a/ HTTP/1.1",
-        "GET http://b/ HTTP/1.1", "GET http:/a HTTP/1.1", "GET http://u@a/ HTTP/1.1",
-        "GET https://a/ HTTP/1.1", "PRI * HTTP/2.0",
+        "GET /a HTTP/1.2",
+        "GET /a HTTP/2.0",
+        "GET /a HTTP/0.9",
+        "GET /a",
+        "GET  /a HTTP/1.1",
+        "GET /a  HTTP/1.1",
+        "GET\t/a HTTP/1.1",
+        " GET /a HTTP/1.1",
+        "GET /a HTTP/1.1 ",
+        "GET /a http/1.1",
+        "G(T /a HTTP/1.1",
+        "GET a HTTP/1.1",
+        "GET  HTTP/1.1",
+        "GET * HTTP/1.1",
+        "CONNECT a:80 HTTP/1.1",
+        "GET a:80 HTTP/1.1",
+        "GET /a#b HTTP/1.1",
+        "GET /../a HTTP/1.1",
+        "GET /%2e%2e/a HTTP/1.1",
+        "GET /a\\b HTTP/1.1",
+        "GET /%00 HTTP/1.1",
+        "GET /%zz HTTP/1.1",
+        "GET /\u{e4} HTTP/1.1",
+        "GET /a\u{7f} HTTP/1.1",
+        "GET ftp://a/ HTTP/1.1",
+        "GET http://b/ HTTP/1.1",
+        "GET http:/a HTTP/1.1",
+        "GET http://u@a/ HTTP/1.1",
+        "GET https://a/ HTTP/1.1",
+        "PRI * HTTP/2.0",
     ];
     for line in lines {
         let text = format!("{line}\r\nHost: a\r\n\r\n");
@@ -144,8 +175,10 @@ fn hosts_are_needed_once_and_must_match_the_target() {
 
 #[test]
 fn only_one_empty_line_may_come_before() {
-    for text in ["\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"]
-    {
+    for text in [
+        "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
         assert!(parse(text.as_bytes()).is_err(), "{text:?}");
     }
     assert!(parse(b"\r").unwrap().is_none());
@@ -167,7 +200,10 @@ fn what_a_request_asks_of_its_connection_is_seen() {
     let upgrade = "Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n";
     let text = format!("GET /a HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n");
     assert!(taken(&text).upgrades_to_websocket);
-    assert!(!taken(&with(upgrade)).upgrades_to_websocket, "only GET upgrades");
+    assert!(
+        !taken(&with(upgrade)).upgrades_to_websocket,
+        "only GET upgrades"
+    );
     let h2c = "GET /a HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
     assert!(!taken(h2c).upgrades_to_websocket);
     let expects = with("Expect: 100-Continue\r\nContent-Length: 3\r\n");
