@@ -9,7 +9,7 @@ use std::time::Duration;
 use message::{Body, Method, Request};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{Framing, HeadLimits};
+use net::http1::{Framing, HeadError, HeadLimits};
 use net::upstream::Upstream;
 use tokio::time::Instant;
 
@@ -250,11 +250,7 @@ async fn reply_head(
             return (Err(failure), written);
         }
     }
-    let error = net::http1::HeadError {
-        status: 400,
-        reason: "too many interim replies",
-    };
-    (Err(Failure::Invalid(error)), written)
+    (Err(invalid("too many interim replies")), written)
 }
 
 /// Passes an interim reply on, where the client can understand it (RFC 9110, section 15.2).
@@ -292,55 +288,28 @@ async fn relay(
     upload: &mut Pipe,
     out: &mut Vec<u8>,
 ) -> Served {
-    let response = &session.response;
-    let status = response.status;
-    if status == 101 {
-        if !session.head.upgrades_to_websocket {
-            let reason = "the connection was switched without being asked";
-            let error = net::http1::HeadError {
-                status: 400,
-                reason,
-            };
-            return session.fail_within(Failure::Invalid(error), upload).await;
+    if session.response.status == 101 {
+        if session.head.upgrades_to_websocket {
+            return tunnel::run(session, target, upstream, out).await;
         }
-        return tunnel::run(session, target, upstream, out).await;
+        return session
+            .fail_within(invalid("the connection was switched unasked"), upload)
+            .await;
     }
-    let version = session.head.version;
-    // A reply to another method than the client's has a body where the client expects none.
-    let unwanted = session.head.method == Method::Head && *method != Method::Head;
-    let (encoding, ends) = encoding_for(response.framing, version);
-    let closes = ends || session.closes_after_this();
-    out.clear();
-    let client = ClientSide { version, closes };
-    let bytes = upstream.input.bytes();
-    response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
-    let promised = response.keep_alive_time(bytes);
-    let keeps_upstream = response.keeps_alive() && !unwanted;
-    let framing = if unwanted {
-        Framing::None
-    } else {
-        response.framing
+    let reply = match begin_reply(session, target, method, &mut upstream, out) {
+        Ok(reply) => reply,
+        Err(failure) => return session.fail_within(failure, upload).await,
     };
-    let idle_time = if response.is_event_stream {
-        session.settings.timeouts.stream
-    } else {
-        target
-            .plan
-            .timeouts
-            .body
-            .unwrap_or(session.settings.timeouts.body)
-    };
-    upstream.input.consume(response.length);
     let mut relay = Relay {
-        download: Pipe::new(framing, encoding, session.head_limits()),
+        download: reply.download,
         upload,
         upstream: &mut upstream,
         out_at: 0,
         upload_failed: false,
-        idle_time,
+        idle_time: reply.idle_time,
         seen_progress: 0,
     };
-    let result = relay.run(session, out).await;
+    let result = poll_fn(|context| relay.poll(context, session, out)).await;
     let (received, upload_failed) = (relay.download.moved, relay.upload_failed);
     let uploaded = upload.is_done() && !upload_failed;
     session.now = Instant::now();
@@ -350,10 +319,10 @@ async fn relay(
             After::Gone
         }
         Ok(()) => {
-            if keeps_upstream && uploaded {
-                target.upstream.keep(upstream, session.now, promised);
+            if reply.keeps_upstream && uploaded {
+                target.upstream.keep(upstream, session.now, reply.promised);
             }
-            if closes || !uploaded {
+            if reply.closes || !uploaded {
                 After::Close
             } else {
                 After::Keep
@@ -361,10 +330,72 @@ async fn relay(
         }
     };
     Served {
-        status,
+        status: session.response.status,
         after,
         received,
     }
+}
+
+/// What is known of a reply when its head has been rewritten.
+struct ReplyStart {
+    download: Pipe,
+    closes: bool,
+    keeps_upstream: bool,
+    promised: Option<Duration>,
+    idle_time: Duration,
+}
+
+/// Rewrites the reply's head, and puts what is there of its body behind it.
+fn begin_reply(
+    session: &Session,
+    target: &ForwardTarget,
+    method: &Method,
+    upstream: &mut Connection,
+    out: &mut Vec<u8>,
+) -> Result<ReplyStart, Failure> {
+    let response = &session.response;
+    let version = session.head.version;
+    // A reply to another method than the client's has a body where the client expects none.
+    let unwanted = session.head.method == Method::Head && *method != Method::Head;
+    let (encoding, ends) = encoding_for(response.framing, version);
+    let closes = ends || session.closes_after_this();
+    out.clear();
+    let bytes = upstream.input.bytes();
+    let client = ClientSide { version, closes };
+    response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
+    let promised = response.keep_alive_time(bytes);
+    let timeouts = &session.settings.timeouts;
+    let idle_time = match response.is_event_stream {
+        true => timeouts.stream,
+        false => target.plan.timeouts.body.unwrap_or(timeouts.body),
+    };
+    upstream.input.consume(response.length);
+    let framing = if unwanted {
+        Framing::None
+    } else {
+        response.framing
+    };
+    let mut download = Pipe::new(framing, encoding, session.head_limits());
+    match download.take_into(&mut upstream.input, out, WITH_HEAD_MAX) {
+        Ok(()) => {}
+        Err(PipeError::Malformed(reason)) => return Err(invalid(reason)),
+        Err(_) => return Err(invalid("the body ended too early")),
+    }
+    let keeps_upstream = response.keeps_alive() && !unwanted;
+    Ok(ReplyStart {
+        download,
+        closes,
+        keeps_upstream,
+        promised,
+        idle_time,
+    })
+}
+
+fn invalid(reason: &'static str) -> Failure {
+    Failure::Invalid(HeadError {
+        status: 400,
+        reason,
+    })
 }
 
 /// Why a reply stops in the middle. The connection is cut, which is the only way left to tell.
@@ -403,16 +434,6 @@ struct Relay<'a> {
 }
 
 impl Relay<'_> {
-    async fn run(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Result<(), Cut> {
-        let taken = self
-            .download
-            .take_into(&mut self.upstream.input, out, WITH_HEAD_MAX);
-        if let Err(error) = taken {
-            return Err(Cut::Upstream(error));
-        }
-        poll_fn(|context| self.poll(context, session, out)).await
-    }
-
     fn poll(
         &mut self,
         context: &mut Context<'_>,

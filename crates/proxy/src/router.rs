@@ -142,6 +142,10 @@ impl Table {
     /// parameter, a parameter before `*`, a named method before `any`.
     pub fn find(&self, method: &Method, path: &[u8], captures: &mut Captures) -> Found {
         captures.clear();
+        // `OPTIONS *` is for the server as a whole, which no flow is.
+        if path.first() != Some(&b'/') {
+            return Found::Nothing;
+        }
         let mut others = Vec::new();
         if let Some(route) = self.root.find(method, path, 0, captures, &mut others) {
             return Found::Route(Rc::clone(route));

@@ -1,1 +1,24 @@
-//! To be written.
+//! What tests need: temporary folders, free ports, raw HTTP clients, a strict and a scripted back
+//! end, child processes, real servers. Uses the standard library alone and no product crate, so
+//! that a mistake in the product cannot hide itself here.
+//!
+//! Everything panics when it fails: a test is all there is to tell.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod client;
+pub mod odd_requests;
+mod process;
+mod scripted;
+mod servers;
+mod strict;
+
+pub use client::{RawClient, Response};
+pub use process::{Process, TempDir, free_port, wait_until};
+pub use scripted::{Action, ScriptedBackend};
+pub use servers::Nginx;
+pub use strict::{Received, StrictBackend};

@@ -1,0 +1,181 @@
+//! What becomes of heads: which fields go through, which are dropped, which are added.
+
+use component::forward::{FieldEdits, HostField};
+use message::Method;
+use testkit::{Action, ScriptedBackend, StrictBackend};
+
+use crate::support::Proxy;
+
+#[test]
+fn a_request_goes_through_without_its_connections_own_fields() {
+    let backend = StrictBackend::start();
+    let proxy = Proxy::to(backend.port());
+    let mut client = proxy.client();
+    client.send(
+        "POST /a/b?c=d HTTP/1.1\r\nHost: shop.example\r\nAccept: */*\r\nX-Private: 1\r\n\
+         Connection: X-Private\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\n\
+         Proxy-Authorization: Basic eA==\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi",
+    );
+    let response = client.response();
+    assert_eq!((response.status, response.text().as_str()), (200, "hi"));
+    let request = backend.requests().remove(0);
+    assert_eq!(request.target, "/a/b?c=d");
+    let names: Vec<&str> = request
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["Host", "Accept", "Content-Length"]);
+    assert_eq!(
+        request.header("host"),
+        Some(format!("127.0.0.1:{}", backend.port()).as_str())
+    );
+}
+
+#[test]
+fn what_a_proxy_adds_is_added() {
+    let backend = StrictBackend::start();
+    let proxy = Proxy::forward(
+        backend.port(),
+        |plan| {
+            plan.x_forwarded = true;
+            plan.forwarded = true;
+            plan.via = Some("edge".to_owned());
+            plan.host_field = HostField::Keep;
+            plan.request_fields = FieldEdits {
+                remove: vec!["Cookie".to_owned()],
+                set: vec![("X-Tenant".to_owned(), "acme".to_owned())],
+            };
+        },
+        |_| {},
+    );
+    let mut client = proxy.client();
+    client.send(
+        "GET / HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 10.0.0.1\r\nVia: 1.0 old\r\n\
+         Forwarded: for=10.0.0.1\r\nCookie: a=b\r\nX-Tenant: evil\r\nx-forwarded-for: 10.0.0.2\r\n\
+         X-Forwarded-Proto: https\r\n\r\n",
+    );
+    assert_eq!(client.response().status, 200);
+    let request = backend.requests().remove(0);
+    assert_eq!(request.header("host"), Some("shop.example"));
+    assert_eq!(
+        request.all("x-forwarded-for"),
+        ["10.0.0.1, 10.0.0.2, 127.0.0.1"]
+    );
+    assert_eq!(request.all("x-forwarded-host"), ["shop.example"]);
+    assert_eq!(request.all("x-forwarded-proto"), ["https"]);
+    assert_eq!(request.all("via"), ["1.0 old", "1.1 edge"]);
+    let own = "for=127.0.0.1;host=\"shop.example\";proto=http";
+    assert_eq!(request.all("forwarded"), ["for=10.0.0.1", own]);
+    assert_eq!(request.all("x-tenant"), ["acme"]);
+    assert_eq!(request.header("cookie"), None);
+}
+
+#[test]
+fn targets_take_the_rest_of_the_path_and_both_queries() {
+    let backend = StrictBackend::start();
+    for (path, appends_rest, query, request, expected) in [
+        ("/", true, None, "/a/b", "/a/b"),
+        ("/base", true, None, "/a/b?x=1", "/base/a/b?x=1"),
+        ("/base/", true, Some("k=v"), "/a?x=1", "/base/a?k=v&x=1"),
+        ("/base", true, None, "/", "/base/"),
+        ("/whole", false, None, "/a/b?x=1", "/whole?x=1"),
+        ("/whole", false, Some("k=v"), "/a", "/whole?k=v"),
+        ("/", true, None, "/%61%2Fb%7e", "/a%2Fb~"),
+    ] {
+        let proxy = Proxy::forward(
+            backend.port(),
+            |plan| {
+                plan.path = path.to_owned();
+                plan.appends_rest = appends_rest;
+                plan.query = query.map(str::to_owned);
+            },
+            |_| {},
+        );
+        backend.clear();
+        let mut client = proxy.client();
+        client.send(format!("GET {request} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.response().status, 200);
+        assert_eq!(backend.requests()[0].target, expected, "{request}");
+    }
+}
+
+#[test]
+fn a_reply_goes_through_without_its_connections_own_fields() {
+    let reply = "HTTP/1.1 201 Made Up\r\nServer: x\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\
+                 Connection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=9\r\nUpgrade: h2c\r\n\
+                 Proxy-Authenticate: Basic\r\nX-Old: 1\r\nContent-Length: 2\r\n\r\nok";
+    let backend = ScriptedBackend::start(vec![vec![
+        Action::ReadUntil(b"\r\n\r\n"),
+        Action::Send(reply.as_bytes().to_vec()),
+        Action::Stall,
+    ]]);
+    let proxy = Proxy::forward(
+        backend.port(),
+        |plan| {
+            plan.reply_fields.remove.push("X-Old".to_owned());
+            plan.reply_fields
+                .set
+                .push(("Server".to_owned(), "edge".to_owned()));
+        },
+        |_| {},
+    );
+    let mut client = proxy.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let response = client.response();
+    assert_eq!((response.status, response.text().as_str()), (201, "ok"));
+    let names: Vec<&str> = response
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["Set-Cookie", "Set-Cookie", "Content-Length", "Server"]
+    );
+    assert_eq!(response.header("server"), Some("edge"));
+}
+
+#[test]
+fn another_method_can_be_sent() {
+    let backend = StrictBackend::start();
+    let proxy = Proxy::forward(
+        backend.port(),
+        |plan| plan.method = Some(Method::Put),
+        |_| {},
+    );
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!(client.response().text(), "hi");
+    assert_eq!(backend.requests()[0].method, "PUT");
+}
+
+#[test]
+fn old_clients_get_what_they_understand() {
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+    let backend = ScriptedBackend::start(vec![vec![
+        Action::ReadUntil(b"\r\n\r\n"),
+        Action::Send(chunked.as_bytes().to_vec()),
+        Action::ReadUntil(b"\r\n\r\n"),
+        Action::Send(chunked.as_bytes().to_vec()),
+    ]]);
+    let proxy = Proxy::to(backend.port());
+    let mut client = proxy.client();
+    client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    let response = client.response();
+    assert_eq!(response.header("transfer-encoding"), None);
+    assert_eq!(response.header("connection"), Some("close"));
+    assert_eq!(response.text(), "hi");
+    assert!(client.is_closed());
+
+    let backend = StrictBackend::start();
+    let proxy = Proxy::to(backend.port());
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        client.send("GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
+        assert_eq!(client.response().header("connection"), Some("keep-alive"));
+    }
+    client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().header("connection"), Some("close"));
+    assert!(client.is_closed());
+}

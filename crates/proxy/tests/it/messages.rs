@@ -1,0 +1,210 @@
+//! The message path: bodies read for a handler, its replies, unread bodies.
+
+use std::sync::Arc;
+
+use component::forward::ForwardPlan;
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use message::{Body, Fault, Reply, Request};
+use testkit::{Action, ScriptedBackend, StrictBackend};
+
+use crate::support::{Echo, Proxy, forward_plan};
+
+#[test]
+fn bodies_are_read_whole_and_bounded() {
+    let proxy = Proxy::handle(Echo { reads_body: true });
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().text(), "hello");
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3;x\r\nhel\r\n2\r\nlo\r\n0\r\nT: 1\r\n\r\n",
+    );
+    assert_eq!(client.response().text(), "hello");
+    client.send("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(
+        client.response_to("HEAD").header("content-length"),
+        Some("5")
+    );
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n");
+    assert_eq!(client.response().status, 413);
+    assert!(client.is_closed());
+    let mut client = proxy.client();
+    let chunk = format!("1f4\r\n{}\r\n", "x".repeat(500));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(chunk.repeat(3));
+    assert_eq!(client.response().status, 413);
+}
+
+#[test]
+fn a_client_that_waits_for_continue_gets_it() {
+    let proxy = Proxy::handle(Echo { reads_body: true });
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(client.response().status, 100);
+    client.send("hello");
+    assert_eq!(client.response().text(), "hello");
+}
+
+#[test]
+fn a_body_that_nobody_reads_does_not_disturb_the_next_request() {
+    let proxy = Proxy::handle(Echo { reads_body: false });
+    let mut client = proxy.client();
+    for _ in 0..3 {
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+        assert_eq!(client.response().text(), "");
+    }
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\nhello");
+    let response = client.response();
+    assert_eq!(
+        (response.status, response.header("connection")),
+        (200, Some("close"))
+    );
+    client.send("x".repeat(49_995));
+    assert!(client.is_closed());
+}
+
+/// Works on a message and forwards it.
+struct Forwarder {
+    plan: Arc<ForwardPlan>,
+    reads_body: bool,
+}
+
+impl Handler for Forwarder {
+    fn reads_body(&self) -> bool {
+        self.reads_body
+    }
+
+    fn handle<'a>(
+        &'a self,
+        mut request: Request,
+        _: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        if self.reads_body {
+            request.body = Body::from(request.body.as_bytes().to_ascii_uppercase());
+        }
+        request.headers.set("X-Seen", "1");
+        let outcome = Outcome::Forward(Arc::clone(&self.plan), Box::new(request));
+        Box::pin(async { Ok(outcome) })
+    }
+}
+
+#[test]
+fn a_changed_message_is_forwarded_with_its_new_length() {
+    let backend = StrictBackend::start();
+    let plan = Arc::new(forward_plan(backend.port()));
+    let proxy = Proxy::handle(Forwarder {
+        plan,
+        reads_body: true,
+    });
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        client.send(
+            "POST /x/y?z HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+             Connection: close-not, Keep-Alive\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        );
+        assert_eq!(client.response().text(), "HI");
+    }
+    let request = backend.requests().remove(1);
+    assert_eq!(request.target, "/x/y?z");
+    assert_eq!(request.header("content-length"), Some("2"));
+    assert_eq!(request.header("transfer-encoding"), None);
+    assert_eq!(request.header("x-seen"), Some("1"));
+}
+
+#[test]
+fn an_unread_body_streams_through_whatever_its_size() {
+    let backend = StrictBackend::start();
+    let plan = Arc::new(forward_plan(backend.port()));
+    let proxy = Proxy::handle(Forwarder {
+        plan,
+        reads_body: false,
+    });
+    let mut client = proxy.client();
+    let body = "0123456789".repeat(30_000);
+    client.send(format!(
+        "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    ));
+    client.send(&body);
+    assert!(client.response().text() == body);
+    assert_eq!(backend.requests()[0].header("x-seen"), Some("1"));
+}
+
+/// Calls out in the middle and replies with what came.
+struct Calling(Arc<ForwardPlan>);
+
+impl Handler for Calling {
+    fn reads_body(&self) -> bool {
+        true
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            let reply = services.call(&self.0, &request).await?;
+            let text = format!(
+                "{} {}",
+                reply.status,
+                String::from_utf8_lossy(reply.body.as_bytes())
+            );
+            Ok(Outcome::Reply(Reply::with_content(
+                200,
+                "text/plain",
+                text.into_bytes(),
+            )))
+        })
+    }
+}
+
+#[test]
+fn calls_from_within_read_the_whole_reply_in_every_framing() {
+    let replies = [
+        "HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n\
+         5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\nhello",
+    ];
+    for (reply, expected) in replies.iter().zip(["201 hello", "404 hello", "200 hello"]) {
+        let script = vec![
+            Action::ReadUntil(b"\r\n\r\nhi"),
+            Action::Send(reply.as_bytes().to_vec()),
+            Action::Close,
+        ];
+        let backend = ScriptedBackend::start(vec![script]);
+        let proxy = Proxy::handle(Calling(Arc::new(forward_plan(backend.port()))));
+        let mut client = proxy.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(client.response().text(), expected);
+    }
+}
+
+#[test]
+fn calls_that_fail_become_the_replys_status() {
+    for (script, status) in [
+        (vec![Action::Close], 502),
+        (
+            vec![
+                Action::ReadUntil(b"hi"),
+                Action::Send(b"nonsense\r\n\r\n".to_vec()),
+            ],
+            502,
+        ),
+        (
+            vec![
+                Action::ReadUntil(b"hi"),
+                Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort".to_vec()),
+            ],
+            502,
+        ),
+    ] {
+        let backend = ScriptedBackend::start(vec![script]);
+        let proxy = Proxy::handle(Calling(Arc::new(forward_plan(backend.port()))));
+        let mut client = proxy.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(client.response().status, status);
+        proxy.wait_until_idle_after(client);
+    }
+}

@@ -1,0 +1,211 @@
+//! A worker in this process that serves a plan made by the test.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::observe::FlowMetrics;
+use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
+use component::settings::Settings;
+use component::trigger::{ListenAddress, Methods, PathPattern};
+use message::{Body, Fault, Reply, Request};
+use proxy::{Command, Engine, OpenListener, Worker, WorkerSetup};
+use testkit::{RawClient, free_port, wait_until};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// A worker that serves one listener with one route for everything.
+pub struct Proxy {
+    pub port: u16,
+    pub engine: Arc<Engine>,
+    commands: UnboundedSender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Forwards everything to a port, path and query kept.
+    pub fn to(port: u16) -> Self {
+        Self::forward(port, |_| {}, |_| {})
+    }
+
+    /// The same, with another plan or other settings.
+    pub fn forward(
+        port: u16,
+        change_plan: impl FnOnce(&mut ForwardPlan),
+        change_settings: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let mut plan = forward_plan(port);
+        change_plan(&mut plan);
+        Self::start(RouteTarget::Forward(Arc::new(plan)), change_settings)
+    }
+
+    /// Serves everything by a handler.
+    pub fn handle(handler: impl Handler + 'static) -> Self {
+        let handler = Arc::new(handler);
+        Self::start(
+            RouteTarget::Handle {
+                handler,
+                body_max: 1000,
+            },
+            |_| {},
+        )
+    }
+
+    fn start(target: RouteTarget, change_settings: impl FnOnce(&mut Settings)) -> Self {
+        let port = free_port();
+        let mut settings = Settings::default();
+        change_settings(&mut settings);
+        let engine = Arc::new(Engine::new(None));
+        let (commands, receiver) = unbounded_channel();
+        let setup = WorkerSetup {
+            number: 0,
+            engine: Arc::clone(&engine),
+            commands: receiver,
+        };
+        let thread = std::thread::spawn(|| Worker::run(setup).unwrap());
+        let proxy = Self {
+            port,
+            engine,
+            commands,
+            thread: Some(thread),
+        };
+        let socket = net::listen::bind(Some("127.0.0.1"), port, 1)
+            .unwrap()
+            .remove(0);
+        proxy.serve(
+            target,
+            settings,
+            vec![OpenListener {
+                address: proxy.address(),
+                socket,
+            }],
+        );
+        proxy
+    }
+
+    /// Has the worker serve another target.
+    pub fn serve(&self, target: RouteTarget, settings: Settings, opened: Vec<OpenListener>) {
+        let route = RoutePlan {
+            flow: "test".into(),
+            methods: Methods::Any,
+            path: PathPattern {
+                segments: Vec::new(),
+                rest: true,
+            },
+            target,
+        };
+        let listener = ListenerPlan {
+            address: self.address(),
+            routes: vec![route],
+        };
+        let plan = Arc::new(Plan {
+            listeners: vec![listener],
+            settings,
+        });
+        let (applied, mut done) = unbounded_channel();
+        self.commands
+            .send(Command::Serve {
+                plan,
+                opened,
+                applied,
+            })
+            .ok()
+            .unwrap();
+        done.blocking_recv().expect("the worker applies the plan");
+    }
+
+    fn address(&self) -> ListenAddress {
+        ListenAddress {
+            host: Some("127.0.0.1".to_owned()),
+            port: self.port,
+        }
+    }
+
+    pub fn client(&self) -> RawClient {
+        RawClient::connect(self.port)
+    }
+
+    pub fn metrics(&self) -> Arc<FlowMetrics> {
+        self.engine.registry.flow(0, &"test".into())
+    }
+
+    /// Starts the drain.
+    pub fn drain(&self) {
+        self.commands.send(Command::Drain).ok().unwrap();
+    }
+
+    /// Waits for the worker's end.
+    pub fn join(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+
+    /// The same, once the client has closed.
+    pub fn wait_until_idle_after(&self, client: RawClient) {
+        drop(client);
+        self.wait_until_idle();
+    }
+
+    /// Waits until nothing is in flight and no connection is open.
+    pub fn wait_until_idle(&self) {
+        wait_until("no connection is open", || {
+            self.engine.connection_count() == 0
+        });
+        assert_eq!(self.metrics().in_flight(), 0);
+    }
+}
+
+/// A plan that keeps path and query and changes nothing that a test does not look at.
+pub fn forward_plan(port: u16) -> ForwardPlan {
+    ForwardPlan {
+        host: "127.0.0.1".to_owned(),
+        port,
+        path: "/".to_owned(),
+        appends_rest: true,
+        query: None,
+        method: None,
+        host_field: HostField::Target,
+        x_forwarded: false,
+        forwarded: false,
+        via: None,
+        request_fields: FieldEdits::default(),
+        reply_fields: FieldEdits::default(),
+        timeouts: ForwardTimeouts::default(),
+    }
+}
+
+/// Settings in which everything that a test waits for is short.
+pub fn short(settings: &mut Settings) {
+    settings.timeouts.idle = Duration::from_millis(300);
+    settings.timeouts.head = Duration::from_millis(300);
+    settings.timeouts.body = Duration::from_millis(300);
+    settings.timeouts.connect = Duration::from_millis(300);
+    settings.timeouts.response = Duration::from_millis(300);
+    settings.timeouts.drain = Duration::from_millis(1500);
+}
+
+/// A handler that answers with what it was sent.
+pub struct Echo {
+    pub reads_body: bool,
+}
+
+impl Handler for Echo {
+    fn reads_body(&self) -> bool {
+        self.reads_body
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        _: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            let body = if request.body.is_unread() {
+                Body::Empty
+            } else {
+                request.body
+            };
+            Ok(Outcome::Reply(Reply::with_content(200, "text/plain", body)))
+        })
+    }
+}
