@@ -67,6 +67,9 @@ enum State {
 
 /// The most bytes of a chunk's size line, extension included.
 const SIZE_LINE_MAX: usize = 1024;
+/// The most bytes of a trailer section. It is read again with every piece that arrives, so it must
+/// be far smaller than a head may be.
+const TRAILERS_MAX: usize = 8 * 1024;
 /// The most digits of a chunk size: 2^60 bytes is enough for anybody.
 const SIZE_DIGITS_MAX: usize = 15;
 
@@ -195,16 +198,20 @@ impl BodyDecoder {
     /// refused before any of it has been passed on.
     fn trailers(&mut self, input: &[u8]) -> Result<Piece, BodyError> {
         let limit = self.trailer_limits;
+        let bytes_max = limit.bytes.min(TRAILERS_MAX);
         let room = &mut [httparse::EMPTY_HEADER; super::head::FIELDS_MAX];
         let room = room
             .get_mut(..limit.fields.min(super::head::FIELDS_MAX))
             .unwrap_or_default();
         match httparse::parse_headers(input, room) {
             Err(_) => Err(BodyError("malformed trailer section")),
-            Ok(httparse::Status::Partial) if input.len() >= limit.bytes => {
+            Ok(httparse::Status::Partial) if input.len() > bytes_max => {
                 Err(BodyError("the trailer section is too large"))
             }
             Ok(httparse::Status::Partial) => Ok(Piece::NeedMore),
+            Ok(httparse::Status::Complete((length, _))) if length > bytes_max => {
+                Err(BodyError("the trailer section is too large"))
+            }
             Ok(httparse::Status::Complete((length, lines))) => {
                 let section = input.get(..length).unwrap_or_default();
                 let refused = |line: &httparse::Header<'_>| {

@@ -122,6 +122,9 @@ fn extensions_and_trailers_are_bounded() {
     assert_eq!(chunked(&endless), Err("bad chunk extension".to_owned()));
     let trailers = format!("0\r\n{}\r\n", "A: b\r\n".repeat(20));
     assert!(chunked(&trailers).is_err());
+    // Found by fuzzing: a section that arrived whole was taken whatever its size.
+    let trailers = format!("0\r\nA: {}\r\n\r\n", "b".repeat(2000));
+    assert_eq!(chunked(&trailers), Err("the trailer section is too large".to_owned()));
     let trailers = format!("0\r\nA: {}", "b".repeat(2000));
     assert_eq!(
         chunked(&trailers),
