@@ -61,7 +61,6 @@ codes! {
     BAD_SIZE = "IT0117", "not a size";
     BAD_VALUE = "IT0118", "a value that cannot be used";
     ENV_UNDECLARED = "IT0120", "an environment name that is not declared";
-    ENV_UNSET = "IT0121", "an environment variable that is not set";
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub enum EnvLookup {
     Value(String),
     /// It may not be used: no flow file declares it.
     Undeclared,
-    /// It may be used but has no value.
+    /// It may be used but has no value, which is reported where it is declared.
     Unset,
 }
 
@@ -64,11 +64,7 @@ fn expand(
                 format!("the environment name {shown} is not declared"),
                 format!("declare it in the `engine:` document: env: [{shown}]"),
             ),
-            EnvLookup::Unset => problem(
-                codes::ENV_UNSET,
-                format!("the environment variable {shown} is not set"),
-                format!("set it before the start: {shown}=... intertie run ..."),
-            ),
+            EnvLookup::Unset => {}
         }
     }
     expanded.push_str(rest);

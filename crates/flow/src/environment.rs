@@ -97,7 +97,7 @@ impl Environment {
         };
         let is_set = |name: &String| matches!(self.look_up(name), EnvLookup::Value(_));
         let sound = names.iter().all(is_set);
-        config::expand_env(node, &|name| self.look_up_quietly(name), report);
+        config::expand_env(node, &|name| self.look_up(name), report);
         sound
     }
 
@@ -106,14 +106,6 @@ impl Environment {
             None => EnvLookup::Undeclared,
             Some((_, None)) => EnvLookup::Unset,
             Some((_, Some(value))) => EnvLookup::Value(value.clone()),
-        }
-    }
-
-    /// A name without a value has been reported where it is declared, and once is enough.
-    fn look_up_quietly(&self, name: &str) -> EnvLookup {
-        match self.look_up(name) {
-            EnvLookup::Unset => EnvLookup::Value(String::new()),
-            other => other,
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use flow::{LogFormat, LogLevel, LogSettings};
@@ -20,6 +20,8 @@ use tracing_subscriber::{Registry, fmt};
 const BATCH: usize = 16 * 1024;
 /// How many batches may wait to be written; more are dropped and counted.
 const BATCHES_MAX: usize = 256;
+/// How long the end of the access log may take.
+const END_WAIT: Duration = Duration::from_secs(2);
 
 /// The log, whose level can be changed.
 pub(crate) struct Log {
@@ -101,13 +103,26 @@ pub(crate) struct AccessWriter {
     dropped: AtomicU64,
 }
 
+/// Tells when everything has been written.
+pub(crate) struct AccessEnd(Receiver<()>);
+
+impl AccessEnd {
+    /// Waits for it, once the writer is dropped. A reader of stdout that stands still is left.
+    pub fn wait(self) {
+        if self.0.recv_timeout(END_WAIT).is_err() {
+            tracing::warn!("the end of the access log was not written");
+        }
+    }
+}
+
 impl AccessWriter {
     /// Starts the writing thread.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(is_json: bool) -> anyhow::Result<Self> {
+    pub fn start(is_json: bool) -> anyhow::Result<(Self, AccessEnd)> {
         let (batches, receiver) = sync_channel::<Vec<u8>>(BATCHES_MAX);
+        let (ended, end) = sync_channel(1);
         thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || {
@@ -116,16 +131,22 @@ impl AccessWriter {
                     let written = stdout.write_all(&batch).and_then(|()| stdout.flush());
                     if let Err(error) = written {
                         tracing::error!(%error, "the access log cannot be written and ends here");
-                        return;
+                        break;
                     }
                 }
+                // Nobody waits for the end when the process stops at once.
+                let _ = ended.send(());
             })
             .context("cannot start the access log")?;
-        Ok(Self {
-            is_json,
-            batches,
-            dropped: AtomicU64::new(0),
-        })
+        let dropped = AtomicU64::new(0);
+        Ok((
+            Self {
+                is_json,
+                batches,
+                dropped,
+            },
+            AccessEnd(end),
+        ))
     }
 
     fn hand_over(&self, lines: &mut Vec<u8>) {

@@ -70,7 +70,8 @@ impl Application<'_> {
             true => Some(Watcher::new(&self.arguments.paths)?),
             false => None,
         };
-        let access: Arc<dyn AccessLog> = Arc::new(AccessWriter::start(self.log.is_json())?);
+        let (access, access_end) = AccessWriter::start(self.log.is_json())?;
+        let access: Arc<dyn AccessLog> = Arc::new(access);
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
@@ -103,7 +104,11 @@ impl Application<'_> {
             _ = terminate.recv() => tracing::warn!("stopped at once"),
             _ = interrupt.recv() => tracing::warn!("stopped at once"),
         }
-        drop(admin);
+        if let Some(admin) = admin {
+            admin.stop().await?;
+        }
+        drop(engine);
+        access_end.wait();
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }

@@ -13,6 +13,9 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Tells when flow files may have changed.
 pub(crate) struct Watcher {
     changes: mpsc::UnboundedReceiver<()>,
+    /// Whether there was a change that nobody has been told of. Kept here, since whoever waits may
+    /// stop waiting at any moment.
+    is_dirty: bool,
     /// Stops telling when it is dropped.
     _watcher: RecommendedWatcher,
 }
@@ -51,6 +54,7 @@ impl Watcher {
         }
         Ok(Self {
             changes,
+            is_dirty: false,
             _watcher: watcher,
         })
     }
@@ -60,9 +64,20 @@ impl Watcher {
         let Some(watcher) = watcher else {
             return std::future::pending().await;
         };
-        if watcher.changes.recv().await.is_none() {
-            return std::future::pending().await;
+        loop {
+            if !watcher.is_dirty {
+                match watcher.changes.recv().await {
+                    Some(()) => watcher.is_dirty = true,
+                    None => return std::future::pending().await,
+                }
+            }
+            if tokio::time::timeout(QUIET, watcher.changes.recv())
+                .await
+                .is_err()
+            {
+                watcher.is_dirty = false;
+                return;
+            }
         }
-        while let Ok(Some(())) = tokio::time::timeout(QUIET, watcher.changes.recv()).await {}
     }
 }

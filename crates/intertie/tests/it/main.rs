@@ -1,1 +1,13 @@
-fn main() {}
+//! The binary as users see it: started with files, spoken to over sockets, stopped by signals.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod check;
+mod examples;
+mod life;
+mod peers;
+mod support;

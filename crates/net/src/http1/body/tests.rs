@@ -124,7 +124,10 @@ fn extensions_and_trailers_are_bounded() {
     assert!(chunked(&trailers).is_err());
     // Found by fuzzing: a section that arrived whole was taken whatever its size.
     let trailers = format!("0\r\nA: {}\r\n\r\n", "b".repeat(2000));
-    assert_eq!(chunked(&trailers), Err("the trailer section is too large".to_owned()));
+    assert_eq!(
+        chunked(&trailers),
+        Err("the trailer section is too large".to_owned())
+    );
     let trailers = format!("0\r\nA: {}", "b".repeat(2000));
     assert_eq!(
         chunked(&trailers),

@@ -1,0 +1,169 @@
+//! Start, reload, metrics, logs, stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::{Action, RawClient, ScriptedBackend, TempDir, free_port, wait_until};
+
+use crate::support::{Engine, get, post};
+
+fn flow(port: u16, text: &str) -> String {
+    format!(
+        "flow: hello\nfrom: {{ http: GET 127.0.0.1:{port}/hello }}\nsteps:\n  - reply: {{ body: {text} }}\n"
+    )
+}
+
+#[test]
+fn changed_files_are_taken_over_without_a_failed_request() {
+    let folder = TempDir::new();
+    let port = free_port();
+    folder.write("flow.yaml", &flow(port, "text0"));
+    let engine = Engine::run(&[folder.path()], &["--watch"]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let load = std::thread::spawn(move || {
+        let mut client = RawClient::connect(port);
+        let mut count = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            client.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.response().status, 200);
+            assert_eq!(get(port, "/hello").status, 200);
+            count += 2;
+        }
+        count
+    });
+    for round in 1..=5 {
+        folder.write("flow.yaml", &flow(port, &format!("text{round}")));
+        wait_until("the new text is served", || {
+            get(port, "/hello").text() == format!("text{round}")
+        });
+    }
+    folder.write("flow.yaml", "flow: hello\nform: x\n");
+    engine.process.wait_for("not reloaded");
+    assert_eq!(
+        get(port, "/hello").text(),
+        "text5",
+        "a broken file changes nothing"
+    );
+    let output = engine.process.output();
+    assert!(output.contains("did you mean `from`?"), "{output}");
+    let other = free_port();
+    folder.write("flow.yaml", &flow(other, "elsewhere"));
+    wait_until("the new port is open", || {
+        std::net::TcpStream::connect(("127.0.0.1", other)).is_ok()
+    });
+    stop.store(true, Ordering::Relaxed);
+    // The old port is closed now, so the load may end with its last request refused.
+    let _ = load.join();
+    wait_until("the old port is closed", || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_err()
+    });
+    assert_eq!(get(other, "/hello").text(), "elsewhere");
+    engine.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_leaves_the_old_flows_running() {
+    let folder = TempDir::new();
+    let (port, backend) = (
+        free_port(),
+        ScriptedBackend::start(vec![vec![Action::Stall]]),
+    );
+    folder.write("flow.yaml", &flow(port, "old"));
+    let engine = Engine::run(&[folder.path()], &["--watch"]);
+    folder.write("flow.yaml", &flow(backend.port(), "new"));
+    engine.process.wait_for("not reloaded");
+    assert_eq!(get(port, "/hello").text(), "old");
+    engine.stop();
+}
+
+#[test]
+fn sigterm_lets_requests_in_flight_end() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let backend = ScriptedBackend::start(vec![vec![
+        Action::ReadUntil(b"\r\n\r\n"),
+        Action::Pause(Duration::from_millis(400)),
+        Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow".to_vec()),
+    ]]);
+    folder.write(
+        "flow.yaml",
+        &format!(
+            "flow: slow\nfrom: {{ http: any 127.0.0.1:{port}/* }}\nsteps:\n  \
+             - forward: http://127.0.0.1:{}/\n",
+            backend.port()
+        ),
+    );
+    let engine = Engine::run(&[folder.path()], &[]);
+    let mut client = RawClient::connect(port);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it is under way", || backend.accepted() == 1);
+    engine.process.signal("TERM");
+    wait_until("the port is closed", || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_err()
+    });
+    assert_eq!(client.response().text(), "slow");
+    let output = engine.stop();
+    assert!(
+        output.contains("\"message\":\"stopped\""),
+        "logs are JSON when not on a terminal: {output}"
+    );
+}
+
+#[test]
+fn metrics_count_by_flow_and_the_access_log_has_a_line_each() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let engine_document = "engine:\n  log: { access: true, format: text }\n---\n";
+    folder.write(
+        "flow.yaml",
+        &format!("{engine_document}{}", flow(port, "hi")),
+    );
+    let engine = Engine::run(&[folder.path()], &[]);
+    assert_eq!(engine.get("/health").text(), "ok\n");
+    for _ in 0..3 {
+        assert_eq!(get(port, "/hello").status, 200);
+    }
+    assert_eq!(get(port, "/nothing?x=1").status, 404);
+    assert_eq!(
+        post(port, "/hello", "text/plain", "").header("allow"),
+        Some("GET, HEAD")
+    );
+    let expected = [
+        "intertie_requests_total{flow=\"hello\",status=\"2xx\"} 3\n",
+        "intertie_requests_in_flight{flow=\"hello\"} 0\n",
+        "intertie_request_duration_seconds_bucket{le=\"+Inf\",flow=\"hello\"} 3\n",
+        "intertie_requests_rejected_total{status=\"4xx\"} 2\n",
+    ];
+    wait_until("everything is counted", || {
+        let page = engine.get("/metrics").text();
+        assert!(page.ends_with("# EOF\n"), "{page}");
+        expected.iter().all(|line| page.contains(line))
+    });
+    let output = engine.stop();
+    assert_eq!(
+        output.matches(" hello GET /hello 200 ").count(),
+        3,
+        "{output}"
+    );
+    assert_eq!(
+        output.matches(" - GET /nothing?x=1 404 ").count(),
+        1,
+        "{output}"
+    );
+}
+
+#[test]
+fn start_is_refused_with_a_clear_word_when_a_port_is_taken() {
+    let folder = TempDir::new();
+    let taken = ScriptedBackend::start(vec![vec![Action::Stall]]);
+    let path = folder.write("flow.yaml", &flow(taken.port(), "hi"));
+    let result = crate::support::output(&["run", "--admin", "off", path.to_str().unwrap()]);
+    assert_eq!(result.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&result.stderr).into_owned();
+    assert!(
+        text.contains(&format!("cannot listen on 127.0.0.1:{}", taken.port())),
+        "{text}"
+    );
+}

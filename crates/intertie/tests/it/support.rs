@@ -1,0 +1,77 @@
+//! Starts the binary on free ports.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use testkit::{Process, RawClient, Response, free_port};
+
+/// The repository's folder.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_intertie"));
+    command.current_dir(repository());
+    command
+}
+
+/// Runs the binary to its end.
+pub fn output(arguments: &[&str]) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
+/// A running engine.
+pub struct Engine {
+    pub process: Process,
+    pub admin: u16,
+}
+
+impl Engine {
+    /// Runs these files; ready when it returns.
+    pub fn run(paths: &[&Path], options: &[&str]) -> Self {
+        let admin = free_port();
+        let mut command = command();
+        command.arg("run").args(paths).args(options);
+        command.args(["--workers", "2", "--admin", &format!("127.0.0.1:{admin}")]);
+        let mut process = Process::start(&mut command);
+        process.wait_for_port(admin);
+        let engine = Self { process, admin };
+        testkit::wait_until("it is ready", || engine.get("/ready").status == 200);
+        engine
+    }
+
+    /// A page of the admin port.
+    pub fn get(&self, path: &str) -> Response {
+        get(self.admin, path)
+    }
+
+    /// Tells it to stop and checks that it does so well.
+    pub fn stop(mut self) -> String {
+        self.process.signal("TERM");
+        let status = self.process.wait();
+        assert_eq!(status.code(), Some(0), "{}", self.process.output());
+        self.process.output()
+    }
+}
+
+pub fn get(port: u16, path: &str) -> Response {
+    let mut client = RawClient::connect(port);
+    client.send(format!(
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    ));
+    client.response()
+}
+
+pub fn post(port: u16, path: &str, content_type: &str, body: &str) -> Response {
+    let mut client = RawClient::connect(port);
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: {content_type}\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    client.response()
+}
