@@ -51,7 +51,7 @@ enum State {
     UntilClose,
     /// A chunk's size line follows.
     SizeLine,
-    /// The extension of a size line follows, this many bytes; then CRLF and this many content bytes.
+    /// The extension of a size line follows, this many bytes; then CRLF and so many content bytes.
     Extension(usize, u64),
     /// CRLF of a size line, and then this many content bytes.
     SizeLineEnd(u64),
