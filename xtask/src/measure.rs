@@ -395,7 +395,8 @@ steps:
     )
 }
 
-/// Equal work: kept connections on both sides, forwarding fields, one thread, no log.
+/// Equal work: kept connections on both sides, also when there are many of them (the pool ratios),
+/// forwarding fields, one thread, no log.
 fn haproxy_config(
     Ports {
         backend, haproxy, ..
@@ -404,7 +405,9 @@ fn haproxy_config(
     format!(
         "global
   nbthread 1
-  maxconn 4000
+  maxconn 9000
+  tune.pool-high-fd-ratio 90
+  tune.pool-low-fd-ratio 80
 defaults
   mode http
   timeout connect 5s

@@ -86,13 +86,13 @@ fn files(root: &Path) -> Result<Vec<File>, Failure> {
     let mut files = Vec::new();
     for name in list.lines() {
         // A file that is deleted but not committed so is still listed.
-        if let Ok(bytes) = std::fs::read(root.join(name)) {
-            if let Ok(text) = String::from_utf8(bytes) {
-                files.push(File {
-                    path: name.into(),
-                    text,
-                });
-            }
+        if let Ok(bytes) = std::fs::read(root.join(name))
+            && let Ok(text) = String::from_utf8(bytes)
+        {
+            files.push(File {
+                path: name.into(),
+                text,
+            });
         }
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));

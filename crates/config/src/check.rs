@@ -83,10 +83,10 @@ impl Walk<'_> {
         if !branches.is_empty() {
             return self.one_of(node, &branches);
         }
-        if let Some(expected) = schema.get("type") {
-            if !fits_type(node, expected) {
-                return self.wrong_type(node, &type_words(&[schema]), schema);
-            }
+        if let Some(expected) = schema.get("type")
+            && !fits_type(node, expected)
+        {
+            return self.wrong_type(node, &type_words(&[schema]), schema);
         }
         self.choices(node, schema);
         match &node.value {

@@ -78,7 +78,7 @@ fn read(text: &str, units: &[(&str, u64)], expected: &str) -> Result<u64, String
 }
 
 fn write(value: u64, units: &[(&str, u64)], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let fits = |(_, factor): &&(&str, u64)| value >= *factor && value % *factor == 0;
+    let fits = |(_, factor): &&(&str, u64)| value >= *factor && value.is_multiple_of(*factor);
     let (unit, factor) = units.iter().find(fits).copied().unwrap_or(("", 1));
     let unit = if value == 0 {
         units.last().map_or("", |(unit, _)| unit)

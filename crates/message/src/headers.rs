@@ -41,6 +41,22 @@ impl<'a> HeadersView<'a> {
         })
     }
 
+    /// Every field line as [`HeadersView::iter`] has it, and the bytes from the name to the value's
+    /// end where they are `Name: value`, so that a line can be copied at once.
+    #[inline]
+    pub fn lines(self) -> impl Iterator<Item = (Field, &'a [u8], &'a [u8], Option<&'a [u8]>)> {
+        self.entries.iter().map(move |entry| {
+            let (name, value) = (
+                slice(self.bytes, entry.name),
+                slice(self.bytes, entry.value),
+            );
+            let is_plain = entry.name.1 + 2 == entry.value.0
+                && slice(self.bytes, (entry.name.1, entry.value.0)) == b": ";
+            let line = is_plain.then(|| slice(self.bytes, (entry.name.0, entry.value.1)));
+            (entry.field, name, value, line)
+        })
+    }
+
     /// The value of the first line of this known field.
     pub fn first(self, field: Field) -> Option<&'a [u8]> {
         self.iter()

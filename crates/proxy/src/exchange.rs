@@ -75,10 +75,11 @@ impl Exchange<'_> {
         if let Poll::Ready(result) = self.poll_reply(context) {
             return Poll::Ready(result);
         }
-        if let Some(client) = &mut self.client {
-            if sent && has_left(context, client.connection) {
-                return Poll::Ready(Err(Failure::ClientGone));
-            }
+        if let Some(client) = &mut self.client
+            && sent
+            && has_left(context, client.connection)
+        {
+            return Poll::Ready(Err(Failure::ClientGone));
         }
         let progress = self.progress();
         if progress != self.seen_progress {

@@ -158,11 +158,9 @@ async fn connect(
     target: &ForwardTarget,
     fresh: bool,
 ) -> Result<(Connection, bool), Failure> {
-    if !fresh {
-        if let Some(kept) = target.upstream.take_idle(session.now) {
-            session.worker.metrics.upstream_reuses.add(1);
-            return Ok((kept, true));
-        }
+    if !fresh && let Some(kept) = target.upstream.take_idle(session.now) {
+        session.worker.metrics.upstream_reuses.add(1);
+        return Ok((kept, true));
     }
     let time = target
         .plan

@@ -133,7 +133,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
         .connection
         .filter(|(options, _)| !options.listed.is_empty());
     let edits = Some(&plan.request_fields).filter(|edits| !edits.is_empty());
-    for (field, name, value) in request.headers.iter() {
+    for (field, name, value, whole) in request.headers.lines() {
         let ours = match field {
             Field::Host | Field::ContentLength => true,
             Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto => {
@@ -147,7 +147,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
         {
             continue;
         }
-        line(out, name, &[value]);
+        copy_line(out, name, value, whole);
     }
 }
 
@@ -221,6 +221,19 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
             }
         }
         IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
+    }
+}
+
+/// Appends a field line that came from elsewhere; `whole` is it without its end, where it can be
+/// copied at once.
+#[inline]
+pub(crate) fn copy_line(out: &mut Vec<u8>, name: &[u8], value: &[u8], whole: Option<&[u8]>) {
+    match whole {
+        Some(whole) => {
+            out.extend_from_slice(whole);
+            out.extend_from_slice(b"\r\n");
+        }
+        None => line(out, name, &[value]),
     }
 }
 

@@ -5,7 +5,7 @@ use message::{Field, Method, Reply, reason_phrase};
 use net::http1::{Framing, ResponseHead, Version};
 
 use crate::pipe::Encoding;
-use crate::request_head::{line, write_decimal};
+use crate::request_head::{copy_line, line, write_decimal};
 
 /// What the client's side needs to know about the head that is written.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(crate) fn write_relayed(
     status_line(head.status, head.reason(bytes), out);
     let keeps_upgrade = matches!(head.status, 101 | 426);
     let edited = !edits.is_empty();
-    for (field, name, value) in head.headers(bytes).iter() {
+    for (field, name, value, whole) in head.headers(bytes).lines() {
         let dropped = match field {
             Field::ContentLength => !matches!(head.framing, Framing::Length(_) | Framing::None),
             Field::Upgrade => !keeps_upgrade,
@@ -47,7 +47,7 @@ pub(crate) fn write_relayed(
         if dropped || head.connection.lists(bytes, name) || (edited && edits.drops(name)) {
             continue;
         }
-        line(out, name, &[value]);
+        copy_line(out, name, value, whole);
     }
     for (name, value) in &edits.set {
         line(out, name.as_bytes(), &[value.as_bytes()]);
@@ -102,6 +102,9 @@ pub(crate) fn write_own(
 }
 
 fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
+    if status == 200 && reason == b"OK" {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
     out.extend_from_slice(b"HTTP/1.1 ");
     write_decimal(status.into(), out);
     out.push(b' ');

@@ -194,10 +194,10 @@ impl Node {
             .map_or(path.len(), |at| start + at);
         let segment = path.get(start..end)?;
         let literal = self.literals.iter().find(|(text, _)| **text == *segment);
-        if let Some((_, node)) = literal {
-            if let Some(route) = node.find(method, path, end, captures, others) {
-                return Some(route);
-            }
+        if let Some((_, node)) = literal
+            && let Some(route) = node.find(method, path, end, captures, others)
+        {
+            return Some(route);
         }
         if let Some(node) = self.parameter.as_ref().filter(|_| !segment.is_empty()) {
             captures.push((start as u32, end as u32));

@@ -10,8 +10,11 @@ use tokio::time::Instant;
 /// All systems one worker sends to. A reload keeps them, so that connections stay open.
 pub(crate) struct Upstreams {
     limits: Cell<IdleLimits>,
-    known: RefCell<Vec<((String, u16), Rc<Upstream>)>>,
+    known: RefCell<Vec<Known>>,
 }
+
+/// An upstream by its host and port.
+type Known = ((String, u16), Rc<Upstream>);
 
 impl Upstreams {
     pub fn new() -> Self {

@@ -391,10 +391,10 @@ impl Drop for Guest {
         worker.engine.connections.fetch_sub(1, Ordering::Relaxed);
         worker.metrics.closed.add(1);
         worker.sessions.set(worker.sessions.get() - 1);
-        if worker.sessions.get() == 0 {
-            if let Some(waker) = worker.drained.borrow_mut().take() {
-                waker.wake();
-            }
+        if worker.sessions.get() == 0
+            && let Some(waker) = worker.drained.borrow_mut().take()
+        {
+            waker.wake();
         }
     }
 }

@@ -237,7 +237,7 @@ impl Convert {
         if input.is_empty() {
             return Err(Fault::invalid("the body is empty"));
         }
-        let mut output = Vec::with_capacity(input.len() * 2);
+        let mut output = Vec::new();
         let (converted, media_type) = match &self.0 {
             Conversion::JsonToXml(to_xml) => {
                 (to_xml.convert(input, &mut output), "application/xml")

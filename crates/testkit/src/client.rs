@@ -80,16 +80,10 @@ impl RawClient {
             .set_read_timeout(Some(Duration::from_millis(300)))
             .unwrap();
         let mut byte = [0; 4096];
-        loop {
-            match self.stream.read(&mut byte) {
-                Ok(count @ 1..) => {
-                    self.waiting.extend_from_slice(&byte[..count]);
-                    self.stream
-                        .set_read_timeout(Some(Duration::from_millis(30)))
-                        .unwrap();
-                }
-                _ => break,
-            }
+        while let Ok(count @ 1..) = self.stream.read(&mut byte) {
+            self.waiting.extend_from_slice(&byte[..count]);
+            let soon = Some(Duration::from_millis(30));
+            self.stream.set_read_timeout(soon).unwrap();
         }
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         self.finish();
