@@ -315,9 +315,20 @@ impl<'a> Writer<'a> {
         self.text.at += 1;
         if !self.text.take(b']') {
             self.open(parent);
+            // Made once: most arrays have many entries, and most entries are text.
+            let (start_tag, end_tag) = (format!("<{name}>"), format!("</{name}>"));
             loop {
                 self.text.skip_space();
-                self.element(name, name_at, parent)?;
+                match self.text.peek() {
+                    Some(b'{' | b'[') => self.element(name, name_at, parent)?,
+                    _ => {
+                        want_prefix(name, name_at, parent);
+                        self.out.extend_from_slice(start_tag.as_bytes());
+                        if self.leaf()? {
+                            self.out.extend_from_slice(end_tag.as_bytes());
+                        }
+                    }
+                }
                 if self.text.take(b',') {
                     continue;
                 }
@@ -345,7 +356,11 @@ impl<'a> Writer<'a> {
             },
             _ => {
                 want_prefix(name, name_at, parent);
-                return self.leaf(name);
+                self.out.push(b'>');
+                if self.leaf()? {
+                    self.end_tag(name);
+                }
+                return Ok(());
             }
         };
         if self.text.peek() == Some(b'{') {
@@ -364,19 +379,18 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The rest of an element that has only text.
+    /// The text of an element that has nothing else. False when there is none: then the start tag,
+    /// which has been written, is made an empty element's.
     #[inline]
-    fn leaf(&mut self, name: &str) -> Result<(), Reason> {
-        self.out.push(b'>');
+    fn leaf(&mut self) -> Result<bool, Reason> {
         let before = self.out.len();
         scalar(&mut self.text, Place::Text, self.out)?;
-        if self.out.len() == before {
+        let has_text = self.out.len() > before;
+        if !has_text {
             self.out.truncate(before - 1);
             self.out.extend_from_slice(b"/>");
-        } else {
-            self.end_tag(name);
         }
-        Ok(())
+        Ok(has_text)
     }
 
     fn close(&mut self, name: &str, frame: &mut Frame<'a>) {
