@@ -316,13 +316,17 @@ impl<'a> Writer<'a> {
         if !self.text.take(b']') {
             self.open(parent);
             // Made once: most arrays have many entries, and most entries are text.
+            let mut is_noted = false;
             let (start_tag, end_tag) = (format!("<{name}>"), format!("</{name}>"));
             loop {
                 self.text.skip_space();
                 match self.text.peek() {
                     Some(b'{' | b'[') => self.element(name, name_at, parent)?,
                     _ => {
-                        want_prefix(name, name_at, parent);
+                        if !is_noted {
+                            want_prefix(name, name_at, parent);
+                            is_noted = true;
+                        }
                         self.out.extend_from_slice(start_tag.as_bytes());
                         if self.leaf()? {
                             self.out.extend_from_slice(end_tag.as_bytes());
