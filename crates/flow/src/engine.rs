@@ -87,7 +87,7 @@ struct LimitsConfig {
     /// The most bytes of a request or reply head, from 1KiB to 1MiB.
     #[schemars(extend("default" = "32KiB"))]
     head: Option<Spanned<ByteSize>>,
-    /// The most header fields of a head, from 1 to 10000.
+    /// The most header fields of a head, from 1 to 256.
     #[schemars(extend("default" = 100))]
     fields: Option<Spanned<u64>>,
     /// The most bytes of a body that is read into memory, from 1B to 1GiB. A flow can set its own
@@ -233,7 +233,7 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
     };
     const FIELDS: Bounds<u64> = Bounds {
         least: 1,
-        greatest: 10_000,
+        greatest: 256,
     };
     const CONNECTIONS: Bounds<u64> = Bounds {
         least: 1,
