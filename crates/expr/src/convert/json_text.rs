@@ -33,6 +33,39 @@ const PLAIN: [bool; 256] = {
     table
 };
 
+/// How many bytes can be copied before the first that cannot; none when all can.
+#[inline]
+fn plain_run(bytes: &[u8]) -> Option<usize> {
+    let (words, _) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return Some(at * 8 + special.trailing_zeros() as usize / 8);
+        }
+    }
+    let seen = words.len() * 8;
+    let rest = bytes.get(seen..).unwrap_or_default();
+    let found = rest.iter().position(|byte| !PLAIN[usize::from(*byte)]);
+    found.map(|at| seen + at)
+}
+
+/// Marks the bytes of a word that are not plain. The lowest mark is exact; higher ones may be false.
+#[inline]
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = ONES << 7;
+    // A byte that is zero borrows from its highest bit.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    let is = |word: u64, byte: u8| zeros(word ^ (ONES * u64::from(byte)));
+    let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+    // `"` and `&` differ in one bit, and so do `<` and `>`.
+    controls
+        | is(word | (ONES * 0x04), b'&')
+        | is(word | (ONES * 0x02), b'>')
+        | is(word, b'\\')
+        | is(word, 0xef)
+}
+
 impl<'a> JsonText<'a> {
     /// # Errors
     /// When the bytes are not UTF-8.
@@ -125,8 +158,7 @@ impl<'a> JsonText<'a> {
         self.at += 1;
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let run = rest.iter().position(|byte| !PLAIN[usize::from(*byte)]);
-            let Some(run) = run else {
+            let Some(run) = plain_run(rest) else {
                 return Err(Reason::syntax(self.bytes.len(), "the string has no end"));
             };
             out.extend_from_slice(rest.get(..run).unwrap_or_default());
@@ -273,4 +305,25 @@ fn write_character(
     };
     out.extend_from_slice(escaped);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_end_at_every_byte_that_is_not_plain_wherever_it_stands() {
+        for byte in 0..=255_u8 {
+            for at in 0..20 {
+                let mut bytes = [b'x'; 24];
+                bytes[at] = byte;
+                bytes[23] = b'"';
+                let expected = if PLAIN[usize::from(byte)] { 23 } else { at };
+                assert_eq!(plain_run(&bytes), Some(expected), "{byte:#x} at {at}");
+                bytes[at + 1..].fill(byte);
+                let expected = (!PLAIN[usize::from(byte)]).then_some(at);
+                assert_eq!(plain_run(&bytes), expected, "{byte:#x} from {at}");
+            }
+        }
+    }
 }
