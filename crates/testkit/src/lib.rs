@@ -1,6 +1,6 @@
 //! What tests need: temporary folders, free ports, raw HTTP clients, a strict and a scripted back
-//! end, child processes, real servers. Uses the standard library alone and no product crate, so
-//! that a mistake in the product cannot hide itself here.
+//! end, child processes, real servers. Uses blocking sockets and no product crate, so that a
+//! mistake in the product cannot hide itself here.
 //!
 //! Everything panics when it fails: a test is all there is to tell.
 
@@ -13,12 +13,14 @@
 mod client;
 pub mod odd_requests;
 mod process;
+mod response;
 mod scripted;
 mod servers;
 mod strict;
 
-pub use client::{RawClient, Response};
+pub use client::RawClient;
 pub use process::{Process, TempDir, free_port, wait_until};
+pub use response::Response;
 pub use scripted::{Action, ScriptedBackend};
 pub use servers::Nginx;
 pub use strict::{Received, StrictBackend};

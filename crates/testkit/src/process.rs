@@ -68,7 +68,16 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 /// A child process, killed when it is dropped. What it prints is kept.
 pub struct Process {
     child: Child,
-    output: Arc<Mutex<String>>,
+    output: Arc<Mutex<Output>>,
+}
+
+/// What a process has printed.
+#[derive(Default)]
+struct Output {
+    stdout: String,
+    stderr: String,
+    /// Both, in the order in which they came.
+    both: String,
 }
 
 impl Process {
@@ -80,15 +89,30 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let output = Arc::new(Mutex::new(String::new()));
-        keep(child.stdout.take().unwrap(), &output);
-        keep(child.stderr.take().unwrap(), &output);
+        let output: Arc<Mutex<Output>> = Arc::default();
+        keep(child.stdout.take().unwrap(), &output, |it| &mut it.stdout);
+        keep(child.stderr.take().unwrap(), &output, |it| &mut it.stderr);
         Self { child, output }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has printed so far, stdout and stderr together.
     pub fn output(&self) -> String {
-        self.output.lock().unwrap().clone()
+        self.output.lock().unwrap().both.clone()
+    }
+
+    /// What it has printed to stdout so far.
+    pub fn stdout(&self) -> String {
+        self.output.lock().unwrap().stdout.clone()
+    }
+
+    /// What it has printed to stderr so far.
+    pub fn stderr(&self) -> String {
+        self.output.lock().unwrap().stderr.clone()
     }
 
     /// Waits until it has printed this.
@@ -110,8 +134,9 @@ impl Process {
 
     /// Sends a signal by its name, such as `TERM`.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .args([format!("-{name}"), self.child.id().to_string()])
+        // The shell's own, for the program `kill` is not on every machine.
+        let status = Command::new("sh")
+            .args(["-c", "kill -s \"$0\" \"$1\"", name, &self.id().to_string()])
             .status()
             .unwrap();
         assert!(status.success());
@@ -127,9 +152,21 @@ impl Process {
         ended.unwrap()
     }
 
+    /// The time in nanoseconds for which its threads that still run have been on a processor
+    /// (the first number of `schedstat`, proc(5)).
+    pub fn cpu_ns(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        // A thread may end between the list and the look.
+        let times = tasks.filter_map(|task| {
+            std::fs::read_to_string(task.unwrap().path().join("schedstat")).ok()
+        });
+        let times = times.map(|text| text.split(' ').next().unwrap().parse::<u64>().unwrap());
+        times.sum()
+    }
+
     /// The resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.id());
         let status = std::fs::read_to_string(path).unwrap();
         let line = status
             .lines()
@@ -150,15 +187,66 @@ impl Drop for Process {
     }
 }
 
-fn keep(mut source: impl Read + Send + 'static, output: &Arc<Mutex<String>>) {
+fn keep(
+    mut source: impl Read + Send + 'static,
+    output: &Arc<Mutex<Output>>,
+    own: fn(&mut Output) -> &mut String,
+) {
     let output = Arc::clone(output);
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = source.read(&mut bytes) {
-            output
-                .lock()
-                .unwrap()
-                .push_str(&String::from_utf8_lossy(&bytes[..count]));
+            let text = String::from_utf8_lossy(&bytes[..count]);
+            let mut output = output.lock().unwrap();
+            own(&mut output).push_str(&text);
+            output.both.push_str(&text);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        Process::start(Command::new("sh").args(["-c", script]))
+    }
+
+    #[test]
+    fn what_a_process_prints_is_kept_apart_and_together() {
+        let mut process = shell("echo out; echo err >&2; exit 7");
+        process.wait_for("out");
+        process.wait_for("err");
+        assert_eq!(process.wait().code(), Some(7));
+        assert_eq!(
+            (process.stdout(), process.stderr()),
+            ("out\n".into(), "err\n".into())
+        );
+    }
+
+    #[test]
+    fn signals_arrive_and_a_dropped_process_is_dead() {
+        let mut process =
+            shell("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done");
+        process.wait_for("up");
+        assert!(process.cpu_ns() > 0 && process.resident_kib() > 0);
+        process.signal("TERM");
+        assert_eq!(process.wait().code(), Some(3));
+        assert_eq!(process.stdout(), "up\nbye\n");
+        let sleeper = shell("exec sleep 600");
+        let path = PathBuf::from(format!("/proc/{}", sleeper.id()));
+        assert!(path.exists());
+        drop(sleeper);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_temporary_folder_goes_with_its_owner() {
+        let folder = TempDir::new();
+        let file = folder.write("a/b.txt", "text");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
+        let path = folder.path().to_owned();
+        drop(folder);
+        assert!(!path.exists());
+    }
 }

@@ -17,9 +17,9 @@ impl Nginx {
         let folder = TempDir::new();
         let port = free_port();
         let path = folder.path().display();
-        let user = if is_root() { "user root;" } else { "" };
+        // One process: workers of a master that is killed would live on.
         let text = format!(
-            "daemon off; {user} pid {path}/pid; error_log stderr warn; worker_processes 1;
+            "daemon off; master_process off; pid {path}/pid; error_log stderr warn;
              events {{ worker_connections 512; }}
              http {{
                access_log off; default_type text/plain;
@@ -55,7 +55,20 @@ impl Nginx {
     }
 }
 
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().unwrap();
-    id.stdout == b"0\n"
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RawClient;
+
+    #[test]
+    fn nginx_serves_and_leaves_nothing_behind() {
+        let nginx = Nginx::start("location /down { return 503; }");
+        let mut client = RawClient::connect(nginx.port());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /down HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "hello from nginx\n");
+        assert_eq!(client.response().status, 503);
+        let port = nginx.port();
+        drop(nginx);
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
 }
