@@ -49,7 +49,7 @@ fn plain_run(bytes: &[u8]) -> Option<usize> {
     found.map(|at| seen + at)
 }
 
-/// Marks the bytes of a word that are not plain. The lowest mark is exact; higher ones may be false.
+/// Marks bytes of a word that are not plain. The lowest mark is exact; others may be false.
 #[inline]
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
