@@ -5,7 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use net::http1::{BodyDecoder, Framing, HeadLimits, Piece};
 
-const LIMITS: HeadLimits = HeadLimits { bytes: 1024, fields: 16 };
+const LIMITS: HeadLimits = HeadLimits {
+    bytes: 1024,
+    fields: 16,
+};
 
 /// What came of a body.
 #[derive(Debug, PartialEq)]
@@ -45,10 +48,14 @@ fn decode(input: &[u8], cuts: &[usize]) -> Outcome {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((seed, input)) = bytes.split_first() else { return };
+    let Some((seed, input)) = bytes.split_first() else {
+        return;
+    };
     let whole = decode(input, &[]);
     let single: Vec<usize> = (0..=input.len()).collect();
-    let some: Vec<usize> = (0..=input.len()).step_by(usize::from(*seed % 13) + 1).collect();
+    let some: Vec<usize> = (0..=input.len())
+        .step_by(usize::from(*seed % 13) + 1)
+        .collect();
     for cuts in [single, some] {
         let cut = decode(input, &cuts);
         match (&whole, &cut) {
@@ -60,6 +67,9 @@ fuzz_target!(|bytes: &[u8]| {
     // What is relayed means the same to whoever reads it next, and has no extensions left.
     if let Outcome::Whole(content, relayed, _) = &whole {
         let again = decode(relayed, &[]);
-        assert_eq!(again, Outcome::Whole(content.clone(), relayed.clone(), relayed.len()));
+        assert_eq!(
+            again,
+            Outcome::Whole(content.clone(), relayed.clone(), relayed.len())
+        );
     }
 });

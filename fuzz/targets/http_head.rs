@@ -6,7 +6,10 @@ use libfuzzer_sys::fuzz_target;
 use message::{Field, Method};
 use net::http1::{Framing, HeadLimits, RequestHead, ResponseHead};
 
-const LIMITS: HeadLimits = HeadLimits { bytes: 4096, fields: 32 };
+const LIMITS: HeadLimits = HeadLimits {
+    bytes: 4096,
+    fields: 32,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut head = RequestHead::default();
@@ -28,7 +31,11 @@ fn check_request(head: &RequestHead, bytes: &[u8]) {
     assert!(bytes[..head.length].ends_with(b"\r\n\r\n"));
     let path = head.path(bytes);
     assert!(path.starts_with(b"/") || path == b"*");
-    assert!(path.iter().chain(head.query(bytes).unwrap_or_default()).all(u8::is_ascii_graphic));
+    assert!(
+        path.iter()
+            .chain(head.query(bytes).unwrap_or_default())
+            .all(u8::is_ascii_graphic)
+    );
     let (mut lengths, mut codings, mut hosts) = (0, 0, 0);
     for (field, name, value) in head.headers(bytes).iter() {
         check_field(name, value);

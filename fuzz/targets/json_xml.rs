@@ -6,19 +6,28 @@ use expr::convert::{JsonToXml, Root, XmlToJson};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let named = JsonToXml { root: Root::Named("r".to_owned()), ..JsonToXml::default() };
+    let named = JsonToXml {
+        root: Root::Named("r".to_owned()),
+        ..JsonToXml::default()
+    };
     let mut xml = Vec::new();
     if named.convert(bytes, &mut xml).is_ok() {
         check_well_formed(&xml);
         // With a root around it, everything that can be written can be read.
         let mut json = Vec::new();
-        XmlToJson { depth_max: 200, ..XmlToJson::default() }
-            .convert(&xml, &mut json)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&xml)));
+        XmlToJson {
+            depth_max: 200,
+            ..XmlToJson::default()
+        }
+        .convert(&xml, &mut json)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&xml)));
         let mut again = Vec::new();
-        JsonToXml { depth_max: 300, ..JsonToXml::default() }
-            .convert(&json, &mut again)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&json)));
+        JsonToXml {
+            depth_max: 300,
+            ..JsonToXml::default()
+        }
+        .convert(&json, &mut again)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&json)));
     }
     xml.clear();
     if JsonToXml::default().convert(bytes, &mut xml).is_err() {
@@ -27,10 +36,18 @@ fuzz_target!(|bytes: &[u8]| {
     let mut json = Vec::new();
     if XmlToJson::default().convert(bytes, &mut json).is_ok() {
         let mut again = Vec::new();
-        let back = JsonToXml { depth_max: 300, ..JsonToXml::default() }.convert(&json, &mut again);
+        let back = JsonToXml {
+            depth_max: 300,
+            ..JsonToXml::default()
+        }
+        .convert(&json, &mut again);
         // What XML says JSON says too; only undeclared prefixes are refused on the way back.
         if let Err(error) = back {
-            assert!(error.detail.contains("prefix"), "{error}: {}", String::from_utf8_lossy(&json));
+            assert!(
+                error.detail.contains("prefix"),
+                "{error}: {}",
+                String::from_utf8_lossy(&json)
+            );
         }
     }
 });

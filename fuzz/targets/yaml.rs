@@ -9,11 +9,16 @@ fuzz_target!(|bytes: &[u8]| {
     let mut sources = Sources::default();
     let mut report = Report::default();
     let id = sources.add("fuzz.yaml", bytes, &mut report);
-    let documents = id.map(|id| config::parse(&sources, id, &mut report)).unwrap_or_default();
+    let documents = id
+        .map(|id| config::parse(&sources, id, &mut report))
+        .unwrap_or_default();
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
     let loaded = flow::load(documents, steps::ALL, &environment, &mut report);
     assert_eq!(loaded.is_some(), !report.has_errors());
     let text = report.render(&sources, false);
-    assert!(text.len() < 1 << 20, "the report is far larger than the file");
+    assert!(
+        text.len() < 1 << 20,
+        "the report is far larger than the file"
+    );
     let _ = report.render_json(&sources);
 });

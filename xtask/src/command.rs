@@ -30,10 +30,15 @@ impl From<std::io::Error> for Failure {
 /// A program to run.
 pub struct Program(pub Command);
 
-/// Cargo, in a folder.
+/// Cargo, in a folder. Where the variable CI is set it writes plainly and keeps nothing for a
+/// second build.
 pub fn cargo(folder: &Path) -> Program {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(folder);
+    if std::env::var_os("CI").is_some() {
+        command.env("CARGO_TERM_COLOR", "never");
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     Program(command)
 }
 

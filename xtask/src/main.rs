@@ -59,6 +59,7 @@ fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
 
 fn ci(root: &Path) -> Result<(), Failure> {
     cargo(root).args(["fmt", "--all", "--check"]).run()?;
+    fuzz::check_format(root)?;
     cargo(root)
         .args([
             "clippy",
@@ -70,5 +71,5 @@ fn ci(root: &Path) -> Result<(), Failure> {
         ])
         .run()?;
     test(root, &[])?;
-    fuzz::build(root)
+    fuzz::build(root).map(drop)
 }

@@ -1,7 +1,12 @@
 //! CPU per request beside HAProxy: the system under test on one core, load and back end on the
 //! other, systems alternating within one run. The back end is a second Intertie that echoes.
+//!
+//! A system's CPU time is the scheduler's run time of all its threads. What else ran on a core is
+//! that core's busy time without the run time of what we put there: a sample with too much of it is
+//! taken again.
 
-use std::collections::BTreeMap;
+mod load;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,16 +17,14 @@ use std::time::{Duration, Instant};
 use crate::command::{Failure, cargo, program};
 use crate::servers;
 
-/// More of the busy time than this on other processes spoils a sample.
+/// The part of a core's time that others may use in a sample.
 const FOREIGN_MAX: f64 = 0.08;
-
-/// One line of the table.
-struct Row {
-    name: &'static str,
-    system: System,
-    connections: usize,
-    bytes: usize,
-}
+/// How often a sample is taken before a spoiled one is kept.
+const TRIES_MAX: usize = 4;
+/// Ticks of a second in `/proc/stat` and `/proc/self/stat` (USER_HZ, proc(5)): 100 on Linux.
+const TICKS: f64 = 100.0;
+/// The core of load and back end, and that of the system under test.
+const CORES: [&str; 2] = ["0", "1"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
@@ -30,61 +33,63 @@ enum System {
     HaProxy,
 }
 
+/// Two systems that alternate: connections, bytes of the body, the system, and what it is compared
+/// with.
+const PAIRS: [(usize, usize, [System; 2]); 4] = [
+    (100, 50, [System::Passthrough, System::HaProxy]),
+    (1000, 1024, [System::Passthrough, System::HaProxy]),
+    (100, 50, [System::JsonToXml, System::Passthrough]),
+    (100, 1024, [System::JsonToXml, System::Passthrough]),
+];
+
 /// What one sample says.
+#[derive(Debug, Default)]
 struct Sample {
     requests_per_second: f64,
     microseconds: f64,
+    /// The larger part of a core's time that others used.
+    foreign: f64,
     errors: String,
+}
+
+/// All samples of one system of a pair.
+#[derive(Debug, Default)]
+struct Series {
+    samples: Vec<Sample>,
+    /// Samples that were taken again.
+    repeated: usize,
+}
+
+/// CPU time used so far, in seconds.
+struct Clock {
+    /// Of each core, by all.
+    cores: [f64; 2],
+    backend: f64,
+    system: f64,
+    /// Of load generators that have ended.
+    load: f64,
 }
 
 /// Measures and prints the table.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let (seconds, rounds) = options(arguments)?;
+    if std::env::var_os("HAPROXY").is_none() {
+        servers::ensure(servers::PEER)?;
+    }
     servers::ensure(servers::FOR_MEASURING)?;
     cargo(root)
         .args(["build", "--profile", "dist", "--package", "intertie"])
         .run()?;
     let bench = Bench::start(&binary(root))?;
-    println!("{}", machine(&bench)?);
-    let mut rows = Vec::new();
-    for (connections, bytes) in [(100, 50), (1000, 1024)] {
-        for (name, system) in [
-            ("intertie", System::Passthrough),
-            ("haproxy", System::HaProxy),
-        ] {
-            rows.push(Row {
-                name,
-                system,
-                connections,
-                bytes,
-            });
-        }
-    }
-    for bytes in [50, 1024] {
-        for (name, system) in [
-            ("intertie", System::Passthrough),
-            ("json-to-xml", System::JsonToXml),
-        ] {
-            rows.push(Row {
-                name,
-                system,
-                connections: 100,
-                bytes,
-            });
-        }
-    }
-    // Two rows make a pair whose systems alternate.
-    for pair in rows.chunks(2) {
-        let mut samples: BTreeMap<usize, Vec<Sample>> = BTreeMap::new();
+    println!("{}; {rounds} rounds of {seconds} s", machine()?);
+    for (connections, bytes, systems) in PAIRS {
+        let mut series = [Series::default(), Series::default()];
         for _ in 0..rounds {
-            for (at, row) in pair.iter().enumerate() {
-                samples
-                    .entry(at)
-                    .or_default()
-                    .push(bench.sample(row, seconds)?);
+            for (system, series) in systems.iter().zip(&mut series) {
+                bench.add_sample(series, *system, connections, bytes, seconds)?;
             }
         }
-        print_pair(pair, &samples);
+        print!("{}", table(connections, bytes, systems, &series));
     }
     Ok(())
 }
@@ -93,9 +98,9 @@ fn options(arguments: &[String]) -> Result<(u64, usize), Failure> {
     let (mut seconds, mut rounds) = (4, 3);
     for pair in arguments.chunks(2) {
         let value = pair.get(1).and_then(|value| value.parse::<u64>().ok());
-        match (pair[0].as_str(), value) {
-            ("--seconds", Some(value)) => seconds = value.max(1),
-            ("--rounds", Some(value)) => rounds = value.max(1) as usize,
+        match (pair.first().map(String::as_str), value) {
+            (Some("--seconds"), Some(value)) => seconds = value.max(1),
+            (Some("--rounds"), Some(value)) => rounds = value.max(1) as usize,
             _ => return Err(Failure::new("measure [--seconds N] [--rounds N]")),
         }
     }
@@ -109,51 +114,69 @@ fn binary(root: &Path) -> PathBuf {
         .join("dist/intertie")
 }
 
-fn print_pair(pair: &[Row], samples: &BTreeMap<usize, Vec<Sample>>) {
-    let medians: Vec<f64> = samples
-        .values()
-        .map(|samples| median(samples.iter().map(|sample| sample.microseconds)))
-        .collect();
-    let baseline = usize::from(pair[1].system == System::HaProxy);
-    println!(
-        "\n| system | connections | bytes | requests/s | CPU us/request | ratio | errors |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    );
-    for (at, row) in pair.iter().enumerate() {
-        let rate = median(samples[&at].iter().map(|sample| sample.requests_per_second));
-        let errors: Vec<&str> = samples[&at]
+/// The medians of a pair. The ratio is that of neighbours in time, for what else goes on in the
+/// machine is common to them.
+fn table(connections: usize, bytes: usize, systems: [System; 2], series: &[Series; 2]) -> String {
+    let mut text = "
+| system | connections | bytes | requests/s | CPU us/request | from - to | ratio | foreign CPU | \
+        repeated | errors |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+"
+    .to_owned();
+    for (system, Series { samples, repeated }) in systems.iter().zip(series) {
+        let times = samples.iter().map(|sample| sample.microseconds);
+        let ratios = samples.iter().zip(&series[1].samples);
+        let ratios = ratios.map(|(one, other)| one.microseconds / other.microseconds);
+        let errors: Vec<&str> = samples
             .iter()
             .map(|sample| sample.errors.as_str())
             .collect();
         let errors = errors.concat();
-        println!(
-            "| {} | {} | {} | {rate:.0} | {:.2} | {:.2} | {} |",
-            row.name,
-            row.connections,
-            row.bytes,
-            medians[at],
-            // Of neighbours in time: what else goes on in the machine is common to them.
-            median(
-                samples[&at]
+        text.push_str(&format!(
+            "| {} | {connections} | {bytes} | {:.0} | {:.2} | {:.2} - {:.2} | {:.2} | {:.0} % | \
+             {repeated} | {} |\n",
+            system.name(),
+            median(samples.iter().map(|sample| sample.requests_per_second)),
+            median(times.clone()),
+            times.clone().fold(f64::INFINITY, f64::min),
+            times.fold(0.0, f64::max),
+            median(ratios),
+            100.0
+                * samples
                     .iter()
-                    .zip(samples[&baseline].iter())
-                    .map(|(one, other)| { one.microseconds / other.microseconds })
-            ),
+                    .map(|sample| sample.foreign)
+                    .fold(0.0, f64::max),
             if errors.is_empty() { "0" } else { &errors }
-        );
+        ));
     }
+    text
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    let half = values.len() / 2;
+    match values.len() % 2 {
+        0 => (values[half - 1] + values[half]) / 2.0,
+        _ => values[half],
+    }
+}
+
+impl System {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Passthrough => "intertie",
+            Self::JsonToXml => "json-to-xml",
+            Self::HaProxy => "haproxy",
+        }
+    }
 }
 
 /// All processes that a measurement needs, in a temporary folder.
 struct Bench {
     folder: PathBuf,
     children: Vec<Child>,
+    backend: u32,
     intertie: u32,
     haproxy: u32,
     ports: Ports,
@@ -188,6 +211,7 @@ impl Bench {
         let mut bench = Self {
             folder,
             children: Vec::new(),
+            backend: 0,
             intertie: 0,
             haproxy: 0,
             ports,
@@ -195,17 +219,19 @@ impl Bench {
         let backend = bench.write("backend.yaml", &backend_flow(ports))?;
         let flows = bench.write("flows.yaml", &flows(ports))?;
         let config = bench.write("haproxy.cfg", &haproxy_config(ports))?;
-        let options = ["--workers", "1", "--admin", "off"];
-        let run = |file: &Path| {
+        let run = |file: &Path| -> Result<Command, Failure> {
             let mut command = Command::new(intertie);
-            command.arg("run").arg(file).args(options);
+            command.arg("run").arg(file).args(["--workers", "1"]);
             command
+                .arg("--admin")
+                .arg(format!("127.0.0.1:{}", free_port()?));
+            Ok(command)
         };
-        bench.spawn("0", &run(&backend), ports.backend)?;
-        bench.intertie = bench.spawn("1", &run(&flows), ports.intertie)?;
+        bench.backend = bench.spawn(CORES[0], &run(&backend)?, ports.backend)?;
+        bench.intertie = bench.spawn(CORES[1], &run(&flows)?, ports.intertie)?;
         let mut haproxy = Command::new(haproxy());
         haproxy.arg("-f").arg(config).arg("-db");
-        bench.haproxy = bench.spawn("1", &haproxy, ports.haproxy)?;
+        bench.haproxy = bench.spawn(CORES[1], &haproxy, ports.haproxy)?;
         Ok(bench)
     }
 
@@ -236,125 +262,118 @@ impl Bench {
         Ok(number)
     }
 
-    fn sample(&self, row: &Row, seconds: u64) -> Result<Sample, Failure> {
-        let (process, port, path) = match row.system {
+    /// Takes a sample, again when others have used too much of a core meanwhile.
+    fn add_sample(
+        &self,
+        series: &mut Series,
+        system: System,
+        connections: usize,
+        bytes: usize,
+        seconds: u64,
+    ) -> Result<(), Failure> {
+        let mut tries = 1;
+        loop {
+            let sample = self.sample(system, connections, bytes, seconds)?;
+            if sample.foreign <= FOREIGN_MAX || tries == TRIES_MAX {
+                if sample.foreign > FOREIGN_MAX {
+                    let part = 100.0 * sample.foreign;
+                    eprintln!(
+                        "warning: {}: others used {part:.0} % of a core",
+                        system.name()
+                    );
+                }
+                series.samples.push(sample);
+                return Ok(());
+            }
+            tries += 1;
+            series.repeated += 1;
+        }
+    }
+
+    fn sample(
+        &self,
+        system: System,
+        connections: usize,
+        bytes: usize,
+        seconds: u64,
+    ) -> Result<Sample, Failure> {
+        let (process, port, path) = match system {
             System::Passthrough => (self.intertie, self.ports.intertie, "/passthrough"),
             System::JsonToXml => (self.intertie, self.ports.intertie, "/transform"),
             System::HaProxy => (self.haproxy, self.ports.haproxy, "/service/EchoService"),
         };
-        let script = self.write("post.lua", &lua(row.bytes))?;
+        let script = self.write("post.lua", &load::lua(bytes))?;
         let url = format!("http://127.0.0.1:{port}{path}");
-        self.load(row.connections, 1, &script, &url)?;
-        let (busy, cpu) = (all_busy()?, self.own_busy()?);
-        let before = process_ns(process)?;
-        let output = self.load(row.connections, seconds, &script, &url)?;
-        let used = process_ns(process)? - before;
-        let foreign = (all_busy()? - busy) - (self.own_busy()? - cpu);
-        // The load generator has ended and is not in any list: half of the time is its own.
-        let load = seconds as f64;
-        if foreign - load > FOREIGN_MAX * 2.0 * load {
-            eprintln!(
-                "warning: other processes used {:.1} s of CPU",
-                foreign - load
-            );
-        }
-        parse(&output, used)
+        load::run(CORES[0], connections, 1, &script, &url)?;
+        let (start, before) = (Instant::now(), self.clock(process)?);
+        let output = load::run(CORES[0], connections, seconds, &script, &url)?;
+        let (time, after) = (start.elapsed().as_secs_f64(), self.clock(process)?);
+        let used = after.system - before.system;
+        let beside = (after.backend - before.backend) + (after.load - before.load);
+        let busy = |core: usize| after.cores[core] - before.cores[core];
+        let load = load::parse(&output)?;
+        Ok(Sample {
+            requests_per_second: load.requests_per_second,
+            microseconds: used * 1e6 / load.requests,
+            foreign: (busy(0) - beside).max(busy(1) - used).max(0.0) / time,
+            errors: load.errors,
+        })
     }
 
-    fn load(
-        &self,
-        connections: usize,
-        seconds: u64,
-        script: &Path,
-        url: &str,
-    ) -> Result<String, Failure> {
-        program("taskset")
-            .args(["-c", "0", "wrk", "-t1", "-c", &connections.to_string()])
-            .args([
-                "-d",
-                &format!("{seconds}s"),
-                "-s",
-                &script.display().to_string(),
-                url,
-            ])
-            .output()
-    }
-
-    /// Seconds of CPU that our own processes have used.
-    fn own_busy(&self) -> Result<f64, Failure> {
-        let mut sum = 0.0;
-        for child in &self.children {
-            sum += process_ns(child.id())? as f64 / 1e9;
-        }
-        Ok(sum)
+    fn clock(&self, system: u32) -> Result<Clock, Failure> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let own = fs::read_to_string("/proc/self/stat")?;
+        // Behind the name in parentheses; user and system time of children are fields 16 and 17.
+        let own = own.rsplit(')').next().unwrap_or_default();
+        let load: f64 = numbers(own).skip(12).take(2).sum();
+        Ok(Clock {
+            cores: [busy(&stat, CORES[0])?, busy(&stat, CORES[1])?],
+            backend: run_time(self.backend)?,
+            system: run_time(system)?,
+            load: load / TICKS,
+        })
     }
 }
 
-fn parse(output: &str, used_ns: u64) -> Result<Sample, Failure> {
-    let number = |text: &str| text.trim().parse::<f64>().ok();
-    let count = output.lines().find_map(|line| {
-        line.split_once(" requests in ")
-            .and_then(|(count, _)| number(count))
-    });
-    let rate = output
-        .lines()
-        .find_map(|line| line.strip_prefix("Requests/sec:").and_then(number));
-    let is_error = |line: &&str| line.contains("Non-2xx") || line.contains("Socket errors");
-    let errors: Vec<&str> = output.lines().filter(is_error).map(str::trim).collect();
-    let (Some(count), Some(rate)) = (count, rate) else {
-        return Err(Failure::new(format!("wrk said: {output}")));
-    };
-    Ok(Sample {
-        requests_per_second: rate,
-        microseconds: used_ns as f64 / 1000.0 / count,
-        errors: errors.concat(),
-    })
-}
-
-/// The run time of all threads of a process, as the scheduler counts it.
-fn process_ns(process: u32) -> Result<u64, Failure> {
-    let mut sum = 0;
+/// The seconds for which the threads of a process have run, as the scheduler counts them.
+fn run_time(process: u32) -> Result<f64, Failure> {
+    let mut sum = 0.0;
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
         let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        sum += text
-            .split(' ')
-            .next()
-            .and_then(|time| time.parse::<u64>().ok())
-            .unwrap_or(0);
+        sum += numbers(&text).next().unwrap_or(0.0);
     }
-    Ok(sum)
+    Ok(sum / 1e9)
 }
 
-/// Seconds of CPU that everything on the machine has used.
-fn all_busy() -> Result<f64, Failure> {
-    let text = fs::read_to_string("/proc/stat")?;
-    let numbers: Vec<f64> = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .skip(1)
-        .filter_map(|number| number.parse().ok())
-        .collect();
+/// The seconds for which a core was not idle, what the host took of it included.
+fn busy(stat: &str, core: &str) -> Result<f64, Failure> {
+    let name = format!("cpu{core} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&name));
+    let line = line.ok_or_else(|| Failure::new(format!("the machine has no core {core}")))?;
     // user, nice, system, then idle and I/O wait, then interrupts and what was stolen.
+    let numbers: Vec<f64> = numbers(line).take(8).collect();
     let idle: f64 = numbers.iter().skip(3).take(2).sum();
-    Ok((numbers.iter().take(8).sum::<f64>() - idle) / 100.0)
+    Ok((numbers.iter().sum::<f64>() - idle) / TICKS)
 }
 
-fn machine(bench: &Bench) -> Result<String, Failure> {
+fn numbers(text: &str) -> impl Iterator<Item = f64> {
+    let words = text.split_ascii_whitespace();
+    words.map(|word| word.parse().unwrap_or(0.0))
+}
+
+fn machine() -> Result<String, Failure> {
     let processor = fs::read_to_string("/proc/cpuinfo")?;
-    let processor = processor
+    let model = processor
         .lines()
         .find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": "));
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let haproxy = program(haproxy()).args(["-v"]).output()?;
     Ok(format!(
-        "{}; kernel {}; {}; ports {} {} {}",
-        processor.unwrap_or_default(),
-        fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
-        haproxy.lines().next().unwrap_or_default(),
-        bench.ports.backend,
-        bench.ports.intertie,
-        bench.ports.haproxy
+        "{}; kernel {}; {}",
+        model.unwrap_or_default().1,
+        kernel.trim(),
+        haproxy.lines().next().unwrap_or_default()
     ))
 }
 
@@ -426,53 +445,35 @@ backend back
     )
 }
 
-/// A body of exactly this many bytes: `{\"size\":\"50B\",\"payload\":[...]}` with strings of ten
-/// characters, as the published measurements use.
-fn lua(bytes: usize) -> String {
-    let characters: Vec<char> = ('0'..='9').chain('A'..='Z').chain('a'..='z').collect();
-    let mut body = format!("{{\"size\":\"{bytes}B\",\"payload\":[");
-    let mut at = 0;
-    loop {
-        // Two quotes, and what closes the list and the object.
-        let left = bytes.saturating_sub(body.len() + 2);
-        let length = match left {
-            0..=2 => break,
-            3..=12 => left - 2,
-            // A rest that is too short for a string of its own is taken along.
-            13..=15 => left - 2 - 4,
-            _ => 10,
-        };
-        let text = characters.iter().cycle().skip(at).take(length);
-        at += length;
-        body.push_str(&format!("\"{}\"", text.collect::<String>()));
-        if bytes - body.len() > 2 {
-            body.push(',');
-        }
-    }
-    body.push_str("]}");
-    format!(
-        "wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\n\
-         wrk.body = '{body}'\nassert(#wrk.body == {bytes}, #wrk.body)\n"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn bodies_have_their_size_and_are_json() {
-        for bytes in [50, 51, 64, 100, 500, 1024, 10_240] {
-            let script = lua(bytes);
-            let body = script
-                .split("wrk.body = '")
-                .nth(1)
-                .unwrap()
-                .split('\'')
-                .next()
-                .unwrap();
-            assert_eq!(body.len(), bytes, "{body}");
-            assert!(body.ends_with("\"]}") && !body.contains(",,"), "{body}");
-        }
+    fn busy_time_leaves_idle_time_out() {
+        let stat =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 900 90 4 5 6 0 0\ncpu1 100 0 0 0 0 0 0 0 0 0\n";
+        assert_eq!(busy(stat, "0").unwrap(), 0.21);
+        assert_eq!(busy(stat, "1").unwrap(), 1.0);
+        assert!(busy(stat, "2").is_err());
+    }
+
+    #[test]
+    fn tables_hold_medians_and_ratios_of_neighbours() {
+        let series = |times: [f64; 3]| {
+            let sample = |microseconds| Sample {
+                microseconds,
+                ..Sample::default()
+            };
+            Series {
+                samples: times.map(sample).into(),
+                repeated: 1,
+            }
+        };
+        let series = [series([8.0, 20.0, 9.0]), series([10.0, 40.0, 10.0])];
+        let text = table(100, 50, [System::Passthrough, System::HaProxy], &series);
+        let row = "| intertie | 100 | 50 | 0 | 9.00 | 8.00 - 20.00 | 0.80 | 0 % | 1 | 0 |\n";
+        assert!(text.contains(row), "{text}");
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
     }
 }

@@ -1,82 +1,118 @@
 //! Programs of the system that tests and measurements use: installed when missing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::command::{Failure, program};
 
-/// A program and the Debian package that has it.
-#[derive(Clone, Copy)]
+/// A program, and the Debian packages of which each has it, the smallest first.
+#[derive(Clone, Copy, Debug)]
 pub struct Needed {
     pub name: &'static str,
-    pub package: &'static str,
+    pub packages: &'static [&'static str],
+}
+
+impl Needed {
+    const fn new(name: &'static str, packages: &'static [&'static str]) -> Self {
+        Self { name, packages }
+    }
 }
 
 /// What the tests use.
 pub const FOR_TESTS: &[Needed] = &[
-    Needed {
-        name: "curl",
-        package: "curl",
-    },
-    Needed {
-        name: "nginx",
-        package: "nginx-light",
-    },
+    Needed::new("curl", &["curl"]),
+    Needed::new("nginx", &["nginx-light", "nginx"]),
 ];
 
-/// What `cargo xtask measure` uses.
+/// What `cargo xtask measure` uses beside HAProxy.
 pub const FOR_MEASURING: &[Needed] = &[
-    Needed {
-        name: "haproxy",
-        package: "haproxy",
-    },
-    Needed {
-        name: "wrk",
-        package: "wrk",
-    },
-    Needed {
-        name: "taskset",
-        package: "util-linux",
-    },
+    Needed::new("wrk", &["wrk"]),
+    Needed::new("taskset", &["util-linux"]),
 ];
+
+/// What `cargo xtask measure` compares with, unless the variable HAPROXY names another.
+pub const PEER: &[Needed] = &[Needed::new("haproxy", &["haproxy"])];
 
 /// Makes sure that the programs are there. As root they are installed; otherwise the failure says
 /// what to install.
 pub fn ensure(needed: &[Needed]) -> Result<(), Failure> {
-    let missing: Vec<&str> = needed
-        .iter()
-        .filter(|it| find(it.name).is_none())
-        .map(|it| it.package)
-        .collect();
+    let missing = missing(needed, find);
     if missing.is_empty() {
         return Ok(());
     }
-    let packages = missing.join(" ");
-    let is_root = program("id")
-        .args(["-u"])
-        .output()
-        .is_ok_and(|id| id.trim() == "0");
-    if !is_root {
-        return Err(Failure::new(format!(
-            "missing: {packages}\nas root: apt-get update && apt-get install {packages}"
-        )));
+    if !is_root() {
+        return Err(Failure::new(advice(&missing)));
     }
     program("apt-get").args(["update", "-qq"]).run()?;
-    program("apt-get")
-        .args(["install", "-y", "-qq", "--no-install-recommends"])
-        .args(&missing)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .run()?;
-    match needed.iter().find(|it| find(it.name).is_none()) {
-        None => Ok(()),
-        Some(it) => Err(Failure::new(format!("{} is still missing", it.name))),
+    for it in missing {
+        install(it)?;
     }
+    Ok(())
+}
+
+fn missing(needed: &[Needed], find: impl Fn(&str) -> Option<PathBuf>) -> Vec<Needed> {
+    let missing = needed.iter().filter(|it| find(it.name).is_none());
+    missing.copied().collect()
+}
+
+fn advice(missing: &[Needed]) -> String {
+    let names: Vec<&str> = missing.iter().map(|it| it.name).collect();
+    let packages: Vec<&str> = missing
+        .iter()
+        .filter_map(|it| it.packages.first().copied())
+        .collect();
+    format!(
+        "missing: {}\nas root: apt-get update && apt-get install -y --no-install-recommends {}",
+        names.join(", "),
+        packages.join(" ")
+    )
+}
+
+/// Tries one package after the other: releases of Debian differ in what they have.
+fn install(needed: Needed) -> Result<(), Failure> {
+    for package in needed.packages {
+        let installed = program("apt-get")
+            .args(["install", "-y", "-qq", "--no-install-recommends", package])
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run();
+        match installed {
+            Ok(()) if find(needed.name).is_some() => return Ok(()),
+            Ok(()) => eprintln!("{package} is installed, but {} is not there", needed.name),
+            Err(failure) => eprintln!("{failure}"),
+        }
+    }
+    Err(Failure::new(format!("{} cannot be installed", needed.name)))
+}
+
+fn is_root() -> bool {
+    let id = program("id").args(["-u"]).output();
+    id.is_ok_and(|id| id.trim() == "0")
 }
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+    let mut files = folders.map(|folder| folder.join(name));
+    files.find(|file: &PathBuf| Path::is_file(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package() {
+        let has_curl = |name: &str| (name == "curl").then(PathBuf::new);
+        let missing = missing(FOR_TESTS, has_curl);
+        assert_eq!(missing.len(), 1);
+        let expected = "missing: nginx\n\
+            as root: apt-get update && apt-get install -y --no-install-recommends nginx-light";
+        assert_eq!(advice(&missing), expected);
+    }
+
+    #[test]
+    fn programs_are_found_by_name() {
+        assert!(find("sh").is_some());
+        assert!(find("a program that nobody has").is_none());
+    }
 }

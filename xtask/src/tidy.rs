@@ -1,7 +1,9 @@
 //! The rules of the house, executed. All problems are printed at once as `path:line: message`.
 
+mod code;
 mod crates;
 mod docs;
+mod modules;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -52,6 +54,7 @@ pub fn run(root: &Path) -> Result<(), Failure> {
     let mut problems = Problems::default();
     crates::check(&files, &mut problems);
     sources::check(&files, &mut problems);
+    modules::check(&files, &mut problems);
     docs::check(root, &files, &mut problems);
     let Problems(mut problems) = problems;
     problems.sort();

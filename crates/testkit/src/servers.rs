@@ -1,5 +1,6 @@
 //! Real servers on free ports with temporary folders.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::process::{Process, TempDir, free_port};
@@ -31,9 +32,7 @@ impl Nginx {
         );
         let config = folder.write("nginx.conf", &text);
         folder.write("www/index.html", "hello from nginx\n");
-        let binary = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
-            .into_iter()
-            .find(|path| std::path::Path::new(path).is_file())
+        let binary = find("nginx")
             .expect("nginx is missing: `cargo xtask test` installs it (package nginx-light)");
         let mut process = Process::start(Command::new(binary).arg("-c").arg(config));
         process.wait_for_port(port);
@@ -53,6 +52,14 @@ impl Nginx {
     pub fn write(&self, name: &str, text: &str) {
         self.folder.write(&format!("www/{name}"), text);
     }
+}
+
+/// Where a program is: in a folder of the search path, or where Debian keeps servers.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let mut files = folders.map(|folder| folder.join(name));
+    files.find(|file| file.is_file())
 }
 
 #[cfg(test)]

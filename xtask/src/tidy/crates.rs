@@ -29,7 +29,8 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Libraries with one home, by the beginning of their names.
+/// Libraries with one home. A library's family is meant: every package that has this word in its
+/// name, such as `tokio-rustls` for `rustls`.
 const HOMES: &[(&str, &[&str])] = &[
     ("httparse", &["net"]),
     ("socket2", &["net", "testkit"]),
@@ -38,7 +39,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustls", &["net"]),
     ("saphyr", &["config"]),
     ("granit", &["config"]),
-    ("serde-saphyr", &["config"]),
+    ("yaml", &["config"]),
+    ("libyaml", &["config"]),
     ("annotate-snippets", &["config"]),
     ("quick-xml", &["expr"]),
     ("anyhow", &["intertie", "xtask", "lab"]),
@@ -46,15 +48,36 @@ const HOMES: &[(&str, &[&str])] = &[
 ];
 
 pub(super) fn check(files: &[File], problems: &mut Problems) {
-    let manifests = files.iter().filter(|file| {
-        file.path
-            .file_name()
-            .is_some_and(|name| name == "Cargo.toml")
-            && !file.path.starts_with("fuzz")
-            && file.path.components().count() > 1
-    });
-    for manifest in manifests {
-        check_manifest(manifest, problems);
+    for file in files {
+        let is_manifest = file.path.file_name().is_some_and(|it| it == "Cargo.toml");
+        if is_manifest && file.path.iter().count() == 1 {
+            check_root(file, problems);
+        } else if is_manifest && !file.path.starts_with("fuzz") {
+            check_manifest(file, problems);
+        }
+    }
+}
+
+/// The versions of the workspace: other people's come without default features, and nothing has a
+/// second name that the walls would not know.
+fn check_root(manifest: &File, problems: &mut Problems) {
+    let mut in_dependencies = false;
+    for (number, line) in manifest.text.lines().enumerate() {
+        if line.starts_with('[') {
+            in_dependencies = line.trim_end() == "[workspace.dependencies]";
+            if line.contains("dependencies.") {
+                problems.add(&manifest.path, number + 1, "write a dependency on one line");
+            }
+            continue;
+        }
+        let is_entry = in_dependencies && line.contains('=') && !line.starts_with('#');
+        if is_entry && line.contains("package =") {
+            problems.add(&manifest.path, number + 1, "a dependency with another name");
+        }
+        if is_entry && !line.contains("path =") && !line.contains("default-features = false") {
+            let message = "a dependency with its default features";
+            problems.add(&manifest.path, number + 1, message);
+        }
     }
 }
 
@@ -62,7 +85,7 @@ fn check_manifest(manifest: &File, problems: &mut Problems) {
     let Some(name) = value(&manifest.text, "name") else {
         return problems.add(&manifest.path, 1, "the manifest has no name");
     };
-    let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
+    let Some(&(_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
         return problems.add(
             &manifest.path,
             1,
@@ -70,10 +93,8 @@ fn check_manifest(manifest: &File, problems: &mut Problems) {
         );
     };
     for inherited in ["version", "edition", "rust-version", "license", "publish"] {
-        if !manifest
-            .text
-            .contains(&format!("{inherited}.workspace = true"))
-        {
+        let wanted = format!("{inherited}.workspace = true");
+        if !manifest.text.lines().any(|line| line.trim_end() == wanted) {
             problems.add(
                 &manifest.path,
                 1,
@@ -87,43 +108,52 @@ fn check_manifest(manifest: &File, problems: &mut Problems) {
     let mut section = "";
     for (number, line) in manifest.text.lines().enumerate() {
         if line.starts_with('[') {
-            section = line;
-            continue;
-        }
-        let Some(used) = dependency(section, line) else {
-            continue;
-        };
-        let is_ours = EDGES.iter().any(|(known, _)| *known == used);
-        let may = match section {
-            "[dev-dependencies]" => used == "testkit" || name == "intertie" || !is_ours,
-            _ => !is_ours || allowed.contains(&used),
-        };
-        if !may {
-            let message = format!("{name} may not use {used} (xtask/src/tidy/crates.rs)");
-            problems.add(&manifest.path, number + 1, message);
-        }
-        let home = HOMES.iter().find(|(library, _)| used.starts_with(library));
-        if let Some((_, homes)) = home.filter(|(_, homes)| !homes.contains(&name)) {
-            let message = format!("{used} lives only in {}", homes.join(", "));
-            problems.add(&manifest.path, number + 1, message);
-        }
-        if !line.contains("workspace = true") {
-            problems.add(
-                &manifest.path,
-                number + 1,
-                format!("{used}: not the workspace's version"),
-            );
+            section = line.trim_end();
+            if section.contains("dependencies.") {
+                problems.add(&manifest.path, number + 1, "write a dependency on one line");
+            }
+        } else if let Some(used) = dependency(section, line) {
+            for message in dependency_problems((name, allowed), section, line, used) {
+                problems.add(&manifest.path, number + 1, message);
+            }
         }
     }
 }
 
+fn dependency_problems(
+    (name, allowed): (&str, &[&str]),
+    section: &str,
+    line: &str,
+    used: &str,
+) -> Vec<String> {
+    let mut messages = Vec::new();
+    let is_ours = EDGES.iter().any(|(known, _)| *known == used);
+    let may = match section.contains("dev-dependencies]") {
+        true => used == "testkit" || name == "intertie" || !is_ours || allowed.contains(&used),
+        false => !is_ours || allowed.contains(&used),
+    };
+    if !may {
+        messages.push(format!(
+            "{name} may not use {used} (xtask/src/tidy/crates.rs)"
+        ));
+    }
+    let is_of = |family: &str| used == family || used.split(['-', '_']).any(|it| it == family);
+    for (_, homes) in HOMES.iter().filter(|(family, _)| is_of(family)) {
+        if !homes.contains(&name) {
+            messages.push(format!("{used} lives only in {}", homes.join(", ")));
+        }
+    }
+    if !line.contains("workspace = true") {
+        messages.push(format!("{used}: not the workspace's version"));
+    }
+    messages
+}
+
 /// The package that a line of a dependency section names.
 fn dependency<'a>(section: &str, line: &'a str) -> Option<&'a str> {
-    if !section.ends_with("dependencies]") {
-        return None;
-    }
+    let is_entry = section.ends_with("dependencies]") && line.contains('=');
     let name = line.split(['.', ' ', '=']).next()?.trim();
-    (!name.is_empty() && !name.starts_with('#')).then_some(name)
+    (is_entry && !name.is_empty() && !name.starts_with('#')).then_some(name)
 }
 
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {

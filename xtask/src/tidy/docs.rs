@@ -13,9 +13,7 @@ pub(super) fn check(root: &Path, files: &[File], problems: &mut Problems) {
         if file.is("md") {
             check_links(root, file, problems);
         }
-        if !file.path.starts_with("xtask") {
-            check_places(file, problems);
-        }
+        check_places(file, problems);
         if file.path == Path::new("ARCHITECTURE.md")
             && file.text.lines().count() > ARCHITECTURE_LINES_MAX
         {
@@ -27,35 +25,50 @@ pub(super) fn check(root: &Path, files: &[File], problems: &mut Problems) {
 }
 
 /// Relative links of Markdown lead to files that exist.
-fn check_links(root: &Path, file: &File, problems: &mut Problems) {
+pub(super) fn check_links(root: &Path, file: &File, problems: &mut Problems) {
     // The prose of steps becomes part of the reference, and its links are links from there.
     let folder = match file.path.starts_with("crates/steps") {
         true => Path::new("docs/reference"),
         false => file.path.parent().unwrap_or(Path::new("")),
     };
+    let mut in_block = false;
     for (number, line) in file.text.lines().enumerate() {
-        for part in line.split("](").skip(1) {
-            let target = part.split(')').next().unwrap_or_default();
-            let target = target.split('#').next().unwrap_or_default();
-            let is_elsewhere = target.is_empty() || target.contains("://") || target.contains(' ');
-            if !is_elsewhere && !root.join(folder).join(target).exists() {
-                problems.add(
-                    &file.path,
-                    number + 1,
-                    format!("the link {target} leads nowhere"),
-                );
+        in_block ^= line.trim_start().starts_with("```");
+        if in_block {
+            continue;
+        }
+        for target in links(line) {
+            let path = target.split('#').next().unwrap_or_default();
+            let is_elsewhere = path.is_empty() || path.contains(':');
+            if !is_elsewhere && !root.join(folder).join(path).exists() {
+                let message = format!("the link {target} leads nowhere");
+                problems.add(&file.path, number + 1, message);
             }
         }
     }
 }
 
+/// The targets of `[text](target)` and `[name]: target` on a line, but not between backquotes.
+fn links(line: &str) -> Vec<&str> {
+    let prose = line.split('`').step_by(2);
+    let inline = prose.flat_map(|part| part.split("](").skip(1));
+    let inline = inline.filter_map(|part| part.split([')', ' ']).next());
+    let definition = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]: "))
+        .and_then(|(_, target)| target.split(' ').next());
+    inline.chain(definition).collect()
+}
+
 /// Paths of one machine, and hosts that a mirror may replace, are named nowhere.
 pub(super) fn check_places(file: &File, problems: &mut Problems) {
     // Written in parts, so that this file does not name them itself.
-    let words = [
-        concat!("/wo", "rk/"),
-        concat!("/ro", "ot/"),
-        concat!("/ho", "me/"),
+    let folders = [
+        concat!("/wo", "rk"),
+        concat!("/ro", "ot"),
+        concat!("/ho", "me"),
+    ];
+    let hosts = [
         concat!("index.crates", ".io"),
         concat!("static.crates", ".io"),
         concat!("proxy.golang", ".org"),
@@ -63,33 +76,43 @@ pub(super) fn check_places(file: &File, problems: &mut Problems) {
         concat!("pypi.", "org"),
     ];
     // A lock file names the registry itself, in its own words.
-    if file
-        .path
-        .file_name()
-        .is_some_and(|name| name == "Cargo.lock")
-    {
-        return;
-    }
-    for (number, line) in file.text.lines().enumerate() {
-        for word in words {
-            if line.contains(word) {
-                problems.add(
-                    &file.path,
-                    number + 1,
-                    format!("names a place of one machine: {word}"),
-                );
-            }
+    let is_lock = file.path.file_name().is_some_and(|it| it == "Cargo.lock");
+    for (number, line) in file.text.lines().enumerate().filter(|_| !is_lock) {
+        let hosts = hosts.iter().filter(|host| line.contains(**host));
+        let folders = folders.iter().filter(|folder| names_folder(line, folder));
+        for word in hosts.chain(folders) {
+            let message = format!("names a place of one machine: {word}");
+            problems.add(&file.path, number + 1, message);
         }
     }
 }
 
-/// Every code that sources define has a page, and every page has a code.
+/// Whether a line names this folder of the file system: not the end of an XML element, nor a part
+/// of a longer path or name. `/home` alone may be a page.
+fn names_folder(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        let before = line.get(..at).and_then(|text| text.chars().next_back());
+        let behind = line
+            .get(at + folder.len()..)
+            .and_then(|text| text.chars().next());
+        let begins =
+            before.is_none_or(|letter| !letter.is_alphanumeric() && !"<_.}-".contains(letter));
+        let alone =
+            behind.is_none_or(|letter| !letter.is_alphanumeric() && !"_-.>".contains(letter));
+        begins && (behind == Some('/') || alone && !folder.ends_with("me"))
+    })
+}
+
+/// Every code that sources define or mention has a page, and every page has a code.
 pub(super) fn check_codes(files: &[File], problems: &mut Problems) {
     let mut defined: BTreeSet<String> = BTreeSet::new();
+    let mut mentioned: BTreeSet<String> = BTreeSet::new();
     let mut pages: BTreeSet<String> = BTreeSet::new();
     for file in files {
         if file.is("rs") && file.path.file_name().is_some_and(|name| name == "codes.rs") {
             defined.extend(codes_in(&file.text));
+        } else if file.is("rs") && file.path.starts_with("crates") {
+            mentioned.extend(codes_in(&file.text));
         }
         if file.path.starts_with("docs/errors") {
             let stem = file
@@ -104,7 +127,8 @@ pub(super) fn check_codes(files: &[File], problems: &mut Problems) {
         }
     }
     let folder = Path::new("docs/errors");
-    for code in defined.difference(&pages) {
+    mentioned.extend(defined.iter().cloned());
+    for code in mentioned.difference(&pages) {
         problems.add(
             &folder.join(format!("{code}.md")),
             1,
@@ -120,12 +144,13 @@ pub(super) fn check_codes(files: &[File], problems: &mut Problems) {
     }
 }
 
+/// All `IT` and four digits in a text.
 fn codes_in(text: &str) -> Vec<String> {
-    let quoted = text.split('"').skip(1).step_by(2);
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
     let is_code = |word: &&str| {
         word.len() == 6
             && word.starts_with("IT")
             && word.bytes().skip(2).all(|byte| byte.is_ascii_digit())
     };
-    quoted.filter(is_code).map(str::to_owned).collect()
+    words.filter(is_code).map(str::to_owned).collect()
 }
