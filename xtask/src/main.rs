@@ -3,6 +3,7 @@
 
 mod command;
 mod fuzz;
+mod interop;
 mod measure;
 mod servers;
 mod tidy;
@@ -19,6 +20,8 @@ cargo xtask ci                            format, clippy, and test, as CI does
 cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
 cargo xtask measure [--seconds N] [--rounds N]
                                           CPU per request beside HAProxy, cores pinned
+cargo xtask interop [CHECK...] [--haproxy] [--keep]
+                                          real clients and h2spec against every kind of listener
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
         Some("measure") => measure::run(&root, rest),
+        Some("interop") => interop::run(&root, rest),
         _ => Err(Failure::new(USAGE)),
     };
     match result {

@@ -1,16 +1,17 @@
 //! Where a message is forwarded to and how its head is rewritten. Plain data: `proxy` does it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use message::Method;
 
+use crate::upstream::UpstreamPlan;
+
 /// Everything needed to forward a request.
 #[derive(Clone, Debug)]
 pub struct ForwardPlan {
-    /// The host name or IP address to connect to (IPv6 without brackets).
-    pub host: String,
-    /// The TCP port to connect to.
-    pub port: u16,
+    /// The system it goes to.
+    pub upstream: Arc<UpstreamPlan>,
     /// The path of the target, percent-encoded, beginning with `/`.
     pub path: String,
     /// Whether what the trigger's `*` matched is put behind `path`.
@@ -35,26 +36,10 @@ pub struct ForwardPlan {
     pub timeouts: ForwardTimeouts,
 }
 
-impl ForwardPlan {
-    /// Host and port as a URL has them, the port left out when it is 80.
-    pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') {
-            format!("[{}]", self.host)
-        } else {
-            self.host.clone()
-        };
-        if self.port == 80 {
-            host
-        } else {
-            format!("{host}:{}", self.port)
-        }
-    }
-}
-
 /// What the `Host` field of a forwarded request says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostField {
-    /// The target's host and port.
+    /// The target's host and port; of several endpoints, the first one's.
     Target,
     /// What the client sent.
     Keep,

@@ -2,10 +2,12 @@
 //! and `proxy` serves.
 //!
 //! Reading order: [`trigger`] says what starts a flow, [`step`] what happens in it, [`forward`]
-//! where it goes on to, [`handler`] is a whole flow seen from outside, [`plan`] is all flows at
+//! where it goes on to, [`upstream`] and [`connection`] what lies there, [`tls`] how it is
+//! encrypted, [`handler`] is a whole flow seen from outside, [`plan`] is all flows at
 //! once. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
 //! socket or reads YAML files.
 
+pub mod connection;
 pub mod definition;
 pub mod forward;
 pub mod handler;
@@ -14,4 +16,6 @@ pub mod plan;
 pub mod settings;
 pub mod step;
 pub mod text;
+pub mod tls;
 pub mod trigger;
+pub mod upstream;

@@ -75,6 +75,8 @@ pub struct WorkerMetrics {
     pub accepted: Counter,
     /// Client connections closed.
     pub closed: Counter,
+    /// Client connections on which TLS could not be agreed on.
+    pub handshake_failures: Counter,
     /// Client connections refused because of the limit.
     pub refused: Counter,
     /// Requests refused before they reached a flow (malformed, no route), by status class.

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use crate::forward::ForwardPlan;
 use crate::handler::Handler;
 use crate::settings::Settings;
+use crate::tls::{ListenerTls, Protocol};
 use crate::trigger::{ListenAddress, Methods, PathPattern};
+use crate::upstream::UpstreamPlan;
 
 /// All flows at once. Workers share it and never change it.
 #[derive(Clone, Default)]
 pub struct Plan {
     /// What listens where, each address once.
     pub listeners: Vec<ListenerPlan>,
+    /// All systems that requests may be sent to, each once.
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Limits and time-outs.
     pub settings: Settings,
 }
@@ -40,6 +44,10 @@ impl Plan {
 pub struct ListenerPlan {
     /// The address.
     pub address: ListenAddress,
+    /// TLS, when the listener speaks it.
+    pub tls: Option<Arc<ListenerTls>>,
+    /// The protocols it takes, the preferred one first.
+    pub protocols: Vec<Protocol>,
     /// The routes; no two of one shape take the same method.
     pub routes: Vec<RoutePlan>,
 }

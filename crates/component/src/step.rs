@@ -118,6 +118,7 @@ mod tests {
             headers,
             body: body.to_vec().into(),
             peer: [127, 0, 0, 1].into(),
+            is_secure: false,
         };
         Exchange {
             flow: "test".into(),

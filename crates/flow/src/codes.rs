@@ -30,7 +30,7 @@ pub const BAD_METHOD: Code = Code::new("IT0212");
 pub const BAD_LISTEN: Code = Code::new("IT0213");
 /// A path pattern that is none.
 pub const BAD_PATH: Code = Code::new("IT0214");
-/// A listener with TLS.
+/// TLS settings or protocols of a listener that contradict each other.
 pub const LISTENER_TLS: Code = Code::new("IT0215");
 /// One address with two different TLS settings.
 pub const DIFFERENT_TLS: Code = Code::new("IT0216");
@@ -48,6 +48,8 @@ pub const UNKNOWN_STEP: Code = Code::new("IT0221");
 pub const UNREACHABLE_STEP: Code = Code::new("IT0222");
 /// Two steps of one name.
 pub const STEP_NAME_TAKEN: Code = Code::new("IT0223");
+/// A connection under `use:` of an unknown kind.
+pub const UNKNOWN_CONNECTION: Code = Code::new("IT0224");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -109,7 +111,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: LISTENER_TLS,
-        title: "TLS listeners are not available",
+        title: "bad TLS settings of a listener",
     },
     CodeInfo {
         code: DIFFERENT_TLS,
@@ -142,5 +144,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: STEP_NAME_TAKEN,
         title: "step name taken",
+    },
+    CodeInfo {
+        code: UNKNOWN_CONNECTION,
+        title: "unknown kind of connection",
     },
 ];

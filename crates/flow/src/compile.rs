@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use component::definition::StepDefinition;
+use component::connection::Connections;
 use component::plan::RouteTarget;
+use component::upstream::UpstreamPlan;
 use config::{Entry, Node, Report, Span, Value};
 use serde_json::json;
 
+use crate::Table;
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, NOT_AVAILABLE};
+use crate::connections;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::RunningFlow;
 use crate::step_list::{BuiltStep, StepReader};
 use crate::trigger::{self, Defaults, Trigger};
 
 /// Keys of DESIGN's language that this version does not have.
-const LATER: [&str; 4] = ["use", "limits", "on_error", "tests"];
+const LATER: [&str; 3] = ["limits", "on_error", "tests"];
 
 /// A flow as far as it could be read.
 pub(crate) struct Flow {
@@ -25,18 +28,21 @@ pub(crate) struct Flow {
     pub trigger: Option<Trigger>,
     /// What happens to its requests; absent when a step has a problem.
     pub target: Option<RouteTarget>,
+    /// The systems that it sends to.
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
 }
 
 /// Reads all flows. What has a problem is reported and left out.
 pub(crate) fn read_all(
     documents: &[Node],
-    definitions: &[StepDefinition],
+    table: Table<'_>,
+    shared: &Connections,
     defaults: &Defaults,
     report: &mut Report,
 ) -> Vec<Flow> {
     let mut flows: Vec<Flow> = Vec::new();
     for document in documents {
-        let flow = read(document, definitions, defaults, report);
+        let flow = read(document, table, shared, defaults, report);
         if let Some(first) = flows.iter().find(|other| other.name == flow.name) {
             let message = format!("a second flow named `{}`", flow.name);
             report
@@ -51,7 +57,8 @@ pub(crate) fn read_all(
 
 fn read(
     document: &Node,
-    definitions: &[StepDefinition],
+    table: Table<'_>,
+    shared: &Connections,
     defaults: &Defaults,
     report: &mut Report,
 ) -> Flow {
@@ -60,8 +67,12 @@ fn read(
     let trigger = document
         .get("from")
         .and_then(|from| trigger::read(from, defaults, report));
+    let mut connections = connections::read(document, table.connections, report);
+    let mut upstreams = connections::upstreams(&connections);
+    connections.0.extend(shared.0.iter().cloned());
     let reader = StepReader {
-        definitions,
+        definitions: table.steps,
+        connections: &connections,
         flow: &name,
         trigger: trigger.as_ref().map(|trigger| &trigger.http),
     };
@@ -70,6 +81,8 @@ fn read(
         .and_then(Node::as_sequence)
         .and_then(|items| reader.read(items, report));
     let name: Arc<str> = name.as_str().into();
+    let built = steps.iter().flatten();
+    upstreams.extend(built.filter_map(|built| Some(Arc::clone(&built.step.forwards()?.upstream))));
     let target = match (&trigger, steps) {
         (Some(trigger), Some(steps)) => Some(make_target(&name, trigger, steps, report)),
         _ => None,
@@ -79,6 +92,7 @@ fn read(
         name_span,
         trigger,
         target,
+        upstreams,
     }
 }
 
@@ -102,17 +116,22 @@ fn check_shape(document: &Node, report: &mut Report) {
         value: Value::Mapping(known),
         span: document.span,
     };
-    config::check(&document, &shape(json!({}), json!({})), report);
+    config::check(&document, &shape(json!({}), json!({}), json!({})), report);
 }
 
-/// The schema of a flow document with these schemas for `from` and each step.
-pub(crate) fn shape(from: serde_json::Value, step: serde_json::Value) -> serde_json::Value {
+/// The schema of a flow document with these schemas for `use`, `from` and each step.
+pub(crate) fn shape(
+    connections: serde_json::Value,
+    from: serde_json::Value,
+    step: serde_json::Value,
+) -> serde_json::Value {
     json!({
         "type": "object",
         "description": "A flow: what starts it and what happens then.",
         "properties": {
             "flow": { "type": "string", "description": "The flow's name, unique in all files." },
             "doc": { "type": "string", "description": "What the flow is for, in prose." },
+            "use": connections,
             "from": from,
             "steps": {
                 "type": "array",

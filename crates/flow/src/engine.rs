@@ -173,12 +173,15 @@ pub(crate) fn schema() -> serde_json::Value {
     config::schema_for::<EngineConfig>()
 }
 
-/// The schema of an engine document with this schema for the value under `engine:`.
-pub(crate) fn shape(engine: serde_json::Value) -> serde_json::Value {
+/// The schema of an engine document with these schemas for `use` and the value under `engine:`.
+pub(crate) fn shape(
+    connections: serde_json::Value,
+    engine: serde_json::Value,
+) -> serde_json::Value {
     json!({
         "type": "object",
         "description": "Settings of the whole engine.",
-        "properties": { "engine": engine },
+        "properties": { "engine": engine, "use": connections },
         "required": ["engine"],
         "additionalProperties": false
     })
@@ -187,7 +190,7 @@ pub(crate) fn shape(engine: serde_json::Value) -> serde_json::Value {
 /// Reads an engine document. What has a problem is reported and stays at its default, so that the
 /// flows can be checked too.
 pub(crate) fn read_document(document: &Node, report: &mut Report) -> Engine {
-    config::check(document, &shape(json!({})), report);
+    config::check(document, &shape(json!({}), json!({})), report);
     document
         .get("engine")
         .map_or_else(Engine::default, |engine| read(engine, report))

@@ -4,12 +4,14 @@
 //! given. It reports every problem of all documents at once.
 //!
 //! The life of a document: `document` sorts it, `environment` puts environment values in,
-//! `engine` or `compile` reads it (`trigger` its `from:`, `step_list` its `steps:`), `routes`
-//! looks at all flows together, and `running` is what a flow is when requests come.
+//! `engine` or `compile` reads it (`connections` its `use:`, `trigger` its `from:`, `step_list` its
+//! `steps:`), `routes` looks at all flows together, and `running` is what a flow is when requests
+//! come.
 
 mod bounds;
 pub mod codes;
 mod compile;
+mod connections;
 mod document;
 mod engine;
 mod environment;
@@ -22,7 +24,7 @@ mod step_list;
 mod suggest;
 mod trigger;
 
-use component::definition::StepDefinition;
+use component::definition::{ConnectionDefinition, StepDefinition};
 use component::plan::Plan;
 use config::{Node, Report, Span};
 
@@ -40,14 +42,23 @@ pub struct Loaded {
     pub engine: EngineSettings,
 }
 
-/// Makes a plan of all documents of all files, in order. `steps` is the table of steps;
-/// `environment` looks an environment variable up.
+/// The parts that flow files may use.
+#[derive(Clone, Copy)]
+pub struct Table<'a> {
+    /// Kinds of steps.
+    pub steps: &'a [StepDefinition],
+    /// Kinds of connections.
+    pub connections: &'a [ConnectionDefinition],
+}
+
+/// Makes a plan of all documents of all files, in order. `environment` looks an environment
+/// variable up.
 ///
 /// Every problem goes into the report. `None` when the report has errors, those that were there
 /// before included.
 pub fn load(
     documents: Vec<Node>,
-    steps: &[StepDefinition],
+    table: Table<'_>,
     environment: &dyn Fn(&str) -> Option<String>,
     report: &mut Report,
 ) -> Option<Loaded> {
@@ -68,11 +79,16 @@ pub fn load(
     for document in &mut documents.flows {
         names.expand(document, &mut spoiled, report);
     }
+    let shared = documents
+        .engine
+        .as_ref()
+        .map(|document| connections::read(document, table.connections, report))
+        .unwrap_or_default();
     let defaults = Defaults {
         listen: engine.listen.clone(),
         body_max: engine.settings.limits.body,
     };
-    let flows = compile::read_all(&documents.flows, steps, &defaults, report);
+    let flows = compile::read_all(&documents.flows, table, &shared, &defaults, report);
     routes::check(&flows, report);
     drop_consequences(&spoiled, report);
     if flows.is_empty() && !report.has_errors() {
@@ -85,6 +101,7 @@ pub fn load(
     }
     let plan = Plan {
         listeners: routes::group(&flows),
+        upstreams: connections::gather(&flows),
         settings: engine.settings,
     };
     Some(Loaded {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use component::plan::{ListenerPlan, RoutePlan};
 use component::trigger::{ListenAddress, Methods};
@@ -34,14 +35,20 @@ pub(crate) fn check(flows: &[Flow], report: &mut Report) {
 
 /// The listeners with their routes, addresses in order and routes in the order of the files.
 pub(crate) fn group(flows: &[Flow]) -> Vec<ListenerPlan> {
-    let mut listeners: BTreeMap<ListenAddress, Vec<RoutePlan>> = BTreeMap::new();
+    let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
     for flow in flows {
         let (Some(trigger), Some(target)) = (&flow.trigger, &flow.target) else {
             continue;
         };
         listeners
             .entry(trigger.http.listen.clone())
-            .or_default()
+            .or_insert_with(|| ListenerPlan {
+                address: trigger.http.listen.clone(),
+                tls: trigger.tls.clone().map(Arc::new),
+                protocols: trigger.protocols.clone(),
+                routes: Vec::new(),
+            })
+            .routes
             .push(RoutePlan {
                 flow: flow.name.clone(),
                 methods: trigger.http.methods.clone(),
@@ -49,10 +56,7 @@ pub(crate) fn group(flows: &[Flow]) -> Vec<ListenerPlan> {
                 target: target.clone(),
             });
     }
-    listeners
-        .into_iter()
-        .map(|(address, routes)| ListenerPlan { address, routes })
-        .collect()
+    listeners.into_values().collect()
 }
 
 /// Same address, same shape, same method: nobody could say which flow is meant.
@@ -103,7 +107,10 @@ fn check_listeners(routed: &[Routed<'_>], report: &mut Report) {
             .iter()
             .find(|other| other.trigger.http.listen == *listen);
         match twin {
-            Some(other) if other.trigger.tls != this.trigger.tls => {
+            Some(other)
+                if other.trigger.tls != this.trigger.tls
+                    || other.trigger.protocols != this.trigger.protocols =>
+            {
                 report_tls(this, *other, report);
             }
             Some(_) => {}
@@ -122,13 +129,14 @@ fn check_listeners(routed: &[Routed<'_>], report: &mut Report) {
 
 fn report_tls(this: Routed<'_>, other: Routed<'_>, report: &mut Report) {
     let message = format!(
-        "flows `{}` and `{}` listen on {} with different TLS settings",
+        "flows `{}` and `{}` listen on {} with different `tls` or \
+         `protocols`",
         other.flow.name, this.flow.name, this.trigger.http.listen
     );
     report
         .error(DIFFERENT_TLS, this.trigger.span, message)
         .also(other.trigger.span, format!("flow `{}`", other.flow.name))
-        .hint("give both the same `tls`, or two ports");
+        .hint("give both the same, or two ports");
 }
 
 fn report_overlap(this: Routed<'_>, other: Routed<'_>, report: &mut Report) {

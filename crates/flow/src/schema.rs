@@ -5,16 +5,33 @@ use component::definition::StepDefinition;
 use serde_json::{Map, Value, json};
 
 use crate::names::NAME_PATTERN;
-use crate::{compile, engine, trigger};
+use crate::{Table, compile, engine, trigger};
+
+const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: https://crm.example }`. \
+                           Those of the `engine:` document serve every flow.";
 
 /// The schema of one document of a flow file.
-pub fn file(steps: &[StepDefinition]) -> Value {
+pub fn file(table: Table<'_>) -> Value {
+    let steps = table.steps;
     let mut definitions = Map::new();
     place(&mut definitions, "engine-settings", engine::schema());
     place(&mut definitions, "http-trigger", trigger::schema());
     for step in steps {
         place(&mut definitions, step.name, (step.schema)());
     }
+    let mut kinds = Vec::new();
+    for connection in table.connections {
+        let name = format!("{}-connection", connection.name);
+        place(&mut definitions, &name, (connection.schema)());
+        kinds.push(json!({ "$ref": format!("#/$defs/{name}") }));
+    }
+    let connections = json!({
+        "type": "object",
+        "description": CONNECTIONS,
+        "additionalProperties": { "oneOf": kinds }
+    });
+    definitions.insert("connections".into(), connections);
+    let connections = json!({ "$ref": "#/$defs/connections" });
     definitions.insert("step".into(), step_item(steps));
     let from = json!({
         "type": "object",
@@ -23,7 +40,7 @@ pub fn file(steps: &[StepDefinition]) -> Value {
         "required": ["http"],
         "additionalProperties": false
     });
-    let mut flow = compile::shape(from, json!({ "$ref": "#/$defs/step" }));
+    let mut flow = compile::shape(connections.clone(), from, json!({ "$ref": "#/$defs/step" }));
     if let Some(name) = flow
         .pointer_mut("/properties/flow")
         .and_then(Value::as_object_mut)
@@ -31,7 +48,7 @@ pub fn file(steps: &[StepDefinition]) -> Value {
         name.insert("pattern".into(), NAME_PATTERN.into());
     }
     definitions.insert("flow".into(), flow);
-    let engine = engine::shape(json!({ "$ref": "#/$defs/engine-settings" }));
+    let engine = engine::shape(connections, json!({ "$ref": "#/$defs/engine-settings" }));
     definitions.insert("engine".into(), engine);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -55,7 +72,8 @@ pub fn http_trigger() -> Value {
 /// The schema of a flow document, with anything under `from` and `steps`.
 pub fn flow() -> Value {
     let from = json!({ "type": "object", "description": "What starts the flow: one trigger." });
-    compile::shape(from, json!({ "type": "object" }))
+    let connections = json!({ "type": "object", "description": CONNECTIONS });
+    compile::shape(connections, from, json!({ "type": "object" }))
 }
 
 /// One step: exactly one verb of the table, and perhaps a name.

@@ -1,5 +1,6 @@
 //! The `steps:` of a flow: one verb per step, looked up in the table of definitions.
 
+use component::connection::Connections;
 use component::definition::{BuildContext, StepDefinition};
 use component::step::Step;
 use component::trigger::HttpTrigger;
@@ -27,6 +28,7 @@ pub(crate) struct BuiltStep {
 /// What a list of steps is read with.
 pub(crate) struct StepReader<'a> {
     pub definitions: &'a [StepDefinition],
+    pub connections: &'a Connections,
     pub flow: &'a str,
     pub trigger: Option<&'a HttpTrigger>,
 }
@@ -109,6 +111,7 @@ impl StepReader<'_> {
                 report,
                 flow: self.flow,
                 trigger: self.trigger,
+                connections: self.connections,
                 is_last,
             };
             let step = (definition.build)(&entry.value, &mut context);

@@ -6,13 +6,15 @@ mod sound;
 
 use std::sync::Arc;
 
-use component::definition::{BuildContext, StepDefinition};
+use component::connection::HttpConnection;
+use component::definition::{BuildContext, ConnectionDefinition, StepDefinition};
 use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
 use component::handler::Services;
 use component::step::{Exchange, Next, Progress, Step};
+use component::upstream::UpstreamPlan;
 use config::{Node, Report, Sources};
 
-use crate::{Loaded, load};
+use crate::{Loaded, Table, load};
 
 /// A step that does nothing but be what its verb says.
 struct Fake {
@@ -40,9 +42,13 @@ impl Step for Fake {
 
 fn build_send(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let host = text(node, context)?;
+    let named = context.connections.get(&host);
+    let upstream = match named.and_then(|connection| connection.as_http()) {
+        Some(http) => Arc::clone(&http.upstream),
+        None => Arc::new(UpstreamPlan::single(&host, 80, None)),
+    };
     let plan = ForwardPlan {
-        host,
-        port: 80,
+        upstream,
         path: "/".into(),
         appends_rest: context.trigger.is_some_and(|trigger| trigger.path.rest),
         query: None,
@@ -107,6 +113,20 @@ const STEPS: &[StepDefinition] = &[
     plain!("stop"),
 ];
 
+/// A connection to the host that stands under `http`.
+const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
+    name: "http",
+    summary: "",
+    documentation: "",
+    example: "",
+    schema: || serde_json::json!({ "type": "object" }),
+    build: |_, node, _| {
+        let upstream = Arc::new(UpstreamPlan::single(node.get("http")?.as_str()?, 80, None));
+        let base = String::new();
+        Some(Arc::new(HttpConnection { upstream, base }))
+    },
+}];
+
 /// Loads files (by name and text) and tells every problem as `CODE file:line:column message`.
 /// The environment has `HOME_HOST=home` and nothing else.
 fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
@@ -117,7 +137,11 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         documents.extend(config::parse(&sources, source, &mut report));
     }
     let environment = |name: &str| (name == "HOME_HOST").then(|| "home".to_owned());
-    let loaded = load(documents, STEPS, &environment, &mut report);
+    let table = Table {
+        steps: STEPS,
+        connections: CONNECTIONS,
+    };
+    let loaded = load(documents, table, &environment, &mut report);
     assert_eq!(loaded.is_none(), report.has_errors());
     loaded.ok_or_else(|| {
         report

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
-use component::settings::Settings;
+use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern, Segment};
 use message::{Fault, Method, Reply, Request};
 use proxy::Engine;
@@ -93,12 +93,14 @@ pub(crate) async fn start(
     let plan = Plan {
         listeners: vec![ListenerPlan {
             address: listen,
+            tls: None,
+            protocols: vec![Protocol::Http1],
             routes,
         }],
-        settings: Settings::default(),
+        ..Plan::default()
     };
     let mut crew = Crew::start("admin", 1, &Arc::new(Engine::new(None)))?;
-    crew.serve(plan)
+    crew.serve(plan, &Arc::default())
         .await
         .context("the admin port cannot be opened; choose another with --admin, or `off`")?;
     Ok(Some(crew))

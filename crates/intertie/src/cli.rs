@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::tls::LoadedTls;
 use crate::{load, reference, run};
 
 /// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
@@ -115,13 +116,13 @@ impl Cli {
 
 fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
     let files = load::read(paths)?;
-    let (loaded, problems) = load::load(&files);
+    let (loaded, problems) = load::load(&files, &LoadedTls::default());
     let text = match format {
         ReportFormat::Json => problems.json(),
         ReportFormat::Text if problems.is_empty() => {
             let count = loaded
                 .as_ref()
-                .map_or(0, |loaded| loaded.plan.route_count());
+                .map_or(0, |loaded| loaded.flows.plan.route_count());
             let plural = if count == 1 { "" } else { "s" };
             format!("{count} flow{plural} checked, no problem\n")
         }
@@ -136,15 +137,20 @@ fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
 }
 
 fn list() -> String {
-    let width = steps::ALL
-        .iter()
-        .map(|step| step.name.len())
-        .max()
-        .unwrap_or(0);
-    steps::ALL
-        .iter()
-        .map(|step| format!("{:width$}  {}\n", step.name, step.summary))
-        .collect()
+    let steps = steps::ALL.iter().map(|step| (step.name, step.summary));
+    let connections = steps::CONNECTIONS.iter().map(|it| (it.name, it.summary));
+    let mut text = String::new();
+    for (title, parts) in [
+        ("steps", steps.collect::<Vec<_>>()),
+        ("connections", connections.collect()),
+    ] {
+        let width = parts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        text.push_str(&format!("{title}:\n"));
+        for (name, summary) in parts {
+            text.push_str(&format!("  {name:width$}  {summary}\n"));
+        }
+    }
+    text
 }
 
 /// Prints to stdout. A reader that has read enough is no error.

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::Context;
 use component::plan::Plan;
 use component::trigger::ListenAddress;
-use proxy::{Command, Engine, OpenListener, Worker, WorkerSetup};
+use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
 
 /// Worker threads that serve one plan.
@@ -34,6 +34,7 @@ impl Crew {
             let (report_end, ended) = oneshot::channel();
             let setup = WorkerSetup {
                 number,
+                count,
                 engine: Arc::clone(engine),
                 commands: receiver,
             };
@@ -57,7 +58,8 @@ impl Crew {
     ///
     /// # Errors
     /// When a new address cannot be listened on.
-    pub async fn serve(&mut self, plan: Plan) -> anyhow::Result<()> {
+    pub async fn serve(&mut self, plan: Plan, tls: &Arc<TlsTable>) -> anyhow::Result<()> {
+        self.check_limits(&plan)?;
         let mut opened: Vec<Vec<OpenListener>> = self.members.iter().map(|_| Vec::new()).collect();
         let addresses: Vec<ListenAddress> = plan
             .listeners
@@ -80,11 +82,13 @@ impl Crew {
         let plan = Arc::new(plan);
         let (applied, mut all_applied) = mpsc::unbounded_channel();
         for (member, opened) in self.members.iter().zip(opened) {
-            let (plan, applied) = (Arc::clone(&plan), applied.clone());
+            let (plan, tls) = (Arc::clone(&plan), Arc::clone(tls));
+            let applied = applied.clone();
             member
                 .commands
                 .send(Command::Serve {
                     plan,
+                    tls,
                     opened,
                     applied,
                 })
@@ -98,6 +102,21 @@ impl Crew {
                 .context("a worker has ended unexpectedly")?;
         }
         self.addresses = addresses;
+        Ok(())
+    }
+
+    /// A limit that all workers share must leave each of them something.
+    fn check_limits(&self, plan: &Plan) -> anyhow::Result<()> {
+        let workers = self.members.len();
+        for upstream in &plan.upstreams {
+            if let Some(limit) = upstream.connections.limit.filter(|limit| *limit < workers) {
+                let name = &upstream.name;
+                anyhow::bail!(
+                    "`{name}` may have {limit} connections, fewer than the {workers} workers: \
+                     start with `--workers {limit}`"
+                );
+            }
+        }
         Ok(())
     }
 

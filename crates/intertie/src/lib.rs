@@ -1,15 +1,18 @@
 //! The application: puts flows, steps, workers and the admin port together.
 //!
 //! [`cli`] is the command line. `intertie run` goes through `run` (start, reload, stop), `load`
-//! (files to a checked plan), `crew` (the worker threads), `watch` (changed files), `admin` and
+//! (files to a checked plan), `tls` (certificates and keys),
+//! `crew` (the worker threads), `watch` (changed files), `admin` and
 //! `metrics` (the admin port), `logging`.
 
 mod admin;
 pub mod cli;
+pub mod codes;
 mod crew;
 mod load;
 mod logging;
 mod metrics;
 pub mod reference;
 mod run;
+mod tls;
 mod watch;

@@ -7,6 +7,8 @@ use anyhow::{Context, bail};
 use config::{Report, Sources};
 use flow::Loaded;
 
+use crate::tls::LoadedTls;
+
 /// The most files of all folders together.
 const FILES_MAX: usize = 10_000;
 /// The most bytes that are read of a file; `config` refuses far less.
@@ -110,8 +112,23 @@ fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the files. The plan is there exactly when there is no error.
-pub(crate) fn load(files: &Files) -> (Option<Loaded>, Problems) {
+/// Files that have been checked and can be run.
+pub(crate) struct Sound {
+    /// Flows and settings.
+    pub flows: Loaded,
+    /// The TLS that they need.
+    pub tls: LoadedTls,
+}
+
+/// The parts that flow files may use.
+pub(crate) const TABLE: flow::Table<'static> = flow::Table {
+    steps: steps::ALL,
+    connections: steps::CONNECTIONS,
+};
+
+/// Checks the files. The plan is there exactly when there is no error. TLS that was there `before`
+/// is used again where nothing about it has changed.
+pub(crate) fn load(files: &Files, before: &LoadedTls) -> (Option<Sound>, Problems) {
     let mut sources = Sources::default();
     let mut report = Report::default();
     let mut ids = Vec::new();
@@ -123,6 +140,11 @@ pub(crate) fn load(files: &Files) -> (Option<Loaded>, Problems) {
         documents.extend(config::parse(&sources, id, &mut report));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let loaded = flow::load(documents, steps::ALL, &environment, &mut report);
-    (loaded, Problems { report, sources })
+    let flows = flow::load(documents, TABLE, &environment, &mut report);
+    let sound = flows.map(|flows| Sound {
+        tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
+        flows,
+    });
+    let sound = sound.filter(|_| !report.has_errors());
+    (sound, Problems { report, sources })
 }

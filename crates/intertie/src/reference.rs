@@ -2,7 +2,7 @@
 //! reads. Deterministic; what is committed under `docs/reference/` is these texts, and a test
 //! fails when it is not.
 
-use component::definition::StepDefinition;
+use component::definition::{ConnectionDefinition, StepDefinition};
 use config::describe;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const NOTICE: &str = "<!-- Generated: edit the doc comments and run `UPDATE=1 ca
 
 /// The JSON Schema (draft 2020-12) of one document of a flow file, for editors.
 pub fn schema() -> Value {
-    flow::schema::file(steps::ALL)
+    flow::schema::file(crate::load::TABLE)
 }
 
 /// The reference pages: file name and Markdown, in the order of the index.
@@ -25,6 +25,10 @@ pub fn pages() -> Vec<(String, String)> {
         ("engine.md".to_owned(), engine_page()),
         ("http-trigger.md".to_owned(), trigger_page()),
     ];
+    pages.extend(steps::CONNECTIONS.iter().map(|connection| {
+        let name = format!("{}-connection.md", connection.name);
+        (name, connection_page(connection))
+    }));
     pages.extend(
         steps::ALL
             .iter()
@@ -66,10 +70,18 @@ fn index() -> String {
             step.name, step.summary
         ));
     }
+    table.push_str("\n| connection | what it is |\n| --- | --- |\n");
+    for connection in steps::CONNECTIONS {
+        table.push_str(&format!(
+            "| [`{0}`]({0}-connection.md) | {1} |\n",
+            connection.name, connection.summary
+        ));
+    }
     let documents = "\
 A flow file is YAML. Each of its documents, split by lines of `---`, declares one thing: a
 [flow](flow.md) or the [engine's settings](engine.md). A flow begins with a
-[trigger](http-trigger.md) and has one or more steps.";
+[trigger](http-trigger.md) and has one or more steps; `use:` gives names to the systems it talks
+to.";
     let schema = format!(
         "Editors check and complete flow files with the [JSON Schema]({SCHEMA_FILE}), which\n\
          `intertie schema` prints. What `intertie check` says about broken files is explained \
@@ -151,7 +163,11 @@ without host and port is served at `engine.listen`. Flows with the same address 
 
 The most specific path wins: a literal segment goes before `{name}`, `{name}` before `*`; at the
 same path a named method goes before `any`. Two flows that take the same requests are an error.
-Paths are compared as they are sent, percent-encoding included.";
+Paths are compared as they are sent, percent-encoding included.
+
+**TLS.** `tls` names certificate and key; with `sni` one address serves several names, with
+`client_ca` clients must show certificates of their own. Versions 1.2 and 1.3 are spoken, with
+today's suites and curves; sessions are resumed. HTTP/2 is offered beside HTTP/1.1 (ALPN).";
     let yaml = "\
 flow: item
 from:
@@ -162,6 +178,20 @@ steps:
     page(
         "`http`: the trigger",
         &[words, &keys(&flow::schema::http_trigger()), &example(yaml)],
+    )
+}
+
+fn connection_page(connection: &ConnectionDefinition) -> String {
+    let title = format!("`{}`: a connection", connection.name);
+    let keys = keys(&(connection.schema)());
+    page(
+        &title,
+        &[
+            connection.summary,
+            connection.documentation,
+            &keys,
+            &example(connection.example),
+        ],
     )
 }
 

@@ -13,8 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::admin;
 use crate::cli::RunArguments;
 use crate::crew::Crew;
-use crate::load::{self, Files};
+use crate::load::{self, Files, Sound};
 use crate::logging::{self, AccessWriter, Log};
+use crate::tls::LoadedTls;
 use crate::watch::Watcher;
 
 /// How often the crew is looked after.
@@ -26,14 +27,14 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// When the start fails. What is wrong with flow files is printed, and the exit code is 1.
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let files = load::read(&arguments.paths)?;
-    let (loaded, problems) = load::load(&files);
+    let (loaded, problems) = load::load(&files, &LoadedTls::default());
     if !problems.is_empty() {
         eprint!("{}", problems.text(std::io::stderr().is_terminal()));
     }
     let Some(loaded) = loaded else {
         return Ok(ExitCode::FAILURE);
     };
-    let log = logging::start(&loaded.engine.log);
+    let log = logging::start(&loaded.flows.engine.log);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -43,8 +44,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
             arguments,
             log,
             files,
+            tls: loaded.tls,
         }
-        .run(loaded),
+        .run(loaded.flows),
     )
 }
 
@@ -53,12 +55,15 @@ struct Application<'a> {
     log: Log,
     /// The files as they were loaded last, with or without success.
     files: Files,
+    /// The TLS that is used.
+    tls: LoadedTls,
 }
 
 /// Why the main loop goes on.
 enum Event {
     Stop,
     FilesChanged,
+    /// It is time to look after workers and certificates.
     Tick,
 }
 
@@ -76,7 +81,7 @@ impl Application<'_> {
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, listeners) = (loaded.plan.route_count(), loaded.plan.addresses());
-        crew.serve(loaded.plan).await?;
+        crew.serve(loaded.plan, &self.tls.table).await?;
         let admin = admin::start(self.arguments.admin, &engine, &ready).await?;
         ready.store(true, Ordering::Release);
         tracing::info!(flows, listeners, workers = self.worker_count(), "started");
@@ -91,6 +96,10 @@ impl Application<'_> {
             match event {
                 Event::Stop => break,
                 Event::FilesChanged => self.reload(&mut crew).await,
+                Event::Tick if self.tls.has_changed() => {
+                    tracing::info!("a certificate or key has changed");
+                    self.take_over(&mut crew).await;
+                }
                 Event::Tick if crew.has_lost_one() => {
                     anyhow::bail!("a worker has ended unexpectedly");
                 }
@@ -131,21 +140,27 @@ impl Application<'_> {
                 return;
             }
         };
-        let (loaded, problems) = load::load(&files);
         self.files = files;
+        self.take_over(crew).await;
+    }
+
+    /// Loads the files as they are, certificates too, and has the crew serve them.
+    async fn take_over(&mut self, crew: &mut Crew) {
+        let (loaded, problems) = load::load(&self.files, &self.tls);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }
-        let Some(loaded) = loaded else {
+        let Some(Sound { flows: loaded, tls }) = loaded else {
             tracing::error!(
                 problems = problems.count(),
                 "not reloaded, the old flows stay"
             );
+            self.tls.look_again();
             return;
         };
         self.log.change(&loaded.engine.log);
         let (flows, listeners) = (loaded.plan.route_count(), loaded.plan.addresses());
-        match crew.serve(loaded.plan).await {
+        match crew.serve(loaded.plan, &tls.table).await {
             Ok(()) => tracing::info!(flows, listeners, "reloaded"),
             Err(error) => {
                 tracing::error!(
@@ -154,5 +169,6 @@ impl Application<'_> {
                 );
             }
         }
+        self.tls = tls;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use crate::reply::{Reply, reason_phrase};
 
@@ -81,6 +82,8 @@ pub struct Fault {
     pub detail: Cow<'static, str>,
     /// What the log says beside it.
     pub cause: Option<Box<str>>,
+    /// When it makes sense to ask again, for `Retry-After` (RFC 9110, section 10.2.3).
+    pub retry_after: Option<Duration>,
 }
 
 impl Fault {
@@ -93,6 +96,7 @@ impl Fault {
             status: kind.default_status(),
             detail: detail.into(),
             cause: None,
+            retry_after: None,
         }
     }
 
@@ -110,6 +114,12 @@ impl Fault {
     /// The same failure with a statement about retries.
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same failure with the time after which it makes sense to ask again.
+    pub fn with_retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
         self
     }
 
@@ -131,7 +141,12 @@ impl Fault {
         }
         let mut content = serde_json::Value::Object(problem).to_string().into_bytes();
         content.push(b'\n');
-        Reply::with_content(self.status, "application/problem+json", content)
+        let mut reply = Reply::with_content(self.status, "application/problem+json", content);
+        if let Some(time) = self.retry_after {
+            let seconds = time.as_secs().max(1).to_string();
+            reply.headers.append("Retry-After", seconds);
+        }
+        reply
     }
 }
 

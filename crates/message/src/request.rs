@@ -21,4 +21,6 @@ pub struct Request {
     pub body: Body,
     /// The address of the peer that sent it.
     pub peer: IpAddr,
+    /// Whether it came over TLS.
+    pub is_secure: bool,
 }

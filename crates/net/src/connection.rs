@@ -1,4 +1,5 @@
-//! A connected socket and the bytes read from it that nobody has used yet.
+//! A connected socket, in clear text or encrypted, and the bytes read from it that nobody has used
+//! yet.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,28 +10,91 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::Buffer;
+use crate::endpoint::Permit;
+use crate::tls::{self, Protocol, TlsStream};
 
 /// A connected socket and the bytes read from it that nobody has used yet.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     /// What has been read and not been used.
     pub input: Buffer,
     peer: IpAddr,
+    permit: Option<Permit>,
 }
 
 impl Connection {
-    /// Takes over a connected socket; small writes are sent at once (`TCP_NODELAY`).
+    /// Takes over a connected socket in clear text; small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
     /// When the socket is already dead.
     pub fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self {
+        Ok(Self::over(Stream::Plain(stream), peer))
+    }
+
+    /// Takes over a connected socket on which a client begins TLS.
+    ///
+    /// # Errors
+    /// When the socket is already dead.
+    pub fn accept_tls(
+        stream: TcpStream,
+        peer: SocketAddr,
+        server: &tls::Server,
+    ) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let stream = Box::new(TlsStream::server(stream, server)?);
+        Ok(Self::over(Stream::Tls(stream), peer))
+    }
+
+    /// Takes over a connected socket on which we begin TLS.
+    ///
+    /// # Errors
+    /// When the socket is already dead.
+    pub fn begin_tls(
+        stream: TcpStream,
+        peer: SocketAddr,
+        client: &tls::Client,
+    ) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let stream = Box::new(TlsStream::client(stream, client)?);
+        Ok(Self::over(Stream::Tls(stream), peer))
+    }
+
+    fn over(stream: Stream, peer: SocketAddr) -> Self {
+        Self {
             stream,
             input: Buffer::default(),
             peer: peer.ip().to_canonical(),
-        })
+            permit: None,
+        }
+    }
+
+    /// Keeps the right to this connection for as long as there is the connection.
+    pub(crate) fn hold(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    /// Ready when TLS has been agreed on; at once in clear text.
+    pub fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => stream.poll_handshake(context),
+        }
+    }
+
+    /// The protocol that both sides have agreed on by ALPN, if any.
+    pub fn protocol(&self) -> Option<Protocol> {
+        match &self.stream {
+            Stream::Plain(_) => None,
+            Stream::Tls(stream) => stream.protocol(),
+        }
+    }
+
+    /// Whether the connection is encrypted.
+    #[inline]
+    pub fn is_tls(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
     }
 
     /// The address of the other side; IPv4 also where it is mapped into IPv6.
@@ -43,7 +107,7 @@ impl Connection {
     #[inline]
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = ReadBuf::new(self.input.space());
-        match Pin::new(&mut self.stream).poll_read(context, &mut space) {
+        match self.stream.poll_read(context, &mut space) {
             Poll::Ready(Ok(())) => {
                 let count = space.filled().len();
                 self.input.filled(count);
@@ -60,14 +124,15 @@ impl Connection {
         }
     }
 
-    /// Writes some of these bytes, at least one.
+    /// Writes some of these bytes, at least one. A write that was pending must be repeated with
+    /// the same bytes at its front.
     #[inline]
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match ready!(Pin::new(&mut self.stream).poll_write(context, bytes)) {
+        match ready!(self.stream.poll_write(context, bytes)) {
             Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             result => Poll::Ready(result),
         }
@@ -89,23 +154,60 @@ impl Connection {
 
     /// Says that nothing more will be written.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => stream.poll_finish(context),
+        }
     }
 
     /// Whether a connection on which nothing should arrive has been closed or has said something.
     /// Costs no system call while the kernel has reported nothing.
-    pub fn is_stale(&self) -> bool {
+    pub fn is_stale(&mut self) -> bool {
         if !self.input.is_empty() {
             return true;
         }
         let mut context = Context::from_waker(Waker::noop());
-        match self.stream.poll_read_ready(&mut context) {
-            Poll::Pending => false,
-            Poll::Ready(Err(_)) => true,
-            Poll::Ready(Ok(())) => {
-                let unread = self.stream.try_read(&mut [0]);
-                !matches!(unread, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-            }
+        match &mut self.stream {
+            Stream::Plain(stream) => match stream.poll_read_ready(&mut context) {
+                Poll::Pending => false,
+                Poll::Ready(Err(_)) => true,
+                Poll::Ready(Ok(())) => {
+                    let unread = stream.try_read(&mut [0]);
+                    !matches!(unread, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+                }
+            },
+            // Session tickets may arrive at any time and are no news.
+            Stream::Tls(stream) => stream
+                .poll_read(&mut context, &mut ReadBuf::new(&mut [0]))
+                .is_ready(),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    #[inline]
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        space: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, space),
+            Self::Tls(stream) => stream.poll_read(context, space),
+        }
+    }
+
+    #[inline]
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => stream.poll_write(context, bytes),
         }
     }
 }

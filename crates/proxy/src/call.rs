@@ -15,10 +15,11 @@ use net::http1::{BodyDecoder, Framing, Piece, ResponseHead};
 use tokio::time::Instant;
 
 use crate::exchange::{Exchange, Failure};
-use crate::forward::head_limits;
+use crate::forward::{balance_key, head_limits};
 use crate::request_head::{self, ForwardTarget, Outgoing};
 use crate::rescue;
 use crate::router::ForwardTargets;
+use crate::upstream::{Attempt, Lease, Lent, Patience};
 use crate::worker::Worker;
 
 /// What a worker offers to steps.
@@ -34,46 +35,57 @@ impl Services for Caller<'_> {
         request: &'a Request,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
         Box::pin(async move {
-            let mut call = Call {
-                worker: self.worker,
-                deadline: self.worker.deadlines.add(),
-                plan,
-                target: self.forwards.get(plan, &self.worker.upstreams),
-                response: ResponseHead::default(),
-            };
-            call.run(request).await
+            let target = self.forwards.get(plan, &self.worker.upstreams);
+            Call::new(self.worker, target).run(request).await
         })
     }
 }
 
-struct Call<'a> {
+/// One call.
+pub(crate) struct Call<'a> {
     worker: &'a Worker,
     deadline: Deadline,
-    plan: &'a ForwardPlan,
+    plan: Arc<ForwardPlan>,
     target: Rc<ForwardTarget>,
     response: ResponseHead,
 }
 
-impl Call<'_> {
-    async fn run(&mut self, request: &Request) -> Result<Reply, Fault> {
+impl<'a> Call<'a> {
+    pub fn new(worker: &'a Worker, target: Rc<ForwardTarget>) -> Self {
+        Self {
+            worker,
+            deadline: worker.deadlines.add(),
+            plan: Arc::clone(&target.plan),
+            target,
+            response: ResponseHead::default(),
+        }
+    }
+
+    /// Sends the request and reads the whole reply.
+    pub async fn run(&mut self, request: &Request) -> Result<Reply, Fault> {
         if request.body.is_unread() {
             let detail = "a step calls out with a body that was not read";
             return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
         }
         let target = Rc::clone(&self.target);
-        let method = self.plan.method.as_ref().unwrap_or(&request.method);
+        let plan = Arc::clone(&self.plan);
+        let method = plan.method.as_ref().unwrap_or(&request.method);
         let framing = match &request.body {
             Body::Bytes(bytes) => Framing::Length(bytes.len() as u64),
             Body::Empty | Body::Unread => Framing::None,
         };
         let mut out = Vec::with_capacity(1024 + request.body.as_bytes().len());
-        request_head::write(&target, &Outgoing::of_message(request, framing), &mut out);
+        let outgoing = Outgoing::of_message(request, framing);
+        let balance = &self.plan.upstream.balance;
+        let key = balance_key(balance, request.path.as_bytes(), &outgoing);
+        request_head::write(&target, &outgoing, &mut out);
         out.extend_from_slice(request.body.as_bytes());
-        let mut upstream = self.send(&target, method, &out).await.map_err(fault)?;
+        let sending = self.send(&target, method, key, &out);
+        let (mut upstream, lease) = sending.await.map_err(fault)?;
         let promised = self.response.keep_alive_time(upstream.input.bytes());
         let reply = self.read_reply(&mut upstream).await?;
         if self.response.keeps_alive() {
-            target.upstream.keep(upstream, Instant::now(), promised);
+            lease.endpoint().keep(upstream, Instant::now(), promised);
         }
         Ok(reply)
     }
@@ -82,49 +94,45 @@ impl Call<'_> {
         &mut self,
         target: &ForwardTarget,
         method: &Method,
+        key: u64,
         out: &[u8],
-    ) -> Result<Connection, Failure> {
-        let mut fresh = false;
-        loop {
-            let now = Instant::now();
-            let kept = if fresh {
-                None
-            } else {
-                target.upstream.take_idle(now)
-            };
-            let reused = kept.is_some();
-            let mut upstream = match kept {
-                Some(kept) => kept,
-                None => self.connect(target).await?,
-            };
-            match self.reply_head(method, out, &mut upstream).await {
-                (Ok(()), _) => return Ok(upstream),
-                (Err(Failure::Closed(_)), written)
-                    if reused && (written == 0 || method.is_idempotent()) =>
-                {
-                    self.worker.metrics.upstream_retries.add(1);
-                    fresh = true;
-                }
-                (Err(failure), _) => return Err(failure),
-            }
-        }
-    }
-
-    async fn connect(&self, target: &ForwardTarget) -> Result<Connection, Failure> {
+    ) -> Result<(Connection, Lease), Failure> {
+        let mut attempt = Attempt::new(key);
         let settings = self.worker.settings();
-        let time = self
-            .plan
-            .timeouts
-            .connect
-            .unwrap_or(settings.timeouts.connect);
-        let result = crate::forward::connect_within(&target.upstream, &self.deadline, time).await;
-        let metrics = &self.worker.metrics;
-        let counter = match &result {
-            Ok(_) => &metrics.upstream_connects,
-            Err(_) => &metrics.upstream_connect_failures,
-        };
-        counter.add(1);
-        result
+        let connect = self.plan.timeouts.connect;
+        loop {
+            let patience = Patience {
+                deadline: &self.deadline,
+                connect: connect.unwrap_or(settings.timeouts.connect),
+                metrics: &self.worker.metrics,
+            };
+            let lending = target.upstream.lend(Instant::now(), &mut attempt, patience);
+            let Lent {
+                mut connection,
+                reused,
+                lease,
+            } = lending.await?;
+            let (result, written) = self.reply_head(method, out, &mut connection).await;
+            let repeatable = written == 0 || method.is_idempotent();
+            match result {
+                Ok(()) => {
+                    lease.succeed();
+                    return Ok((connection, lease));
+                }
+                Err(Failure::Closed(_)) if reused && repeatable => {
+                    lease.spare();
+                    attempt.fresh = true;
+                }
+                Err(failure @ (Failure::Closed(_) | Failure::Invalid(_))) if repeatable => {
+                    lease.avoid(&mut attempt);
+                    if !target.upstream.allows_another(&attempt) {
+                        return Err(failure);
+                    }
+                }
+                Err(failure) => return Err(failure),
+            }
+            self.worker.metrics.upstream_retries.add(1);
+        }
     }
 
     /// Waits for the head of the final reply, passing over interim ones.

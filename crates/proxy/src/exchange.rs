@@ -29,12 +29,28 @@ pub(crate) enum Failure {
     Connect(io::Error),
     /// No connection could be made in time.
     ConnectTimeout,
+    /// All connections are in use, and too many wait or this one has waited too long.
+    QueueFull,
     /// The connection ended before the reply began.
     Closed(io::Error),
     /// The reply's head is malformed.
     Invalid(HeadError),
     /// The reply did not come in time.
     ReplyTimeout,
+}
+
+impl Failure {
+    /// Whether it speaks against the endpoint.
+    pub fn is_upstreams(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::ConnectTimeout
+                | Self::Closed(_)
+                | Self::Invalid(_)
+                | Self::ReplyTimeout
+        )
+    }
 }
 
 /// The client's side while a request is under way.

@@ -6,11 +6,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use component::upstream::{Balance, HashKey};
 use message::{Body, Method, Request};
 use net::Connection;
-use net::deadline::Deadline;
 use net::http1::{Framing, HeadError, HeadLimits};
-use net::upstream::Upstream;
 use tokio::time::Instant;
 
 use crate::exchange::{ClientBody, Exchange, Failure, has_left};
@@ -19,6 +18,7 @@ use crate::request_head::{self, ForwardTarget, Outgoing};
 use crate::response_head::{self, ClientSide, encoding_for};
 use crate::session::{After, Served, Session};
 use crate::tunnel;
+use crate::upstream::{self, Attempt, Lease, Lent, Patience};
 
 /// How many bytes of a body go out together with the head.
 const WITH_HEAD_MAX: usize = 32 * 1024;
@@ -51,27 +51,46 @@ pub(crate) async fn forward(
         .unwrap_or_else(|| session.head.method.clone());
     let served = match prepare(session, target, source, &mut out) {
         Err(failure) => session.fail(failure).await,
-        Ok(mut upload) => match send(session, target, &method, &out, &mut upload).await {
-            Err(failure) => session.fail_within(failure, &mut upload).await,
-            Ok(upstream) => relay(session, target, &method, upstream, &mut upload, &mut out).await,
+        Ok(mut prepared) => match send(session, target, &method, &mut prepared, &out).await {
+            Err(failure) => session.fail_within(failure, &mut prepared.upload).await,
+            Ok((upstream, lease)) => {
+                let upload = &mut prepared.upload;
+                relay(
+                    session,
+                    target,
+                    &method,
+                    (upstream, lease),
+                    upload,
+                    &mut out,
+                )
+                .await
+            }
         },
     };
     session.worker.return_scratch(out);
     served
 }
 
-/// Writes the head and as much of the body as is there. What remains is the upload.
+/// A request whose head has been written.
+struct Prepared {
+    /// What remains of its body.
+    upload: Pipe,
+    /// What it is hashed to, where the balance is by hash.
+    key: u64,
+}
+
+/// Writes the head and as much of the body as is there.
 fn prepare(
     session: &mut Session,
     target: &ForwardTarget,
     source: Source,
     out: &mut Vec<u8>,
-) -> Result<Pipe, Failure> {
+) -> Result<Prepared, Failure> {
     let limits = session.head_limits();
     let head = &session.head;
     let bytes = session.client.input.bytes();
     let peer = session.client.peer();
-    let framing = match source {
+    let (framing, key) = match source {
         Source::Client { rest, path } => {
             let path = path.as_deref().unwrap_or_else(|| head.path(bytes));
             let rest = rest.and_then(|(start, end)| path.get(start as usize..end as usize));
@@ -84,120 +103,123 @@ fn prepare(
                 framing: head.framing,
                 upgrades: head.upgrades_to_websocket,
                 peer,
+                is_secure: session.client.is_tls(),
             };
+            let key = balance_key(&target.plan.upstream.balance, path, &outgoing);
             request_head::write(target, &outgoing, out);
             let length = head.length;
             session.client.input.consume(length);
-            session.head.framing
+            (session.head.framing, key)
         }
         Source::Message(request) => write_message(session, target, &request, out),
     };
     let mut upload = Pipe::new(framing, Encoding::AsIs, limits);
     match upload.take_into(&mut session.client.input, out, WITH_HEAD_MAX) {
-        Ok(()) => Ok(upload),
+        Ok(()) => Ok(Prepared { upload, key }),
         Err(PipeError::Malformed(reason)) => Err(Failure::ClientInvalid(reason)),
         Err(_) => Err(Failure::ClientGone),
     }
 }
 
+/// What decides about the endpoint where the balance is by hash.
+pub(crate) fn balance_key(balance: &Balance, path: &[u8], request: &Outgoing<'_>) -> u64 {
+    let Balance::Hash(key) = balance else {
+        return 0;
+    };
+    let client = || request.peer.to_string().into_bytes();
+    match key {
+        HashKey::Client => upstream::hash(&client()),
+        HashKey::Path => upstream::hash(path),
+        HashKey::Header(name) => match request.headers.get(name) {
+            Some(value) => upstream::hash(value),
+            None => upstream::hash(&client()),
+        },
+    }
+}
+
 /// Writes a message's head, and its body when it is in memory. Returns the framing of what is
-/// still to come from the client.
+/// still to come from the client, and the key for the balance.
 fn write_message(
     session: &Session,
     target: &ForwardTarget,
     request: &Request,
     out: &mut Vec<u8>,
-) -> Framing {
+) -> (Framing, u64) {
     let framing = match &request.body {
         Body::Unread => session.head.framing,
         Body::Empty => Framing::None,
         Body::Bytes(bytes) => Framing::Length(bytes.len() as u64),
     };
-    request_head::write(target, &Outgoing::of_message(request, framing), out);
+    let outgoing = Outgoing::of_message(request, framing);
+    let key = balance_key(
+        &target.plan.upstream.balance,
+        request.path.as_bytes(),
+        &outgoing,
+    );
+    request_head::write(target, &outgoing, out);
     out.extend_from_slice(request.body.as_bytes());
     if request.body.is_unread() {
-        framing
+        (framing, key)
     } else {
-        Framing::None
+        (Framing::None, key)
     }
 }
 
 /// Sends the request and waits for the head of the final reply. A kept connection that turns out
-/// closed is replaced once, when repeating the request is safe: nothing of it has been written, or
-/// its method is idempotent and all of it is still at hand (RFC 9112, section 9.3.1).
+/// closed is replaced, and a request that an endpoint fails goes to another one, when repeating it
+/// is safe: nothing of it has been written, or its method is idempotent and all of it is still at
+/// hand (RFC 9110, section 9.2.2; RFC 9112, section 9.3.1).
 async fn send(
     session: &mut Session,
     target: &ForwardTarget,
     method: &Method,
+    prepared: &mut Prepared,
     out: &[u8],
-    upload: &mut Pipe,
-) -> Result<Connection, Failure> {
+) -> Result<(Connection, Lease), Failure> {
+    let upload = &mut prepared.upload;
     let uploaded = upload.moved;
-    let mut fresh = false;
+    let mut attempt = Attempt::new(prepared.key);
+    let connect = target.plan.timeouts.connect;
     loop {
-        let (mut upstream, reused) = connect(session, target, fresh).await?;
+        let patience = Patience {
+            deadline: &session.deadline,
+            connect: connect.unwrap_or(session.settings.timeouts.connect),
+            metrics: &session.worker.metrics,
+        };
+        let lending = target.upstream.lend(session.now, &mut attempt, patience);
+        let Lent {
+            mut connection,
+            reused,
+            lease,
+        } = lending.await?;
         let (result, written) =
-            reply_head(session, target, method, out, upload, &mut upstream).await;
-        match result {
-            Ok(()) => return Ok(upstream),
-            Err(Failure::Closed(_))
-                if reused
-                    && upload.moved == uploaded
-                    && (written == 0 || method.is_idempotent()) =>
-            {
-                session.worker.metrics.upstream_retries.add(1);
-                fresh = true;
+            reply_head(session, target, method, out, upload, &mut connection).await;
+        let failure = match result {
+            Ok(()) => {
+                lease.succeed();
+                return Ok((connection, lease));
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => failure,
+        };
+        if !failure.is_upstreams() {
+            lease.spare();
         }
+        let repeatable = upload.moved == uploaded && (written == 0 || method.is_idempotent());
+        match failure {
+            Failure::Closed(_) if reused && repeatable => {
+                lease.spare();
+                attempt.fresh = true;
+            }
+            Failure::Closed(_) | Failure::Invalid(_) if repeatable => {
+                lease.avoid(&mut attempt);
+                if !target.upstream.allows_another(&attempt) {
+                    return Err(failure);
+                }
+            }
+            failure => return Err(failure),
+        }
+        session.worker.metrics.upstream_retries.add(1);
     }
-}
-
-async fn connect(
-    session: &mut Session,
-    target: &ForwardTarget,
-    fresh: bool,
-) -> Result<(Connection, bool), Failure> {
-    if !fresh && let Some(kept) = target.upstream.take_idle(session.now) {
-        session.worker.metrics.upstream_reuses.add(1);
-        return Ok((kept, true));
-    }
-    let time = target
-        .plan
-        .timeouts
-        .connect
-        .unwrap_or(session.settings.timeouts.connect);
-    let metrics = &session.worker.metrics;
-    match connect_within(&target.upstream, &session.deadline, time).await {
-        Ok(connection) => {
-            metrics.upstream_connects.add(1);
-            Ok((connection, false))
-        }
-        Err(failure) => {
-            metrics.upstream_connect_failures.add(1);
-            Err(failure)
-        }
-    }
-}
-
-/// Makes a connection within this time.
-pub(crate) async fn connect_within(
-    upstream: &Upstream,
-    deadline: &Deadline,
-    time: Duration,
-) -> Result<Connection, Failure> {
-    deadline.set(Instant::now(), time);
-    // Boxed, for it is rare and large, and every session would carry it.
-    let mut connecting = Box::pin(upstream.connect());
-    poll_fn(|context| {
-        if let Poll::Ready(result) = connecting.as_mut().poll(context) {
-            return Poll::Ready(result.map_err(Failure::Connect));
-        }
-        deadline
-            .poll(context)
-            .map(|()| Err(Failure::ConnectTimeout))
-    })
-    .await
 }
 
 /// Sends and waits, passing interim replies on. Also tells how much of `out` was written.
@@ -282,7 +304,7 @@ async fn relay(
     session: &mut Session,
     target: &ForwardTarget,
     method: &Method,
-    mut upstream: Connection,
+    (mut upstream, lease): (Connection, Lease),
     upload: &mut Pipe,
     out: &mut Vec<u8>,
 ) -> Served {
@@ -318,7 +340,7 @@ async fn relay(
         }
         Ok(()) => {
             if reply.keeps_upstream && uploaded {
-                target.upstream.keep(upstream, session.now, reply.promised);
+                lease.endpoint().keep(upstream, session.now, reply.promised);
             }
             if reply.closes || !uploaded {
                 After::Close

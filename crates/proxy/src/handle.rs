@@ -89,6 +89,7 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
         headers: head.headers(head_bytes).to_owned(),
         body: Body::Unread,
         peer: session.client.peer(),
+        is_secure: session.client.is_tls(),
         path,
     }
 }

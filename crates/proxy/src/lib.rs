@@ -1,11 +1,12 @@
 //! The data path over HTTP/1.1: which request goes to which flow, and how it is relayed.
 //!
-//! A request's life, in the order of the files: [`worker`] accepts a connection, [`session`] reads
-//! heads off it one by one, [`router`] finds the route. Then the *forward path* ([`forward`]):
-//! [`request_head`] rewrites the head, [`exchange`] sends it and waits for the reply's head,
-//! [`response_head`] rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the
-//! body is read, a handler runs, its reply is written. What goes wrong becomes a reply in
-//! [`rescue`], and [`observe`] counts it.
+//! A request's life, in the order of the files: [`worker`] accepts a connection, [`reception`]
+//! agrees on TLS and the protocol, [`session`] reads heads off it one by one, [`router`] finds the
+//! route. Then the *forward path* ([`forward`]): [`request_head`] rewrites the head, [`upstream`]
+//! lends a connection, [`exchange`] sends the head and waits for the reply's, [`response_head`]
+//! rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the body is read, a
+//! handler runs, its reply is written. What goes wrong becomes a reply in [`rescue`], and
+//! [`observe`] counts it.
 //!
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
 
@@ -14,16 +15,20 @@ mod date;
 mod exchange;
 mod forward;
 mod handle;
+mod health;
 mod observe;
 mod pipe;
+mod reception;
 mod request_head;
 mod rescue;
 mod response_head;
 mod router;
 mod session;
 mod tunnel;
+mod upstream;
 mod upstreams;
 mod worker;
 
 pub use observe::{AccessEntry, AccessLog};
+pub use upstreams::TlsTable;
 pub use worker::{Command, Engine, OpenListener, Worker, WorkerSetup};

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use component::forward::{ForwardPlan, HostField};
 use message::{Field, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
-use net::upstream::Upstream;
 
+use crate::upstream::Upstream;
 use crate::upstreams::Upstreams;
 
 /// A forward plan as one worker uses it, with everything rendered that never changes.
 pub(crate) struct ForwardTarget {
     /// The plan.
     pub plan: Arc<ForwardPlan>,
-    /// The connections.
+    /// The system it goes to.
     pub upstream: Rc<Upstream>,
     host_line: Option<Vec<u8>>,
     /// Lines behind the client's fields.
@@ -25,8 +25,13 @@ pub(crate) struct ForwardTarget {
 
 impl ForwardTarget {
     pub fn new(plan: &Arc<ForwardPlan>, pool: &Upstreams) -> Self {
+        Self::over(plan, pool.get(&plan.upstream))
+    }
+
+    /// The same over an upstream that is there already.
+    pub fn over(plan: &Arc<ForwardPlan>, upstream: Rc<Upstream>) -> Self {
         let host = match &plan.host_field {
-            HostField::Target => Some(plan.authority()),
+            HostField::Target => Some(plan.upstream.authority()),
             HostField::Fixed(host) => Some(host.clone()),
             HostField::Keep => None,
         };
@@ -39,7 +44,7 @@ impl ForwardTarget {
         }
         Self {
             plan: Arc::clone(plan),
-            upstream: pool.get(&plan.host, plan.port),
+            upstream,
             host_line: host.map(|host| format!("Host: {host}\r\n").into_bytes()),
             tail,
         }
@@ -60,6 +65,8 @@ pub(crate) struct Outgoing<'a> {
     /// Whether the upgrade to WebSocket is passed on.
     pub upgrades: bool,
     pub peer: IpAddr,
+    /// Whether it came over TLS.
+    pub is_secure: bool,
 }
 
 impl<'a> Outgoing<'a> {
@@ -78,6 +85,7 @@ impl<'a> Outgoing<'a> {
             framing,
             upgrades: false,
             peer: request.peer,
+            is_secure: request.is_secure,
         }
     }
 }
@@ -93,7 +101,7 @@ pub(crate) fn write(target: &ForwardTarget, request: &Outgoing<'_>, out: &mut Ve
     match (&target.host_line, request.headers.first(Field::Host)) {
         (Some(rendered), _) => out.extend_from_slice(rendered),
         (None, Some(host)) => line(out, b"Host", &[host]),
-        (None, None) => line(out, b"Host", &[plan.authority().as_bytes()]),
+        (None, None) => line(out, b"Host", &[plan.upstream.authority().as_bytes()]),
     }
     write_fields(plan, request, out);
     write_framing(request.framing, method, out);
@@ -188,7 +196,11 @@ fn write_x_forwarded(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     if let Some(host) = host {
         line(out, b"X-Forwarded-Host", &[host]);
     }
-    line(out, b"X-Forwarded-Proto", &[protocol.unwrap_or(b"http")]);
+    line(
+        out,
+        b"X-Forwarded-Proto",
+        &[protocol.unwrap_or(scheme(request))],
+    );
 }
 
 /// One more element of `Forwarded` (RFC 7239, section 4).
@@ -207,7 +219,14 @@ fn write_forwarded(request: &Outgoing<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(host);
         out.push(b'"');
     }
-    out.extend_from_slice(b";proto=http\r\n");
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(scheme(request));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The scheme that the client used.
+fn scheme(request: &Outgoing<'_>) -> &'static [u8] {
+    if request.is_secure { b"https" } else { b"http" }
 }
 
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {

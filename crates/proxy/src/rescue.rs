@@ -1,5 +1,7 @@
 //! Turns what went wrong into what the client reads. Nothing of the inside is told.
 
+use std::time::Duration;
+
 use message::{Fault, Kind, Origin, Retry};
 use net::http1::HeadError;
 
@@ -23,6 +25,9 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
         Failure::ConnectTimeout => {
             upstream(Kind::Timeout, "the back end cannot be reached in time").with_retry(Retry::Yes)
         }
+        Failure::QueueFull => upstream(Kind::Unavailable, "the back end is busy")
+            .with_retry(Retry::Yes)
+            .with_retry_after(Duration::from_secs(1)),
         Failure::Closed(error) => upstream(
             Kind::Connection,
             "the back end closed the connection without a reply",

@@ -13,9 +13,11 @@ use std::time::Duration;
 use component::observe::{Registry, WorkerMetrics};
 use component::plan::Plan;
 use component::settings::Settings;
+use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use net::Connection;
 use net::deadline::Deadlines;
+use net::tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -23,8 +25,8 @@ use tokio::time::Instant;
 use crate::date::DateField;
 use crate::observe::AccessLog;
 use crate::router::Table;
-use crate::session::Session;
-use crate::upstreams::Upstreams;
+use crate::upstreams::{HealthBoard, TlsTable, Upstreams};
+use crate::{health, reception};
 
 /// How often idle upstream connections are looked at and the access log is handed over.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -40,6 +42,7 @@ pub struct Engine {
     /// Who writes the access log, when somebody does.
     pub access_log: Option<Arc<dyn AccessLog>>,
     connections: AtomicUsize,
+    pub(crate) health: Arc<HealthBoard>,
 }
 
 impl Engine {
@@ -49,6 +52,7 @@ impl Engine {
             registry: Registry::default(),
             access_log,
             connections: AtomicUsize::new(0),
+            health: Arc::default(),
         }
     }
 
@@ -72,6 +76,8 @@ pub enum Command {
     Serve {
         /// The plan.
         plan: Arc<Plan>,
+        /// The TLS that it needs.
+        tls: Arc<TlsTable>,
         /// Sockets for addresses that the worker does not listen on yet.
         opened: Vec<OpenListener>,
         /// Told when it is done.
@@ -85,6 +91,8 @@ pub enum Command {
 pub struct WorkerSetup {
     /// Its number, from 0.
     pub number: usize,
+    /// How many workers there are.
+    pub count: usize,
     /// What it shares with the others.
     pub engine: Arc<Engine>,
     /// Orders; the first one says what to serve.
@@ -101,6 +109,8 @@ pub struct Worker {
     pub(crate) date: DateField,
     settings: RefCell<Rc<Settings>>,
     listeners: RefCell<Vec<Rc<Listener>>>,
+    /// Counts plans.
+    generation: Cell<u64>,
     draining: Cell<bool>,
     sessions: Cell<usize>,
     drained: RefCell<Option<Waker>>,
@@ -110,16 +120,35 @@ pub struct Worker {
 /// One address that a worker listens on.
 pub(crate) struct Listener {
     address: ListenAddress,
-    table: RefCell<Rc<Table>>,
+    door: RefCell<Door>,
     closed: Cell<bool>,
     acceptor: RefCell<Option<Waker>>,
+}
+
+/// What a listener does with those who come; a reload changes it.
+struct Door {
+    table: Rc<Table>,
+    tls: Option<tls::Server>,
+    takes_h2: bool,
+    takes_h1: bool,
 }
 
 impl Listener {
     /// The routes that hold now.
     #[inline]
     pub fn table(&self) -> Rc<Table> {
-        Rc::clone(&self.table.borrow())
+        Rc::clone(&self.door.borrow().table)
+    }
+
+    /// The TLS that it speaks, when it does.
+    fn tls(&self) -> Option<tls::Server> {
+        self.door.borrow().tls.clone()
+    }
+
+    /// Whether it takes HTTP/1.1, and HTTP/2.
+    pub fn takes(&self) -> (bool, bool) {
+        let door = self.door.borrow();
+        (door.takes_h1, door.takes_h2)
     }
 
     /// Whether the address is no longer served.
@@ -152,6 +181,7 @@ impl Worker {
     async fn serve(setup: WorkerSetup) {
         let WorkerSetup {
             number,
+            count,
             engine,
             mut commands,
         } = setup;
@@ -159,12 +189,13 @@ impl Worker {
         let worker = Rc::new(Self {
             number,
             metrics: engine.registry.add_worker(),
+            upstreams: Upstreams::new(&engine.health, (number, count)),
             engine,
             deadlines: Deadlines::new(),
-            upstreams: Upstreams::new(),
             date: DateField::default(),
             settings: RefCell::new(Rc::new(settings)),
             listeners: RefCell::default(),
+            generation: Cell::new(0),
             draining: Cell::new(false),
             sessions: Cell::new(0),
             drained: RefCell::default(),
@@ -174,11 +205,12 @@ impl Worker {
         tokio::task::spawn_local(Rc::clone(&worker).keep_house());
         while let Some(Command::Serve {
             plan,
+            tls,
             opened,
             applied,
         }) = commands.recv().await
         {
-            worker.apply(&plan, opened);
+            worker.apply(&plan, &tls, opened);
             // Whoever gave the order may have left; the order stands all the same.
             let _ = applied.send(());
         }
@@ -186,9 +218,9 @@ impl Worker {
     }
 
     /// Takes a plan over: new routes for addresses that stay, new listeners, old ones closed.
-    fn apply(self: &Rc<Self>, plan: &Plan, opened: Vec<OpenListener>) {
+    fn apply(self: &Rc<Self>, plan: &Plan, tls: &Arc<TlsTable>, opened: Vec<OpenListener>) {
         *self.settings.borrow_mut() = Rc::new(plan.settings);
-        self.upstreams.set_limits(&plan.settings);
+        self.upstreams.update(&plan.settings, tls);
         let mut opened = opened;
         let mut kept = Vec::new();
         for listener_plan in &plan.listeners {
@@ -198,8 +230,13 @@ impl Worker {
                 &self.engine.registry,
                 &self.upstreams,
             );
-            let table = Rc::new(table);
             let address = &listener_plan.address;
+            let door = Door {
+                table: Rc::new(table),
+                tls: tls.server(address).cloned(),
+                takes_h2: listener_plan.protocols.contains(&Protocol::Http2),
+                takes_h1: listener_plan.protocols.contains(&Protocol::Http1),
+            };
             let known = self
                 .listeners
                 .borrow()
@@ -207,10 +244,10 @@ impl Worker {
                 .find(|old| old.address == *address)
                 .cloned();
             if let Some(listener) = known {
-                *listener.table.borrow_mut() = table;
+                *listener.door.borrow_mut() = door;
                 kept.push(listener);
             } else if let Some(at) = opened.iter().position(|open| open.address == *address) {
-                kept.extend(self.listen(opened.swap_remove(at), table));
+                kept.extend(self.listen(opened.swap_remove(at), door));
             }
         }
         let old = self.listeners.replace(kept);
@@ -225,9 +262,13 @@ impl Worker {
             }
         }
         self.deadlines.wake_all();
+        self.generation.set(self.generation.get() + 1);
+        if self.number == 0 {
+            health::start(self, plan);
+        }
     }
 
-    fn listen(self: &Rc<Self>, open: OpenListener, table: Rc<Table>) -> Option<Rc<Listener>> {
+    fn listen(self: &Rc<Self>, open: OpenListener, door: Door) -> Option<Rc<Listener>> {
         let socket = match TcpListener::from_std(open.socket) {
             Ok(socket) => socket,
             Err(error) => {
@@ -237,7 +278,7 @@ impl Worker {
         };
         let listener = Rc::new(Listener {
             address: open.address,
-            table: RefCell::new(table),
+            door: RefCell::new(door),
             closed: Cell::new(false),
             acceptor: RefCell::default(),
         });
@@ -279,21 +320,29 @@ impl Worker {
     ) {
         self.metrics.accepted.add(1);
         let guest = Guest::enter(self);
+        let tls = listener.tls();
         let open = self.engine.connections.load(Ordering::Relaxed);
         if open > self.settings.borrow().limits.connections {
             self.metrics.refused.add(1);
-            // The client may not read it, and a full socket buffer is no reason to wait.
-            let _ = stream.try_write(
-                b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
-                  Retry-After: 1\r\nConnection: close\r\n\r\n",
-            );
+            if tls.is_none() {
+                // The client may not read it, and a full socket buffer is no reason to wait.
+                let _ = stream.try_write(
+                    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+                      Retry-After: 1\r\nConnection: close\r\n\r\n",
+                );
+            }
             return;
         }
+        let client = match &tls {
+            Some(tls) => Connection::accept_tls(stream, peer, tls),
+            None => Connection::new(stream, peer),
+        };
         // A socket that fails here was closed by its client already.
-        if let Ok(client) = Connection::new(stream, peer) {
-            let session = Session::new(Rc::clone(self), Rc::clone(listener), client);
+        if let Ok(client) = client {
+            let worker = Rc::clone(self);
+            let listener = Rc::clone(listener);
             tokio::task::spawn_local(async move {
-                session.run().await;
+                reception::receive(worker, listener, client).await;
                 drop(guest);
             });
         }
@@ -303,6 +352,11 @@ impl Worker {
     #[inline]
     pub(crate) fn settings(&self) -> Rc<Settings> {
         Rc::clone(&self.settings.borrow())
+    }
+
+    /// The number of the plan that holds now.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.get()
     }
 
     /// Whether the worker is stopping.

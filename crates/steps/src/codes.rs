@@ -4,8 +4,8 @@ use config::{Code, CodeInfo};
 
 /// A target that is no URL, or none that can be forwarded to.
 pub const BAD_TARGET: Code = Code::new("IT0240");
-/// A target with TLS.
-pub const TARGET_TLS: Code = Code::new("IT0241");
+/// TLS settings that do not fit the target or contradict each other.
+pub const BAD_TLS: Code = Code::new("IT0241");
 /// A header name or value that cannot be sent.
 pub const BAD_FIELD: Code = Code::new("IT0242");
 /// A header field that belongs to the engine.
@@ -24,6 +24,10 @@ pub const BAD_STATUS: Code = Code::new("IT0248");
 pub const BODY_NOT_ALLOWED: Code = Code::new("IT0249");
 /// A time-out outside its range.
 pub const OUT_OF_RANGE: Code = Code::new("IT0250");
+/// A target that names a connection that `use:` does not declare, or one of another kind.
+pub const UNKNOWN_CONNECTION: Code = Code::new("IT0251");
+/// Settings of an HTTP connection that contradict each other.
+pub const BAD_UPSTREAM: Code = Code::new("IT0252");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -32,8 +36,8 @@ pub const ALL: &[CodeInfo] = &[
         title: "bad forward target",
     },
     CodeInfo {
-        code: TARGET_TLS,
-        title: "TLS targets are not available",
+        code: BAD_TLS,
+        title: "bad TLS settings of a target",
     },
     CodeInfo {
         code: BAD_FIELD,
@@ -70,5 +74,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: OUT_OF_RANGE,
         title: "time-out out of range",
+    },
+    CodeInfo {
+        code: UNKNOWN_CONNECTION,
+        title: "unknown connection",
+    },
+    CodeInfo {
+        code: BAD_UPSTREAM,
+        title: "bad settings of an HTTP connection",
     },
 ];

@@ -13,15 +13,19 @@ use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
 use component::handler::Services;
 use component::step::{Exchange, Next, Progress, Step};
 use component::text::{parse_authority, parse_method};
-use config::{Node, Report, Spanned, Value};
+use component::tls::Protocol;
+use component::upstream::UpstreamPlan;
+use config::{Node, Report, Span, Spanned, Value};
 use message::{Fault, Field, Headers, Kind, Method, Origin};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
+use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE, UNKNOWN_CONNECTION};
 use crate::fields::{self, FieldTexts};
-use crate::target::{Url, parse_target, parse_url};
+use crate::http;
+use crate::target::{Problem, Target, parse_short, parse_target};
+use crate::tls::TlsConfig;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -40,7 +44,8 @@ const VIA: &str = "intertie";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ForwardConfig {
-    /// The target: `http://host:port/path?query`.
+    /// The target: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
+    /// `use:`.
     to: Spanned<String>,
     /// The method to send; the default is the request's.
     method: Option<Spanned<String>>,
@@ -69,6 +74,12 @@ struct ForwardConfig {
     via: Option<ViaConfig>,
     /// Time-outs that differ from `engine.timeouts`. Each is from 1ms to 1d.
     timeouts: Option<TimeoutsConfig>,
+    /// TLS to an `https` URL. A connection of `use:` has its own.
+    tls: Option<Spanned<TlsConfig>>,
+    /// The protocols that a URL may be spoken to with, the preferred one first. The default is
+    /// `[h2, http/1.1]` for `https`, where the target chooses, and `[http/1.1]` for `http`. A
+    /// connection of `use:` has its own.
+    protocols: Option<Spanned<Vec<Protocol>>>,
 }
 
 /// Changes to headers: first `remove`, then `set`.
@@ -187,15 +198,7 @@ impl JsonSchema for Forms {
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let appends_rest = context.trigger.is_some_and(|trigger| trigger.path.rest);
     let plan = match &node.value {
-        Value::String(text) => match parse_target(text) {
-            Ok((method, url)) => Some(plain_plan(url, method)),
-            Err(problems) => {
-                problems
-                    .into_iter()
-                    .for_each(|problem| problem.put(node.span, context.report));
-                None
-            }
-        },
+        Value::String(text) => build_short(text, node.span, context),
         Value::Mapping(_) => build_mapping(node, context),
         _ => {
             config::check(node, &(DEFINITION.schema)(), context.report);
@@ -211,14 +214,93 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     }))
 }
 
+fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option<ForwardPlan> {
+    let (method, target) = put_all(parse_short(text), span, context.report)?;
+    let way = find_way(target, span, None, context)?;
+    Some(plain_plan(way, method))
+}
+
+fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) -> Option<T> {
+    result
+        .map_err(|problems| {
+            problems
+                .into_iter()
+                .for_each(|problem| problem.put(span, report));
+        })
+        .ok()
+}
+
+/// Where a target lies.
+struct Way {
+    upstream: Arc<UpstreamPlan>,
+    path: String,
+    query: Option<String>,
+}
+
+/// Finds the connection that a target names, or makes the upstream of its URL.
+fn find_way(
+    target: Target,
+    span: Span,
+    config: Option<&ForwardConfig>,
+    context: &mut BuildContext<'_>,
+) -> Option<Way> {
+    let tls = config.and_then(|config| config.tls.as_ref());
+    let protocols = config.and_then(|config| config.protocols.as_ref());
+    let (name, path, query) = match target {
+        Target::Named { name, path, query } => (name, path, query),
+        Target::Url(url) => {
+            let upstream = http::single(&url, tls, protocols, span, context.report);
+            return Some(Way {
+                upstream: Arc::new(upstream),
+                path: url.path,
+                query: url.query,
+            });
+        }
+    };
+    let own = [tls.map(|tls| tls.span), protocols.map(|it| it.span)];
+    for span in own.into_iter().flatten() {
+        context
+            .report
+            .error(
+                NO_EFFECT,
+                span,
+                "a connection of `use:` has its own settings",
+            )
+            .hint(format!("move it to `use: {{ {name}: ... }}`"));
+    }
+    let Some(connection) = context.connections.get(&name) else {
+        let message = format!("there is no connection `{name}`");
+        let diagnostic = context.report.error(UNKNOWN_CONNECTION, span, message);
+        match config::suggest(&name, context.connections.names()) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+            None => diagnostic.hint(format!(
+                "declare it: `use: {{ {name}: {{ http: https://host }} }}`"
+            )),
+        };
+        return None;
+    };
+    let Some(http) = connection.as_http() else {
+        let message = format!("`{name}` is no `http` connection");
+        context
+            .report
+            .error(UNKNOWN_CONNECTION, span, message)
+            .also(connection.span, format!("it is `{}`", connection.kind));
+        return None;
+    };
+    Some(Way {
+        upstream: Arc::clone(&http.upstream),
+        path: format!("{}{path}", http.base),
+        query,
+    })
+}
+
 /// A plan with the defaults.
-fn plain_plan(url: Url, method: Option<Method>) -> ForwardPlan {
+fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
     ForwardPlan {
-        host: url.host,
-        port: url.port,
-        path: url.path,
+        upstream: way.upstream,
+        path: way.path,
         appends_rest: false,
-        query: url.query,
+        query: way.query,
         method,
         host_field: HostField::Target,
         x_forwarded: true,
@@ -234,13 +316,7 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
     let report = &mut *context.report;
     let config: ForwardConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
-    let url = parse_url(&config.to.value)
-        .map_err(|problems| {
-            problems
-                .into_iter()
-                .for_each(|problem| problem.put(config.to.span, report));
-        })
-        .ok();
+    let target = put_all(parse_target(&config.to.value), config.to.span, report);
     let method = config
         .method
         .as_ref()
@@ -262,6 +338,7 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
             .hint("only the reply's body, its Content-Type and Content-Encoding go on from here");
     }
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
+    let way = find_way(target?, config.to.span, Some(&config), context)?;
     let plan = ForwardPlan {
         host_field,
         x_forwarded: forwarded.writes_x_forwarded(),
@@ -270,9 +347,9 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
         request_fields,
         reply_fields,
         timeouts,
-        ..plain_plan(url?, method)
+        ..plain_plan(way, method)
     };
-    (report.diagnostics().len() == before).then_some(plan)
+    (context.report.diagnostics().len() == before).then_some(plan)
 }
 
 fn read_method(method: &Spanned<String>, report: &mut Report) -> Option<Method> {

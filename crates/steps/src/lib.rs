@@ -8,14 +8,16 @@ pub mod codes;
 mod convert;
 mod fields;
 mod forward;
+mod http;
 mod json;
 mod log;
 mod reply;
 mod target;
 #[cfg(test)]
 mod testing;
+mod tls;
 
-use component::definition::StepDefinition;
+use component::definition::{ConnectionDefinition, StepDefinition};
 
 /// Every step, in the order of the reference pages.
 pub const ALL: &[StepDefinition] = &[
@@ -24,3 +26,6 @@ pub const ALL: &[StepDefinition] = &[
     reply::DEFINITION,
     log::DEFINITION,
 ];
+
+/// Every kind of connection that steps of this crate use.
+pub const CONNECTIONS: &[ConnectionDefinition] = &[http::DEFINITION];

@@ -1,11 +1,11 @@
-//! The target of a `forward`: `METHOD URL` or `URL`, and what makes a URL one that can be
-//! forwarded to (RFC 3986; RFC 9110, section 4.2).
+//! The target of a `forward`: `METHOD URL`, `URL`, or `CONNECTION:/path` in place of the URL; and
+//! what makes a URL one that can be forwarded to (RFC 3986; RFC 9110, section 4.2).
 
 use component::text::{TextError, check_path, check_query, parse_authority, parse_method};
 use config::{Code, Report, Span};
 use message::Method;
 
-use crate::codes::{BAD_TARGET, TARGET_TLS};
+use crate::codes::BAD_TARGET;
 
 /// One thing that is wrong with a target.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,9 +42,11 @@ impl Problem {
     }
 }
 
-/// An `http` URL.
+/// An `http` or `https` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
+    /// Whether it is `https`.
+    pub is_secure: bool,
     /// Name or IP address, IPv6 without brackets.
     pub host: String,
     pub port: u16,
@@ -54,30 +56,67 @@ pub(crate) struct Url {
     pub query: Option<String>,
 }
 
-/// Reads the short form: `URL` or `METHOD URL`.
-pub(crate) fn parse_target(text: &str) -> Result<(Option<Method>, Url), Vec<Problem>> {
+/// Where a message goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To this URL.
+    Url(Url),
+    /// To a connection of `use:`.
+    Named {
+        name: String,
+        /// Begins with `/`.
+        path: String,
+        query: Option<String>,
+    },
+}
+
+/// Reads the short form: a target, or `METHOD` and a target.
+pub(crate) fn parse_short(text: &str) -> Result<(Option<Method>, Target), Vec<Problem>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
-        [url] => parse_url(url).map(|url| (None, url)),
-        [method, url] if !method.contains("://") => match (parse_method(method), parse_url(url)) {
-            (Ok(method), Ok(url)) => Ok((Some(method), url)),
-            (method, url) => {
-                let method = method.err().map(Problem::of_text);
-                Err(method
-                    .into_iter()
-                    .chain(url.err().unwrap_or_default())
-                    .collect())
+        [target] => parse_target(target).map(|target| (None, target)),
+        [method, target] if !method.contains(':') => {
+            match (parse_method(method), parse_target(target)) {
+                (Ok(method), Ok(target)) => Ok((Some(method), target)),
+                (method, target) => {
+                    let method = method.err().map(Problem::of_text);
+                    Err(method
+                        .into_iter()
+                        .chain(target.err().unwrap_or_default())
+                        .collect())
+                }
             }
-        },
+        }
         [] => Err(vec![Problem::new(
             "the target is empty",
-            "write `forward: http://host/path`",
+            "write a URL such as `http://127.0.0.1:8688/`",
         )]),
         _ => Err(vec![Problem::new(
             "too many spaces in the target",
             "write `URL` or `METHOD URL`; a space in a URL is `%20`",
         )]),
     }
+}
+
+/// Reads a URL or `CONNECTION:/path`.
+pub(crate) fn parse_target(text: &str) -> Result<Target, Vec<Problem>> {
+    let named = text.split_once(":/").filter(|(name, rest)| {
+        let is_name = name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+        !name.is_empty() && is_name && !rest.starts_with('/')
+    });
+    let Some((name, _)) = named else {
+        return parse_url(text).map(Target::Url);
+    };
+    let tail = text.get(name.len() + 1..).unwrap_or_default();
+    let mut problems = Vec::new();
+    let (path, query) = read_tail(tail, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let name = name.to_owned();
+    Ok(Target::Named { name, path, query })
 }
 
 /// Reads a URL. All problems are told.
@@ -90,15 +129,30 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
         let shown = text.escape_debug();
         let problem = Problem::new(
             format!("`{shown}` is not a URL"),
-            "it begins with `http://`",
+            "it begins with `http://` or `https://`, or names a connection: `crm:/path`",
         );
         return Err(vec![problem]);
     };
-    check_scheme(scheme).map_err(|problem| vec![problem])?;
+    let is_secure = check_scheme(scheme).map_err(|problem| vec![problem])?;
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at_checked(authority_end).unwrap_or((rest, ""));
     let mut problems = Vec::new();
     let (host, port) = read_authority(authority, &mut problems);
+    let (path, query) = read_tail(tail, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Url {
+        is_secure,
+        host,
+        port: port.unwrap_or(if is_secure { 443 } else { 80 }),
+        path,
+        query,
+    })
+}
+
+/// Path and query behind a host or a connection's name.
+fn read_tail(tail: &str, problems: &mut Vec<Problem>) -> (String, Option<String>) {
     let (tail, fragment) = match tail.split_once('#') {
         Some((tail, _)) => (tail, true),
         None => (tail, false),
@@ -115,49 +169,38 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
         None => (tail, None),
     };
     let path = if path.is_empty() { "/" } else { path };
-    check_target_path(path, &mut problems);
+    check_target_path(path, problems);
     if let Some(Err(error)) = query.map(check_query) {
         problems.push(Problem::of_text(error));
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
     let query = query.filter(|query| !query.is_empty()).map(str::to_owned);
-    Ok(Url {
-        host,
-        port,
-        path: path.to_owned(),
-        query,
-    })
+    (path.to_owned(), query)
 }
 
-fn check_scheme(scheme: &str) -> Result<(), Problem> {
+/// Whether the scheme is `https`.
+fn check_scheme(scheme: &str) -> Result<bool, Problem> {
     match scheme.to_ascii_lowercase().as_str() {
-        "http" => Ok(()),
-        "https" | "wss" | "h2" => Err(Problem {
-            code: TARGET_TLS,
-            message: "TLS upstreams are not available in this version".to_owned(),
-            hint: Some("put a proxy that speaks TLS beside it, and forward to that".to_owned()),
-        }),
-        "ws" => Err(Problem::new(
-            "a target's scheme is `http`, for WebSocket too",
-            "write `http://`; an upgrade of the client is passed on",
+        "http" => Ok(false),
+        "https" => Ok(true),
+        "ws" | "wss" => Err(Problem::new(
+            "a target's scheme is `http` or `https`, for WebSocket too",
+            "an upgrade of the client is passed on",
         )),
-        "h2c" => Err(Problem::new(
-            "HTTP/2 upstreams are not available in this version",
-            "write `http://` for HTTP/1.1",
+        "h2" | "h2c" => Err(Problem::new(
+            "a target's scheme is `http` or `https`, for HTTP/2 too",
+            "say `protocols: [h2]` beside the target",
         )),
         other => {
             let shown = other.escape_debug();
             Err(Problem::new(
                 format!("unknown scheme `{shown}`"),
-                "a target begins with `http://`",
+                "a target begins with `http://` or `https://`",
             ))
         }
     }
 }
 
-fn read_authority(authority: &str, problems: &mut Vec<Problem>) -> (String, u16) {
+fn read_authority(authority: &str, problems: &mut Vec<Problem>) -> (String, Option<u16>) {
     if authority.contains('@') {
         // The text is not repeated: it may hold a password.
         let hint = "send credentials in a header: `headers: { set: { Authorization: ... } }`";
@@ -165,17 +208,17 @@ fn read_authority(authority: &str, problems: &mut Vec<Problem>) -> (String, u16)
             "a target holds no user name or password",
             hint,
         ));
-        return (String::new(), 0);
+        return (String::new(), None);
     }
     match parse_authority(authority) {
-        Ok((Some(host), port)) => return (host, port.unwrap_or(80)),
+        Ok((Some(host), port)) => return (host, port),
         Ok((None, _)) => {
             let hint = "write a name or an address, such as `http://127.0.0.1:8688/`";
             problems.push(Problem::new("the target has no host", hint));
         }
         Err(error) => problems.push(Problem::of_text(error)),
     }
-    (String::new(), 0)
+    (String::new(), None)
 }
 
 fn check_target_path(path: &str, problems: &mut Vec<Problem>) {
@@ -208,9 +251,14 @@ mod tests {
             ("http://[::1]:81/x?y=/z?", "- ::1 81 /x y=/z?"),
             ("PUT http://10.0.0.1/%20", "PUT 10.0.0.1 80 /%20 -"),
             ("PURGE   http://a/b", "PURGE a 80 /b -"),
+            ("https://a", "- a 443 / -"),
+            ("GET HTTPS://a:8443/x", "GET a 8443 /x -"),
         ];
         for (text, expected) in cases {
-            let (method, url) = parse_target(text).expect(text);
+            let (method, target) = parse_short(text).expect(text);
+            let Target::Url(url) = target else {
+                panic!("{text} is no URL");
+            };
             let method = method.map_or("-".to_owned(), |method| method.to_string());
             let query = url.query.as_deref().unwrap_or("-");
             let found = format!("{method} {} {} {} {query}", url.host, url.port, url.path);
@@ -219,26 +267,32 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_may_stand_for_the_beginning_of_a_url() {
+        let (method, target) = parse_short("PUT crm_2:/a/b?c=d:/e").unwrap();
+        let expected = Target::Named {
+            name: "crm_2".into(),
+            path: "/a/b".into(),
+            query: Some("c=d:/e".into()),
+        };
+        assert_eq!((method, target), (Some(Method::Put), expected));
+    }
+
+    #[test]
     fn what_is_wrong_is_told() {
         let cases: &[(&str, &[&str])] = &[
             ("", &["IT0240 the target is empty"]),
             ("backend:80/x", &["IT0240 `backend:80/x` is not a URL"]),
             (
-                "https://a/b",
-                &["IT0241 TLS upstreams are not available in this version"],
-            ),
-            (
                 "wss://a/b",
-                &["IT0241 TLS upstreams are not available in this version"],
-            ),
-            (
-                "ws://a/b",
-                &["IT0240 a target's scheme is `http`, for WebSocket too"],
+                &["IT0240 a target's scheme is `http` or `https`, for WebSocket too"],
             ),
             (
                 "h2c://a",
-                &["IT0240 HTTP/2 upstreams are not available in this version"],
+                &["IT0240 a target's scheme is `http` or `https`, for HTTP/2 too"],
             ),
+            ("crm:/a b", &["IT0240 too many spaces in the target"]),
+            ("crm:/a/../b", &["IT0240 `..` as a segment of the path"]),
+            ("GET crm:x", &["IT0240 `crm:x` is not a URL"]),
             ("ftp://a", &["IT0240 unknown scheme `ftp`"]),
             ("http:///x", &["IT0240 the target has no host"]),
             ("http://:80/x", &["IT0240 the target has no host"]),
@@ -284,7 +338,7 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            let problems = parse_target(text).expect_err(text);
+            let problems = parse_short(text).expect_err(text);
             let found: Vec<String> = problems
                 .iter()
                 .map(|problem| format!("{} {}", problem.code, problem.message))

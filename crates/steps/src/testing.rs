@@ -6,11 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use component::connection::{Connection, Connections, HttpConnection};
 use component::definition::{BuildContext, StepDefinition};
 use component::forward::ForwardPlan;
 use component::handler::{LocalFuture, Services};
 use component::step::{Exchange, Next, Progress, Step};
 use component::trigger::{HttpTrigger, ListenAddress, Methods, PathPattern};
+use component::upstream::UpstreamPlan;
 use config::{Report, Sources};
 use message::{Fault, Headers, Method, Reply, Request};
 
@@ -63,10 +65,12 @@ pub(crate) fn build(
         },
         body_max: 1024,
     };
+    let connections = connections();
     let mut context = BuildContext {
         report: &mut report,
         flow: "test",
         trigger: Some(&trigger),
+        connections: &connections,
         is_last: place.is_last,
     };
     let step = (definition.build)(&node, &mut context);
@@ -86,6 +90,28 @@ pub(crate) fn build(
         .collect();
     assert_eq!(step.is_none(), !problems.is_empty(), "{yaml}: {problems:?}");
     step.ok_or(problems)
+}
+
+/// One connection of each kind that steps may meet: `crm` is an `http` one.
+fn connections() -> Connections {
+    let upstream = Arc::new(UpstreamPlan::single("crm.example", 81, None));
+    let base = "/api".to_owned();
+    let (mut sources, mut report) = (Sources::default(), Report::default());
+    let source = sources.add("engine.yaml", b"", &mut report).unwrap();
+    let connection = |name: &str, kind, value| Connection {
+        name: name.to_owned(),
+        kind,
+        span: config::Span {
+            source,
+            start: 0,
+            end: 0,
+        },
+        value,
+    };
+    Connections(vec![
+        connection("crm", "http", Arc::new(HttpConnection { upstream, base })),
+        connection("queue", "other", Arc::new(())),
+    ])
 }
 
 /// Builds a last step that has no problem.
@@ -117,6 +143,7 @@ pub(crate) fn exchange(lines: &[(&str, &str)], body: &[u8]) -> Exchange {
         headers,
         body: body.to_vec().into(),
         peer: [127, 0, 0, 1].into(),
+        is_secure: false,
     };
     Exchange {
         flow: "test".into(),
@@ -140,7 +167,7 @@ impl Services for FakeServices {
         request: &'a Request,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
         Box::pin(async move {
-            let call = (plan.authority(), request.body.as_bytes().to_vec());
+            let call = (plan.upstream.authority(), request.body.as_bytes().to_vec());
             self.calls.borrow_mut().push(call);
             let failed = || {
                 let detail = "the upstream cannot be reached";

@@ -110,8 +110,9 @@ fn finish<T>(future: impl Future<Output = T>) -> T {
 
 fn plan() -> Arc<ForwardPlan> {
     Arc::new(ForwardPlan {
-        host: "backend".into(),
-        port: 80,
+        upstream: Arc::new(component::upstream::UpstreamPlan::single(
+            "backend", 80, None,
+        )),
         path: "/".into(),
         appends_rest: false,
         query: None,
@@ -145,6 +146,7 @@ fn run(steps: Vec<Fake>, body: &str) -> Result<Outcome, Fault> {
         headers,
         body: body.as_bytes().to_vec().into(),
         peer: [127, 0, 0, 1].into(),
+        is_secure: false,
     };
     let flow = flow(steps);
     finish(flow.handle(request, &NoServices))
@@ -195,7 +197,7 @@ fn a_last_step_that_forwards_hands_the_request_over() {
     let Ok(Outcome::Forward(plan, request)) = run(steps, "x") else {
         panic!()
     };
-    assert_eq!(plan.host, "backend");
+    assert_eq!(plan.upstream.authority(), "backend");
     assert_eq!(request.body.as_bytes(), b"x!");
 }
 

@@ -89,9 +89,21 @@ fn keys_of_a_flow() {
         (
             flow("flow: a\nuse: {}\non_error: []\nlimits: {}"),
             &[
-                "IT0208 f:2:1 `use` is not available in this version",
                 "IT0208 f:3:1 `on_error` is not available in this version",
                 "IT0208 f:4:1 `limits` is not available in this version",
+            ],
+        ),
+        (
+            flow("flow: a\nuse: 5"),
+            &["IT0224 f:2:6 `use` is a mapping of names, not a number"],
+        ),
+        (
+            flow("flow: a\nuse: { b c: { http: x }, d: { rabbitmq: x }, e: { htp: x }, f: 1 }"),
+            &[
+                "IT0203 f:2:8 `b c` is not a name",
+                "IT0224 f:2:31 `rabbitmq` is not available in this version",
+                "IT0224 f:2:51 connection `e` is of no kind",
+                "IT0224 f:2:64 connection `f` is of no kind",
             ],
         ),
         (
@@ -135,8 +147,16 @@ fn triggers() {
             &["IT0111 f:2:17", "IT0113 f:2:15"],
         ),
         (
-            with_trigger("{ path: /, tls: { cert: a, key: b } }"),
-            &["IT0215 f:2:31 TLS listeners are not available in this version"],
+            with_trigger("{ path: /, tls: { cert: a, key: b, client_auth: optional } }"),
+            &["IT0215 f:2:63 `client_auth` has no effect without `client_ca`"],
+        ),
+        (
+            with_trigger("{ path: /, protocols: [h2, h2] }"),
+            &["IT0215 f:2:37 a protocol is named twice"],
+        ),
+        (
+            with_trigger("{ path: /, protocols: [] }"),
+            &["IT0215 f:2:37 `protocols` is empty"],
         ),
         (
             with_trigger("{ path: /, body_max: 1KiB }"),
@@ -341,10 +361,8 @@ fn flows_that_collide() {
                 "{ path: /y, tls: { cert: a, key: c } }",
             ),
             vec![
-                "IT0215 f:2:32 TLS listeners are not available in this version".into(),
-                "IT0215 f:6:32 TLS listeners are not available in this version".into(),
-                "IT0216 f:6:15 flows `a` and `b` listen on 127.0.0.1:8080 with different TLS \
-                 settings"
+                "IT0216 f:6:15 flows `a` and `b` listen on 127.0.0.1:8080 with different `tls` or \
+                 `protocols`"
                     .into(),
             ],
         ),

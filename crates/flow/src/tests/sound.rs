@@ -18,7 +18,7 @@ fn routes(loaded: &Loaded) -> Vec<String> {
         RouteTarget::Forward(plan) => {
             format!(
                 "forward {}{}",
-                plan.host,
+                plan.upstream.endpoints[0].host,
                 if plan.appends_rest { "+rest" } else { "" }
             )
         }

@@ -3,10 +3,12 @@
 mod methods;
 mod path;
 mod text;
+mod tls;
 
 use std::borrow::Cow;
 use std::fmt;
 
+use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
 use config::{ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -17,9 +19,10 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 pub(crate) use text::parse_listen;
 
 use crate::bounds::BODY;
-use crate::codes::{LISTENER_TLS, UNKNOWN_TRIGGER};
+use crate::codes::UNKNOWN_TRIGGER;
 use crate::problem::Problem;
 use crate::suggest::did_you_mean;
+use crate::trigger::tls::TlsConfig;
 
 /// What engine settings mean to triggers.
 #[derive(Clone, Debug)]
@@ -32,7 +35,9 @@ pub(crate) struct Defaults {
 #[derive(Clone, Debug)]
 pub(crate) struct Trigger {
     pub http: HttpTrigger,
-    pub tls: Option<TlsConfig>,
+    pub tls: Option<ListenerTls>,
+    /// The protocols of the listener, the preferred one first.
+    pub protocols: Vec<Protocol>,
     /// Where `from:` has its value.
     pub span: Span,
     /// Where `body_max` stands, when it does.
@@ -56,18 +61,12 @@ struct HttpConfig {
     /// From 1B to 1GiB; the default is `engine.limits.body`. A flow that only forwards streams its
     /// bodies and has no such limit.
     body_max: Option<Spanned<ByteSize>>,
-    /// Certificate and key. TLS listeners are not available in this version.
+    /// TLS. All flows on one address have the same.
     tls: Option<Spanned<TlsConfig>>,
-}
-
-/// The certificate and the key of a TLS listener.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TlsConfig {
-    /// The file with the certificate chain, as PEM.
-    cert: String,
-    /// The file with the private key, as PEM.
-    key: String,
+    /// The protocols that are taken, the preferred one first. The default is `[h2, http/1.1]` with
+    /// TLS, where the client chooses, and `[http/1.1]` without, where `h2` besides is HTTP/2 with
+    /// prior knowledge. All flows on one address have the same.
+    protocols: Option<Spanned<Vec<Protocol>>>,
 }
 
 /// One text or a list of texts.
@@ -192,6 +191,7 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Tr
             Some(Trigger {
                 http,
                 tls: None,
+                protocols: vec![Protocol::Http1],
                 span: node.span,
                 body_max_span: None,
             })
@@ -219,15 +219,8 @@ fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option
         None => Some(defaults.body_max),
         Some(size) => BODY.check_size("body_max", size, report),
     };
-    if let Some(tls) = &config.tls {
-        report
-            .error(
-                LISTENER_TLS,
-                tls.span,
-                "TLS listeners are not available in this version",
-            )
-            .hint("leave `tls` out and put a proxy that ends TLS in front");
-    }
+    let tls = config.tls.as_ref().map(|config| tls::read(config, report));
+    let protocols = tls::read_protocols(config.protocols.as_ref(), tls.is_some(), report);
     let http = HttpTrigger {
         methods: methods?,
         listen: listen?,
@@ -236,7 +229,8 @@ fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option
     };
     Some(Trigger {
         http,
-        tls: config.tls.map(|tls| tls.value),
+        tls,
+        protocols,
         span: node.span,
         body_max_span: config.body_max.map(|size| size.span),
     })

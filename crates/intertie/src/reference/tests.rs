@@ -16,7 +16,7 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     if let Some(source) = sources.add(name, text.as_bytes(), &mut report) {
         let documents = config::parse(&sources, source, &mut report);
-        let loaded = flow::load(documents, steps::ALL, &|_| None, &mut report);
+        let loaded = flow::load(documents, crate::load::TABLE, &|_| None, &mut report);
         assert_eq!(loaded.is_some(), !report.has_errors(), "{name}");
     }
     report
@@ -97,6 +97,15 @@ fn every_example_of_the_reference_loads() {
 }
 
 #[test]
+fn every_example_of_a_connection_loads() {
+    for connection in steps::CONNECTIONS {
+        let name = connection.name;
+        assert_eq!(codes(name, connection.example), [""; 0], "{name}");
+        assert!(connection.example.contains(&format!("{name}:")), "{name}");
+    }
+}
+
+#[test]
 fn every_example_folder_loads() {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
@@ -135,6 +144,7 @@ fn every_page_of_these_codes_has_its_code() {
     let known: Vec<&str> = flow::codes::ALL
         .iter()
         .chain(steps::codes::ALL)
+        .chain(crate::codes::ALL)
         .map(|info| info.code.as_str())
         .collect();
     let mut sorted = known.clone();
@@ -145,7 +155,7 @@ fn every_page_of_these_codes_has_its_code() {
         let name = file.unwrap().file_name().into_string().unwrap();
         if let Some(code) = name
             .strip_suffix(".md")
-            .filter(|code| code.starts_with("IT02"))
+            .filter(|code| code.starts_with("IT02") || code.starts_with("IT03"))
         {
             assert!(
                 known.contains(&code),
@@ -159,6 +169,8 @@ fn every_page_of_these_codes_has_its_code() {
 fn the_schema_takes_what_the_loader_takes() {
     let schema = super::schema();
     let texts = examples().into_iter().map(|(_, text)| text);
+    let connections = steps::CONNECTIONS.iter().map(|it| it.example.to_owned());
+    let texts = texts.chain(connections);
     for text in texts.chain(steps::ALL.iter().map(|step| step.example.to_owned())) {
         let (mut sources, mut report) = (Sources::default(), Report::default());
         let source = sources

@@ -32,8 +32,11 @@ fn methods(text: &str) -> Methods {
 
 fn table(routes: &[&str]) -> Table {
     let plan = Arc::new(ForwardPlan {
-        host: "127.0.0.1".to_owned(),
-        port: 1,
+        upstream: Arc::new(component::upstream::UpstreamPlan::single(
+            "127.0.0.1",
+            1,
+            None,
+        )),
         path: "/".to_owned(),
         appends_rest: false,
         query: None,
@@ -61,9 +64,16 @@ fn table(routes: &[&str]) -> Table {
     };
     let listener = ListenerPlan {
         address,
+        tls: None,
+        protocols: Vec::new(),
         routes: routes.collect(),
     };
-    Table::new(&listener, 0, &Registry::default(), &Upstreams::new())
+    Table::new(
+        &listener,
+        0,
+        &Registry::default(),
+        &Upstreams::new(&Arc::default(), (0, 1)),
+    )
 }
 
 /// The flow that takes the request and the parameters it gets, or what is said instead.

@@ -9,7 +9,9 @@ use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::observe::FlowMetrics;
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::settings::Settings;
+use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern};
+use component::upstream::UpstreamPlan;
 use message::{Body, Fault, Reply, Request};
 use proxy::{Command, Engine, OpenListener, Worker, WorkerSetup};
 use testkit::{RawClient, free_port, wait_until};
@@ -60,6 +62,7 @@ impl Proxy {
         let (commands, receiver) = unbounded_channel();
         let setup = WorkerSetup {
             number: 0,
+            count: 1,
             engine: Arc::clone(&engine),
             commands: receiver,
         };
@@ -97,16 +100,20 @@ impl Proxy {
         };
         let listener = ListenerPlan {
             address: self.address(),
+            tls: None,
+            protocols: vec![Protocol::Http1],
             routes: vec![route],
         };
         let plan = Arc::new(Plan {
             listeners: vec![listener],
+            upstreams: Vec::new(),
             settings,
         });
         let (applied, mut done) = unbounded_channel();
         self.commands
             .send(Command::Serve {
                 plan,
+                tls: Arc::default(),
                 opened,
                 applied,
             })
@@ -158,8 +165,7 @@ impl Proxy {
 /// A plan that keeps path and query and changes nothing that a test does not look at.
 pub fn forward_plan(port: u16) -> ForwardPlan {
     ForwardPlan {
-        host: "127.0.0.1".to_owned(),
-        port,
+        upstream: Arc::new(UpstreamPlan::single("127.0.0.1", port, None)),
         path: "/".to_owned(),
         appends_rest: true,
         query: None,

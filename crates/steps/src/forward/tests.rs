@@ -14,7 +14,7 @@ fn plan(yaml: &str, place: Place) -> ForwardPlan {
 #[test]
 fn the_short_form_has_the_defaults() {
     let plan = plan("http://backend:8688/a?b=1", LAST);
-    assert_eq!(plan.authority(), "backend:8688");
+    assert_eq!(plan.upstream.authority(), "backend:8688");
     assert_eq!(
         (plan.path.as_str(), plan.query.as_deref()),
         ("/a", Some("b=1"))
@@ -24,6 +24,39 @@ fn the_short_form_has_the_defaults() {
     assert!(plan.x_forwarded && !plan.forwarded && !plan.appends_rest);
     assert_eq!(plan.via.as_deref(), Some("intertie"));
     assert!(plan.request_fields.is_empty() && plan.reply_fields.is_empty());
+}
+
+#[test]
+fn a_connection_brings_its_upstream_and_the_beginning_of_the_path() {
+    let plan = plan("PUT crm:/customers/7?a=b", LAST);
+    assert_eq!(plan.upstream.authority(), "crm.example:81");
+    assert_eq!(plan.path, "/api/customers/7");
+    assert_eq!(plan.query.as_deref(), Some("a=b"));
+}
+
+#[test]
+fn an_https_target_has_tls_and_both_protocols() {
+    let upstream = plan("https://backend/", LAST).upstream;
+    assert!(upstream.tls.is_some());
+    assert_eq!(upstream.protocols, [Protocol::Http2, Protocol::Http1]);
+    let yaml = "
+to: https://backend:8443/
+protocols: [http/1.1]
+tls:
+  ca: ca.pem
+  cert: me.pem
+  key: me.key
+  server_name: other.example
+  pin: [sha256:00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF]
+  min_version: '1.3'
+";
+    let upstream = plan(yaml, LAST).upstream;
+    assert_eq!(upstream.protocols, [Protocol::Http1]);
+    let tls = upstream.tls.clone().unwrap();
+    assert_eq!(tls.ca.unwrap().path, "ca.pem");
+    assert_eq!(tls.identity.unwrap().key.path, "me.key");
+    assert_eq!(tls.server_name.as_deref(), Some("other.example"));
+    assert_eq!(tls.pins[0][..3], [0x00, 0x11, 0x22]);
 }
 
 #[test]
@@ -57,8 +90,8 @@ timeouts: { connect: 1s, response: 250ms }
 ";
     let plan = plan(yaml, LAST);
     assert_eq!(
-        (plan.host.as_str(), plan.port, plan.method),
-        ("::1", 81, Some(Method::Put))
+        (plan.upstream.authority().as_str(), plan.method),
+        ("[::1]:81", Some(Method::Put))
     );
     assert_eq!(plan.host_field, HostField::Fixed("api.example:8080".into()));
     let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -92,9 +125,40 @@ fn hosts_and_proxy_headers_can_be_chosen() {
 fn every_problem_is_told_at_its_place() {
     let cases: &[(&str, &[&str])] = &[
         ("5", &["IT0112 1:1"]),
+        ("cmr:/a", &["IT0251 1:1 there is no connection `cmr`"]),
         (
-            "https://a/",
-            &["IT0241 1:1 TLS upstreams are not available in this version"],
+            "{ to: queue:/a }",
+            &["IT0251 1:7 `queue` is no `http` connection"],
+        ),
+        (
+            "{ to: 'crm:/a', tls: {}, protocols: [h2] }",
+            &[
+                "IT0245 1:22 a connection of `use:` has its own settings",
+                "IT0245 1:37 a connection of `use:` has its own settings",
+            ],
+        ),
+        (
+            "{ to: 'http://a', tls: {} }",
+            &["IT0241 1:24 `tls` has no effect on an `http` URL"],
+        ),
+        (
+            "{ to: 'https://a', tls: { cert: c, pin: [sha1:00], verify: pin, ca: c } }",
+            &[
+                "IT0241 1:25 `cert` and `key` belong together",
+                "IT0241 1:42 a pin is `sha256:` and 64 hexadecimal digits",
+                "IT0241 1:69 `ca` has no effect with `verify: pin`",
+            ],
+        ),
+        (
+            "{ to: 'https://a', tls: { verify: pin }, protocols: [] }",
+            &[
+                "IT0241 1:25 `verify: pin` needs a `pin`",
+                "IT0252 1:53 `protocols` is empty",
+            ],
+        ),
+        (
+            "{ to: 'http://a', protocols: [h2, http/1.1] }",
+            &["IT0252 1:30 without TLS nobody can choose between protocols"],
         ),
         ("{ method: PUT }", &["IT0113 1:1"]),
         (

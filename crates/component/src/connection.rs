@@ -1,0 +1,53 @@
+//! A connection that `use:` names: another system, declared once and used by many steps.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use config::Span;
+
+use crate::upstream::UpstreamPlan;
+
+/// A connection to an HTTP system: an upstream and the beginning of its URLs.
+#[derive(Clone, Debug)]
+pub struct HttpConnection {
+    /// The system.
+    pub upstream: Arc<UpstreamPlan>,
+    /// What every path begins with, without a slash at its end; may be empty.
+    pub base: String,
+}
+
+/// A connection that `use:` names.
+#[derive(Clone)]
+pub struct Connection {
+    /// Its name.
+    pub name: String,
+    /// The kind: the key under its name, such as `http`.
+    pub kind: &'static str,
+    /// Where its name stands.
+    pub span: Span,
+    /// What its definition has made of it.
+    pub value: Arc<dyn Any + Send + Sync>,
+}
+
+/// The connections that a flow may use, its own before those of the engine.
+#[derive(Clone, Default)]
+pub struct Connections(pub Vec<Connection>);
+
+impl Connections {
+    /// The connection of this name.
+    pub fn get(&self, name: &str) -> Option<&Connection> {
+        self.0.iter().find(|connection| connection.name == name)
+    }
+
+    /// All names, for hints.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|connection| connection.name.as_str())
+    }
+}
+
+impl Connection {
+    /// The connection as one to an HTTP system, when it is one.
+    pub fn as_http(&self) -> Option<&HttpConnection> {
+        self.value.downcast_ref()
+    }
+}

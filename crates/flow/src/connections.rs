@@ -1,0 +1,113 @@
+//! The `use:` of a flow or of the engine: connections to other systems, by name.
+
+use std::sync::Arc;
+
+use component::connection::{Connection, Connections, HttpConnection};
+use component::definition::ConnectionDefinition;
+use component::upstream::UpstreamPlan;
+use config::{Entry, Node, Report, Span};
+
+use crate::codes::{BAD_NAME, UNKNOWN_CONNECTION};
+use crate::compile::Flow;
+use crate::names::{NAME_RULE, is_name};
+use crate::suggest::did_you_mean;
+
+/// Kinds of connections of DESIGN's language that this version does not have.
+const LATER: [&str; 8] = [
+    "rabbitmq",
+    "sqlserver",
+    "postgres",
+    "mysql",
+    "sqlite",
+    "soap",
+    "redis",
+    "smtp",
+];
+
+/// Reads the `use:` of a document. Every problem is reported, and what has one is left out.
+pub(crate) fn read(
+    document: &Node,
+    definitions: &[ConnectionDefinition],
+    report: &mut Report,
+) -> Connections {
+    let mut connections = Connections::default();
+    let Some(node) = document.get("use") else {
+        return connections;
+    };
+    let Some(entries) = node.as_mapping() else {
+        let message = format!("`use` is a mapping of names, not {}", node.type_name());
+        report
+            .error(UNKNOWN_CONNECTION, node.span, message)
+            .hint("write `use:` and below it, indented, `crm: { http: https://crm.example }`");
+        return connections;
+    };
+    for entry in entries {
+        if !is_name(&entry.key) {
+            let message = format!("`{}` is not a name", entry.key.escape_debug());
+            report
+                .error(BAD_NAME, entry.key_span, message)
+                .hint(NAME_RULE);
+        }
+        connections.0.extend(read_one(entry, definitions, report));
+    }
+    connections
+}
+
+fn read_one(
+    entry: &Entry,
+    definitions: &[ConnectionDefinition],
+    report: &mut Report,
+) -> Option<Connection> {
+    let found = definitions
+        .iter()
+        .find(|definition| entry.value.get(definition.name).is_some());
+    let Some(definition) = found else {
+        refuse(entry, definitions, report);
+        return None;
+    };
+    let value = (definition.build)(&entry.key, &entry.value, report)?;
+    Some(Connection {
+        name: entry.key.clone(),
+        kind: definition.name,
+        span: entry.key_span,
+        value,
+    })
+}
+
+fn refuse(entry: &Entry, definitions: &[ConnectionDefinition], report: &mut Report) {
+    let keys = entry.value.as_mapping().unwrap_or_default();
+    let names = || definitions.iter().map(|definition| definition.name);
+    if let Some(key) = keys.iter().find(|key| LATER.contains(&key.key.as_str())) {
+        let message = format!("`{}` is not available in this version", key.key);
+        report.error(UNKNOWN_CONNECTION, key.key_span, message);
+        return;
+    }
+    let near = keys
+        .iter()
+        .find_map(|key| Some((key.key_span, did_you_mean(&key.key, names())?)));
+    let (span, hint): (Span, String) = near.unwrap_or_else(|| {
+        let names: Vec<&str> = names().collect();
+        let hint = format!("this version has the kinds: {}", names.join(", "));
+        (entry.value.span, hint)
+    });
+    let message = format!("connection `{}` is of no kind", entry.key.escape_debug());
+    report.error(UNKNOWN_CONNECTION, span, message).hint(hint);
+}
+
+/// The systems behind these connections.
+pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
+    let http = connections.0.iter().filter_map(Connection::as_http);
+    http.map(|http: &HttpConnection| Arc::clone(&http.upstream))
+        .collect()
+}
+
+/// All systems that flows send to, each once.
+pub(crate) fn gather(flows: &[Flow]) -> Vec<Arc<UpstreamPlan>> {
+    let mut all: Vec<Arc<UpstreamPlan>> = Vec::new();
+    for upstream in flows.iter().flat_map(|flow| &flow.upstreams) {
+        if !all.iter().any(|known| Arc::ptr_eq(known, upstream)) {
+            all.push(Arc::clone(upstream));
+        }
+    }
+    all
+}

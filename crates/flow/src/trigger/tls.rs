@@ -1,0 +1,107 @@
+//! The TLS settings and protocols of a listener, as a flow file says them.
+
+use component::tls::{ClientAuth, FileName, IdentityFiles, ListenerTls, Protocol, TlsVersion};
+use config::{Report, Spanned};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::codes::LISTENER_TLS;
+
+/// TLS of a listener. File names are relative to the flow file's folder; files are PEM, and are
+/// read again when they change.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsConfig {
+    /// The file with the certificate chain, the own certificate first.
+    cert: Spanned<String>,
+    /// The file with the private key.
+    key: Spanned<String>,
+    /// Further certificates, each for the names it holds: a client that asks for one of them (SNI)
+    /// gets it.
+    sni: Option<Vec<IdentityConfig>>,
+    /// The file with the authorities of client certificates (mutual TLS).
+    client_ca: Option<Spanned<String>>,
+    /// Whether clients must show a certificate, or may. Only with `client_ca`.
+    #[schemars(extend("default" = "required"))]
+    client_auth: Option<Spanned<ClientAuth>>,
+    /// The lowest version of TLS.
+    #[serde(default)]
+    min_version: TlsVersion,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct IdentityConfig {
+    /// The file with the certificate chain.
+    cert: Spanned<String>,
+    /// The file with the private key.
+    key: Spanned<String>,
+}
+
+pub(super) fn read(config: &Spanned<TlsConfig>, report: &mut Report) -> ListenerTls {
+    let config = &config.value;
+    if let Some(auth) = config
+        .client_auth
+        .as_ref()
+        .filter(|_| config.client_ca.is_none())
+    {
+        report
+            .error(
+                LISTENER_TLS,
+                auth.span,
+                "`client_auth` has no effect without `client_ca`",
+            )
+            .hint("name the file with the authorities of client certificates");
+    }
+    let first = identity(&config.cert, &config.key);
+    let others = config.sni.iter().flatten();
+    let others = others.map(|other| identity(&other.cert, &other.key));
+    let auth = config.client_auth.map(|auth| auth.value);
+    ListenerTls {
+        identities: std::iter::once(first).chain(others).collect(),
+        clients: config
+            .client_ca
+            .as_ref()
+            .map(|ca| (file(ca), auth.unwrap_or_default())),
+        min_version: config.min_version,
+    }
+}
+
+pub(super) fn read_protocols(
+    config: Option<&Spanned<Vec<Protocol>>>,
+    has_tls: bool,
+    report: &mut Report,
+) -> Vec<Protocol> {
+    let Some(config) = config else {
+        return match has_tls {
+            true => vec![Protocol::Http2, Protocol::Http1],
+            false => vec![Protocol::Http1],
+        };
+    };
+    let message = match config.value.as_slice() {
+        [] => Some("`protocols` is empty"),
+        [first, rest @ ..] if rest.contains(first) => Some("a protocol is named twice"),
+        _ => None,
+    };
+    if let Some(message) = message {
+        report
+            .error(LISTENER_TLS, config.span, message)
+            .hint("write `[http/1.1]`, `[h2]` or both");
+    }
+    config.value.clone()
+}
+
+fn identity(cert: &Spanned<String>, key: &Spanned<String>) -> IdentityFiles {
+    IdentityFiles {
+        cert: file(cert),
+        key: file(key),
+    }
+}
+
+fn file(name: &Spanned<String>) -> FileName {
+    FileName {
+        path: name.value.clone(),
+        span: name.span,
+    }
+}

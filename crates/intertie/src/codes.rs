@@ -1,0 +1,20 @@
+//! The codes of problems with the files that flow files name. Each has a page in `docs/errors/`.
+
+use config::{Code, CodeInfo};
+
+/// A certificate, key or authority that cannot be read or used.
+pub const BAD_CERTIFICATE: Code = Code::new("IT0301");
+/// A certificate that ends soon.
+pub const EXPIRES_SOON: Code = Code::new("IT0302");
+
+/// Every code of this crate with its title.
+pub const ALL: &[CodeInfo] = &[
+    CodeInfo {
+        code: BAD_CERTIFICATE,
+        title: "certificate or key cannot be used",
+    },
+    CodeInfo {
+        code: EXPIRES_SOON,
+        title: "certificate ends soon",
+    },
+];

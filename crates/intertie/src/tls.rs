@@ -1,0 +1,275 @@
+//! Certificates and keys that flow files name: read, checked and put to use.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use component::plan::{ListenerPlan, Plan};
+use component::tls::{ClientAuth, FileName, IdentityFiles, Protocol, TlsVersion, Verify};
+use component::upstream::UpstreamPlan;
+use config::{Report, Sources, Span};
+use net::tls::{self, ClientSettings, Identity, Pin, Roots, ServerSettings, TlsError, Trust};
+use proxy::TlsTable;
+
+use crate::codes::{BAD_CERTIFICATE, EXPIRES_SOON};
+
+/// The most bytes of a certificate or key file.
+const SIZE_MAX: u64 = 1024 * 1024;
+/// How long before its end a certificate is warned about.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// The TLS of a plan, and the files it was made of.
+#[derive(Default)]
+pub(crate) struct LoadedTls {
+    /// What workers use.
+    pub table: Arc<TlsTable>,
+    made: Vec<Made>,
+    /// With hashes: keys are not kept longer than they are needed.
+    files: Vec<(PathBuf, Option<u64>)>,
+}
+
+/// Something made of settings and files: made once more it would be another one, and connections
+/// made with it would be lost.
+struct Made {
+    of: String,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    Server(tls::Server),
+    Client(tls::Client),
+}
+
+impl LoadedTls {
+    /// Whether one of the files has changed since it was read.
+    pub fn has_changed(&self) -> bool {
+        let now = |path: &PathBuf| fs::read(path).ok().map(|bytes| hash(&bytes));
+        self.files.iter().any(|(path, then)| now(path) != *then)
+    }
+
+    /// Takes the files as they are now for those that have been read: what is wrong with them has
+    /// been told, and is not told again until they change.
+    pub fn look_again(&mut self) {
+        for (path, then) in &mut self.files {
+            *then = fs::read(path).ok().map(|bytes| hash(&bytes));
+        }
+    }
+
+    /// Reads what the plan names, using again what has not changed. Every problem is reported.
+    pub fn of_plan(plan: &Plan, before: &Self, sources: &Sources, report: &mut Report) -> Self {
+        let mut reader = Reader {
+            sources,
+            report,
+            loaded: Self::default(),
+            before,
+            now: SystemTime::now(),
+        };
+        let mut table = TlsTable::default();
+        for listener in &plan.listeners {
+            if let Some(server) = reader.server(listener) {
+                table.servers.push((listener.address.clone(), server));
+            }
+        }
+        for upstream in &plan.upstreams {
+            if let Some(clients) = reader.clients(upstream) {
+                table.clients.push((Arc::clone(upstream), clients));
+            }
+        }
+        reader.loaded.table = Arc::new(table);
+        reader.loaded
+    }
+}
+
+struct Reader<'a> {
+    sources: &'a Sources,
+    report: &'a mut Report,
+    loaded: LoadedTls,
+    before: &'a LoadedTls,
+    now: SystemTime,
+}
+
+impl Reader<'_> {
+    fn server(&mut self, listener: &ListenerPlan) -> Option<tls::Server> {
+        let settings = listener.tls.as_ref()?;
+        let span = settings.identities.first()?.cert.span;
+        let first_file = self.loaded.files.len();
+        let identities: Option<Vec<Identity>> = settings
+            .identities
+            .iter()
+            .map(|files| self.identity(files))
+            .collect();
+        let client_auth = match &settings.clients {
+            None => Some(tls::ClientAuth::None),
+            Some((ca, auth)) => self.roots(ca).map(|roots| match auth {
+                ClientAuth::Required => tls::ClientAuth::Required(roots),
+                ClientAuth::Optional => tls::ClientAuth::Optional(roots),
+            }),
+        };
+        let settings_text = format!("{settings:?} {:?}", listener.protocols);
+        let made = ServerSettings {
+            identities: identities?,
+            client_auth: client_auth?,
+            protocols: protocols(&listener.protocols),
+            min_version: min_version(settings.min_version),
+        };
+        let make = || tls::Server::new(made).map(What::Server);
+        match self.make(&settings_text, first_file, span, make)? {
+            What::Server(server) => Some(server),
+            What::Client(_) => None,
+        }
+    }
+
+    fn clients(&mut self, upstream: &UpstreamPlan) -> Option<Vec<tls::Client>> {
+        let settings = upstream.tls.as_ref()?;
+        let span = settings.place?.0;
+        let first_file = self.loaded.files.len();
+        let identity = match &settings.identity {
+            None => None,
+            Some(files) => Some(self.identity(files)?),
+        };
+        let pins = settings.pins.iter().copied().map(Pin).collect();
+        let trust = match (settings.verify, &settings.ca) {
+            (Verify::Pin, _) => Trust::Pinned(pins),
+            (Verify::Chain, Some(ca)) => Trust::Chain(self.roots(ca)?, pins),
+            (Verify::Chain, None) => {
+                let roots = Roots::of_system();
+                Trust::Chain(self.or_report(roots, span)?, pins)
+            }
+        };
+        let name = |at: usize| {
+            let own = upstream.endpoints.get(at).map(|it| it.host.as_str());
+            settings.server_name.as_deref().or(own).unwrap_or_default()
+        };
+        let made = ClientSettings {
+            trust,
+            identity,
+            protocols: protocols(&upstream.protocols),
+            min_version: min_version(settings.min_version),
+        };
+        let settings_text = format!("{settings:?} {:?} {}", upstream.protocols, name(0));
+        let make = || tls::Client::new(name(0), made).map(What::Client);
+        let What::Client(first) = self.make(&settings_text, first_file, span, make)? else {
+            return None;
+        };
+        (0..upstream.endpoints.len())
+            .map(|at| {
+                let client = first.for_name(name(at));
+                self.or_report(client, span)
+            })
+            .collect()
+    }
+
+    /// Makes something, unless it was there before and nothing it is made of has changed.
+    fn make(
+        &mut self,
+        settings: &str,
+        first_file: usize,
+        span: Span,
+        make: impl FnOnce() -> Result<What, TlsError>,
+    ) -> Option<What> {
+        let files = self.loaded.files.get(first_file..).unwrap_or_default();
+        let of = format!("{settings} {files:?}");
+        let known = self.before.made.iter().find(|made| made.of == of);
+        let what = match known {
+            Some(made) => made.what.clone(),
+            None => {
+                let made = make();
+                self.or_report(made, span)?
+            }
+        };
+        self.loaded.made.push(Made {
+            of,
+            what: what.clone(),
+        });
+        Some(what)
+    }
+
+    fn identity(&mut self, files: &IdentityFiles) -> Option<Identity> {
+        let cert = self.read(&files.cert);
+        let key = self.read(&files.key);
+        let identity = Identity::from_pem(&cert?, &key?, self.now);
+        let identity = self.or_report(identity, files.cert.span)?;
+        if let Ok(left) = identity.expires().duration_since(self.now)
+            && left < SOON
+        {
+            let days = left.as_secs() / 86_400;
+            let message = format!("the certificate ends in {days} days");
+            self.report
+                .warning(EXPIRES_SOON, files.cert.span, message)
+                .hint("renew it; the file is read again when it changes");
+        }
+        Some(identity)
+    }
+
+    fn roots(&mut self, file: &FileName) -> Option<Roots> {
+        let bytes = self.read(file)?;
+        let roots = Roots::from_pem(&bytes);
+        self.or_report(roots, file.span)
+    }
+
+    /// Reads a file whose name is relative to the flow file that names it.
+    fn read(&mut self, file: &FileName) -> Option<Vec<u8>> {
+        let flow_file = Path::new(self.sources.name(file.span.source));
+        let path = flow_file
+            .parent()
+            .unwrap_or(Path::new("."))
+            .join(&file.path);
+        let result = read_bounded(&path);
+        let bytes = match result {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let message = format!("`{}` cannot be read: {error}", file.path);
+                self.report
+                    .error(BAD_CERTIFICATE, file.span, message)
+                    .hint("the name is relative to this flow file's folder");
+                None
+            }
+        };
+        let hash = bytes.as_deref().map(hash);
+        self.loaded.files.push((path, hash));
+        bytes
+    }
+
+    fn or_report<T>(&mut self, result: Result<T, TlsError>, span: Span) -> Option<T> {
+        result
+            .map_err(|error| {
+                self.report
+                    .error(BAD_CERTIFICATE, span, error.message)
+                    .hint(error.hint);
+            })
+            .ok()
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.len() > SIZE_MAX {
+        return Err(io::Error::other("it has more than 1 MiB"));
+    }
+    fs::read(path)
+}
+
+fn protocols(protocols: &[Protocol]) -> Vec<tls::Protocol> {
+    let ours = |protocol: &Protocol| match protocol {
+        Protocol::Http1 => tls::Protocol::Http1,
+        Protocol::Http2 => tls::Protocol::Http2,
+    };
+    protocols.iter().map(ours).collect()
+}
+
+fn min_version(version: TlsVersion) -> tls::MinVersion {
+    match version {
+        TlsVersion::Tls12 => tls::MinVersion::Tls12,
+        TlsVersion::Tls13 => tls::MinVersion::Tls13,
+    }
+}

@@ -1,0 +1,289 @@
+//! One address of another system: making connections to it, counting them, and keeping idle ones
+//! for the next request.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::Connection;
+use crate::queue::Queue;
+use crate::tls;
+
+/// What holds for one worker's connections to an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct EndpointLimits {
+    /// How many idle connections are kept.
+    pub idle_count: usize,
+    /// For how long.
+    pub idle_time: Duration,
+    /// The most connections, idle ones included.
+    pub connections: usize,
+    /// How long the addresses of a name are kept.
+    pub resolve: Duration,
+}
+
+/// One address that requests are sent to, with one worker's idle connections to it.
+#[derive(Debug)]
+pub struct Endpoint {
+    host: String,
+    port: u16,
+    tls: Option<tls::Client>,
+    limits: Cell<EndpointLimits>,
+    idle: RefCell<Vec<Idle>>,
+    open: Rc<Open>,
+    names: RefCell<Names>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    until: Instant,
+}
+
+/// Counts connections, and calls those who wait when one ends.
+#[derive(Debug)]
+struct Open {
+    count: Cell<usize>,
+    queue: Rc<Queue>,
+}
+
+/// The right to one connection. It lives as long as the connection.
+#[derive(Debug)]
+pub struct Permit(Rc<Open>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.count.set(self.0.count.get() - 1);
+        self.0.queue.wake_one();
+    }
+}
+
+/// The addresses of the endpoint's name.
+#[derive(Debug, Default)]
+struct Names {
+    addresses: Vec<SocketAddr>,
+    until: Option<Instant>,
+    /// Where the next connection begins.
+    next: usize,
+}
+
+impl Endpoint {
+    /// An endpoint without connections. Whoever waits in `queue` is called when one is free.
+    pub fn new(
+        host: &str,
+        port: u16,
+        tls: Option<tls::Client>,
+        limits: EndpointLimits,
+        queue: Rc<Queue>,
+    ) -> Self {
+        Self {
+            host: host.to_owned(),
+            port,
+            tls,
+            limits: Cell::new(limits),
+            idle: RefCell::default(),
+            open: Rc::new(Open {
+                count: Cell::new(0),
+                queue,
+            }),
+            names: RefCell::default(),
+        }
+    }
+
+    /// Changes the limits for connections from now on.
+    pub fn set_limits(&self, limits: EndpointLimits) {
+        self.limits.set(limits);
+    }
+
+    /// Whether it is reached by this TLS, or without any.
+    pub fn has_tls(&self, tls: Option<&tls::Client>) -> bool {
+        match (&self.tls, tls) {
+            (None, None) => true,
+            (Some(own), Some(other)) => own.is(other),
+            _ => false,
+        }
+    }
+
+    /// The connection used last that is still open, if any.
+    #[inline]
+    pub fn take_idle(&self, now: Instant) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(mut kept) = idle.pop() {
+            if kept.until > now && !kept.connection.is_stale() {
+                return Some(kept.connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose last exchange has ended cleanly. `promised` is how long the other
+    /// side has said it will keep it (`Keep-Alive: timeout`).
+    #[inline]
+    pub fn keep(&self, connection: Connection, now: Instant, promised: Option<Duration>) {
+        let limits = self.limits.get();
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() >= limits.idle_count || !connection.input.is_empty() {
+            return;
+        }
+        // One second less than promised: the other side's clock began earlier.
+        let time = promised.map_or(limits.idle_time, |promised| {
+            promised
+                .saturating_sub(Duration::from_secs(1))
+                .min(limits.idle_time)
+        });
+        idle.push(Idle {
+            connection,
+            until: now + time,
+        });
+        drop(idle);
+        self.open.queue.wake_one();
+    }
+
+    /// Closes idle connections that are too old or that the other side has closed.
+    pub fn prune(&self, now: Instant) {
+        let dead: Vec<Idle> = self
+            .idle
+            .borrow_mut()
+            .extract_if(.., |kept| kept.until <= now || kept.connection.is_stale())
+            .collect();
+        // Outside the borrow: ending a connection calls those who wait.
+        drop(dead);
+    }
+
+    /// How many idle connections there are.
+    pub fn idle_count(&self) -> usize {
+        self.idle.borrow().len()
+    }
+
+    /// Whether a request can be sent now: there is an idle connection, or a new one is allowed.
+    pub fn has_room(&self) -> bool {
+        self.open.count.get() < self.limits.get().connections || self.idle_count() > 0
+    }
+
+    /// The right to make one more connection, unless there are as many as may be.
+    pub fn permit(&self) -> Option<Permit> {
+        let count = self.open.count.get();
+        (count < self.limits.get().connections).then(|| {
+            self.open.count.set(count + 1);
+            Permit(Rc::clone(&self.open))
+        })
+    }
+
+    /// Makes a new connection, TLS included: looks the name up when that has not been done lately,
+    /// and tries its addresses in turn. The caller bounds the time.
+    ///
+    /// # Errors
+    /// That of the last address tried, or that the name has none.
+    pub async fn connect(&self, permit: Permit) -> io::Result<Connection> {
+        let addresses = self.addresses().await?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            match self.connect_to(address).await {
+                Ok(mut connection) => {
+                    connection.hold(permit);
+                    return Ok(connection);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> io::Result<Connection> {
+        let stream = TcpStream::connect(address).await?;
+        let Some(tls) = &self.tls else {
+            return Connection::new(stream, address);
+        };
+        let mut connection = Connection::begin_tls(stream, address, tls)?;
+        std::future::poll_fn(|context| connection.poll_handshake(context)).await?;
+        Ok(connection)
+    }
+
+    /// All addresses, beginning with another one each time.
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = self.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, self.port)]);
+        }
+        let now = Instant::now();
+        let is_fresh = self.names.borrow().until.is_some_and(|until| until > now);
+        if !is_fresh {
+            match tokio::net::lookup_host((self.host.as_str(), self.port)).await {
+                Ok(found) => self.take_addresses(found.collect(), now),
+                // A name server that fails is no reason to forget what it said before.
+                Err(error) if self.names.borrow().addresses.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let mut names = self.names.borrow_mut();
+        let mut addresses = names.addresses.clone();
+        if !addresses.is_empty() {
+            names.next = (names.next + 1) % addresses.len();
+            addresses.rotate_left(names.next);
+        }
+        Ok(addresses)
+    }
+
+    fn take_addresses(&self, mut found: Vec<SocketAddr>, now: Instant) {
+        found.dedup();
+        let is_gone = |peer: IpAddr| !found.iter().any(|it| it.ip().to_canonical() == peer);
+        let gone: Vec<Idle> = self
+            .idle
+            .borrow_mut()
+            .extract_if(.., |kept| is_gone(kept.connection.peer()))
+            .collect();
+        drop(gone);
+        let mut names = self.names.borrow_mut();
+        names.addresses = found;
+        names.until = Some(now + self.limits.get().resolve);
+        // The first rotation shall begin with the first address.
+        names.next = names.addresses.len().saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: EndpointLimits = EndpointLimits {
+        idle_count: 1,
+        idle_time: Duration::from_secs(5),
+        connections: 2,
+        resolve: Duration::from_secs(30),
+    };
+
+    fn endpoint(host: &str) -> Endpoint {
+        Endpoint::new(host, 80, None, LIMITS, Rc::default())
+    }
+
+    #[test]
+    fn there_are_as_many_permits_as_connections_are_allowed() {
+        let endpoint = endpoint("127.0.0.1");
+        let (first, second) = (endpoint.permit(), endpoint.permit());
+        assert!(first.is_some() && second.is_some());
+        assert!(endpoint.permit().is_none() && !endpoint.has_room());
+        let mut ticket = endpoint.open.queue.join();
+        drop(first);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(ticket.poll(&mut context).is_ready());
+        assert!(endpoint.has_room());
+    }
+
+    #[tokio::test]
+    async fn the_addresses_of_a_name_are_used_in_turn() {
+        let endpoint = endpoint("name.example");
+        let addresses: Vec<SocketAddr> = ["10.0.0.1:80", "10.0.0.2:80"]
+            .into_iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        endpoint.take_addresses(addresses.clone(), Instant::now());
+        let first = endpoint.addresses().await.unwrap();
+        let second = endpoint.addresses().await.unwrap();
+        assert_eq!(first, addresses);
+        assert_eq!(second, [addresses[1], addresses[0]]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What a TLS listener offers: one certificate or several by name (SNI), protocols (ALPN),
+//! resumption, and whether clients show certificates of their own.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+
+use super::{Identity, MinVersion, Protocol, Roots, TlsError, provider};
+
+/// How many TLS 1.2 sessions without a ticket can be resumed.
+const SESSIONS_MAX: usize = 1024;
+
+/// Whether clients show a certificate.
+#[derive(Clone, Debug, Default)]
+pub enum ClientAuth {
+    /// They are not asked.
+    #[default]
+    None,
+    /// They are asked; a certificate that is shown must be good.
+    Optional(Roots),
+    /// Without a good one there is no connection.
+    Required(Roots),
+}
+
+/// What a TLS listener offers.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Certificates; a client that names none of their names gets the first.
+    pub identities: Vec<Identity>,
+    /// Whether clients show a certificate.
+    pub client_auth: ClientAuth,
+    /// Protocols, the preferred one first.
+    pub protocols: Vec<Protocol>,
+    /// The lowest version.
+    pub min_version: MinVersion,
+}
+
+/// The server side of TLS, shared by all connections of a listener on all workers.
+#[derive(Clone, Debug)]
+pub struct Server(pub(super) Arc<ServerConfig>);
+
+impl Server {
+    /// Puts the settings to use.
+    ///
+    /// # Errors
+    /// When there is no certificate, or the authorities for clients cannot be used.
+    pub fn new(settings: ServerSettings) -> Result<Self, TlsError> {
+        let ServerSettings {
+            identities,
+            client_auth,
+            protocols,
+            min_version,
+        } = settings;
+        let unusable =
+            |error: &dyn std::fmt::Display| TlsError::new(error.to_string(), "look at `tls`");
+        if identities.is_empty() {
+            return Err(unusable(&"a TLS listener needs a certificate"));
+        }
+        let provider = provider();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(min_version.versions())
+            .map_err(|error| unusable(&error))?;
+        let verifier = |roots: Roots, optional: bool| {
+            let builder =
+                WebPkiClientVerifier::builder_with_provider(roots.0, Arc::clone(&provider));
+            let builder = if optional {
+                builder.allow_unauthenticated()
+            } else {
+                builder
+            };
+            builder.build().map_err(|error| unusable(&error))
+        };
+        let builder = match client_auth {
+            ClientAuth::None => builder.with_no_client_auth(),
+            ClientAuth::Optional(roots) => {
+                builder.with_client_cert_verifier(verifier(roots, true)?)
+            }
+            ClientAuth::Required(roots) => {
+                builder.with_client_cert_verifier(verifier(roots, false)?)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(ByName(identities)));
+        config.alpn_protocols = Protocol::ids(&protocols);
+        config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS_MAX);
+        config.ticketer =
+            rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| unusable(&error))?;
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// Finds the certificate for the name a client asks for (RFC 6066, section 3).
+#[derive(Debug)]
+struct ByName(Vec<Identity>);
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = hello
+            .server_name()
+            .and_then(|name| self.0.iter().find(|identity| identity.is_for(name)));
+        named
+            .or(self.0.first())
+            .map(|identity| Arc::clone(&identity.certified))
+    }
+}

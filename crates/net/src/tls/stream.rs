@@ -1,0 +1,193 @@
+//! An encrypted stream: a socket and the TLS session over it.
+//!
+//! A write counts as done when the kernel has taken all of its records, so nobody needs to flush. A
+//! write that was pending must be repeated with the same bytes at its front.
+
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustls::{ClientConnection, Connection as Session, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::{Client, Protocol, Server};
+
+/// The most bytes that are encrypted before they are written: four full records.
+const WRITE_MAX: usize = 64 * 1024;
+
+/// An encrypted stream.
+#[derive(Debug)]
+pub(crate) struct TlsStream {
+    socket: TcpStream,
+    session: Session,
+    /// Bytes of a write that have been encrypted, while their records are not all out.
+    accepted: usize,
+    closing: bool,
+}
+
+impl TlsStream {
+    pub fn server(socket: TcpStream, server: &Server) -> io::Result<Self> {
+        let session = ServerConnection::new(server.0.clone()).map_err(io::Error::other)?;
+        Ok(Self::new(socket, session.into()))
+    }
+
+    pub fn client(socket: TcpStream, client: &Client) -> io::Result<Self> {
+        let session = ClientConnection::new(client.config.clone(), client.name.clone());
+        Ok(Self::new(socket, session.map_err(io::Error::other)?.into()))
+    }
+
+    fn new(socket: TcpStream, mut session: Session) -> Self {
+        session.set_buffer_limit(Some(WRITE_MAX));
+        Self {
+            socket,
+            session,
+            accepted: 0,
+            closing: false,
+        }
+    }
+
+    /// Ready when both sides have agreed on keys.
+    pub fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            while self.session.wants_write() {
+                ready!(self.poll_records_out(context))?;
+            }
+            if !self.session.is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_records_in(context))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// What both sides have agreed to speak; none when the client named no protocol.
+    pub fn protocol(&self) -> Option<Protocol> {
+        match self.session.alpn_protocol()? {
+            b"h2" => Some(Protocol::Http2),
+            _ => Some(Protocol::Http1),
+        }
+    }
+
+    /// Reads once. Nothing read means that the other side has properly ended the stream; an end
+    /// without `close_notify` is an error (RFC 8446, section 6.1).
+    #[inline]
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        space: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            match self.session.reader().read(space.initialize_unfilled()) {
+                Ok(count) => {
+                    space.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            ready!(self.poll_records_in(context))?;
+        }
+    }
+
+    #[inline]
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.accepted == 0 {
+            let piece = bytes.get(..WRITE_MAX).unwrap_or(bytes);
+            self.accepted = self.session.writer().write(piece)?;
+        }
+        while self.session.wants_write() {
+            ready!(self.poll_records_out(context))?;
+        }
+        Poll::Ready(Ok(std::mem::take(&mut self.accepted)))
+    }
+
+    /// Says that nothing more will be written: `close_notify`, then the end of the socket.
+    pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.closing {
+            self.closing = true;
+            self.session.send_close_notify();
+        }
+        while self.session.wants_write() {
+            ready!(self.poll_records_out(context))?;
+        }
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    fn poll_records_in(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut socket = Socket {
+            stream: &mut self.socket,
+            context,
+        };
+        let count = match self.session.read_tls(&mut socket) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if let Err(error) = self.session.process_new_packets() {
+            // The other side should learn why; if the alert does not go out now it never will.
+            let _ = self.poll_records_out(context);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
+        if self.session.wants_write() && !self.session.is_handshaking() && self.accepted == 0 {
+            // Answers of the session itself; what the socket does not take now goes out with the
+            // next write.
+            if let Poll::Ready(Err(error)) = self.poll_records_out(context) {
+                return Poll::Ready(Err(error));
+            }
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_records_out(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut socket = Socket {
+            stream: &mut self.socket,
+            context,
+        };
+        match self.session.write_tls(&mut socket) {
+            Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Ok(_) => Poll::Ready(Ok(())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// The socket as `rustls` wants it: what is pending is `WouldBlock`.
+struct Socket<'a, 'b> {
+    stream: &'a mut TcpStream,
+    context: &'a mut Context<'b>,
+}
+
+impl Read for Socket<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut space = ReadBuf::new(buffer);
+        match Pin::new(&mut *self.stream).poll_read(self.context, &mut space) {
+            Poll::Ready(Ok(())) => Ok(space.filled().len()),
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl Write for Socket<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[io::IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match Pin::new(&mut *self.stream).poll_write_vectored(self.context, parts) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Handshakes over real sockets.

@@ -1,0 +1,414 @@
+//! `http` connections: another HTTP system that `use:` names, with its endpoints and how they are
+//! chosen, watched and spared.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::connection::HttpConnection;
+use component::definition::ConnectionDefinition;
+use component::text::check_path;
+use component::tls::Protocol;
+use component::upstream::{
+    Balance, ConnectionLimits, Eject, EndpointPlan, HashKey, HealthCheck, UpstreamPlan,
+};
+use config::{Node, Report, Span, Spanned, Value};
+use message::Headers;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::codes::{BAD_TLS, BAD_UPSTREAM, OUT_OF_RANGE};
+use crate::target::{Url, parse_url};
+use crate::tls::{self, TlsConfig};
+
+/// The definition of the connection.
+pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
+    name: "http",
+    summary: "Another HTTP system: one address or several, HTTP/1.1 or HTTP/2, TLS or clear text.",
+    documentation: include_str!("http.md"),
+    example: include_str!("http.yaml"),
+    schema: config::schema_for::<HttpConfig>,
+    build,
+};
+
+/// An HTTP system.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HttpConfig {
+    /// The URL that paths are put behind, or a list of such URLs that differ in host and port.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each"
+    )]
+    http: Urls,
+    /// TLS to `https` URLs.
+    tls: Option<Spanned<TlsConfig>>,
+    /// The protocols it may be spoken to with, the preferred one first. The default is `[h2,
+    /// http/1.1]` for `https`, where the target chooses, and `[http/1.1]` for `http`, where `[h2]`
+    /// is HTTP/2 with prior knowledge.
+    protocols: Option<Spanned<Vec<Protocol>>>,
+    /// How one of several is chosen: one after the other, the one with the fewest requests in
+    /// flight, or by `hash`.
+    #[serde(default)]
+    balance: BalanceConfig,
+    /// What `balance: hash` goes by: `client` (its address), `path`, or `header NAME`.
+    hash: Option<Spanned<String>>,
+    /// When one that fails is left out.
+    eject: Option<EjectConfig>,
+    /// How each is asked how it is.
+    health: Option<HealthConfig>,
+    /// The most connections to each, of all workers together, from 1 to 100000. The default is no
+    /// limit.
+    connections: Option<Spanned<u64>>,
+    /// What becomes of requests that find no free connection.
+    queue: Option<QueueConfig>,
+    /// How often a request that is safe to repeat is sent to another one, from 0 to 10.
+    #[schemars(extend("default" = 1))]
+    retries: Option<Spanned<u64>>,
+    /// How long the addresses of a name are kept before it is looked up again, from 1s to 1d.
+    #[schemars(extend("default" = "30s"))]
+    resolve: Option<Spanned<config::Duration>>,
+}
+
+/// How one of several is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+enum BalanceConfig {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest requests in flight.
+    LeastRequests,
+    /// The same for the same key.
+    Hash,
+}
+
+/// When one that fails is left out.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct EjectConfig {
+    /// After how many failures in a row, from 1 to 1000.
+    #[schemars(extend("default" = 5))]
+    failures: Option<Spanned<u64>>,
+    /// For how long, from 1ms to 1d; then one request tries it.
+    #[schemars(extend("default" = "10s"))]
+    time: Option<Spanned<config::Duration>>,
+}
+
+/// How each is asked how it is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HealthConfig {
+    /// The path of a `GET`.
+    path: Spanned<String>,
+    /// How often, from 10ms to 1d.
+    #[schemars(extend("default" = "5s"))]
+    every: Option<Spanned<config::Duration>>,
+    /// The longest until the reply's end, from 1ms to 1d.
+    #[schemars(extend("default" = "2s"))]
+    timeout: Option<Spanned<config::Duration>>,
+    /// The status of one that is well. The default is any from 200 to 299.
+    status: Option<Spanned<u64>>,
+    /// How many good replies in a row bring one back, from 1 to 1000.
+    #[schemars(extend("default" = 2))]
+    healthy: Option<Spanned<u64>>,
+    /// How many failures in a row take one out, from 1 to 1000.
+    #[schemars(extend("default" = 3))]
+    unhealthy: Option<Spanned<u64>>,
+}
+
+/// What becomes of requests that find no free connection.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct QueueConfig {
+    /// How many of all workers may wait, from 0 to 1000000; the next is answered 503.
+    #[schemars(extend("default" = 1000))]
+    length: Option<Spanned<u64>>,
+    /// How long one may wait, from 1ms to 1d; then it is answered 503.
+    #[schemars(extend("default" = "5s"))]
+    time: Option<Spanned<config::Duration>>,
+}
+
+/// A URL or a list of URLs, for the schema alone.
+#[derive(Debug)]
+struct Urls;
+
+impl<'de> Deserialize<'de> for Urls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+impl JsonSchema for Urls {
+    fn schema_name() -> Cow<'static, str> {
+        "Urls".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "string" },
+            { "type": "array", "items": { "type": "string" }, "minItems": 1 }
+        ] })
+    }
+}
+
+fn build(name: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
+    let config: HttpConfig = config::decode(node, report)?;
+    let before = report.diagnostics().len();
+    let urls = read_urls(node.get("http")?, report);
+    let (first, _) = urls.first()?;
+    let place = node.get("http").map_or(node.span, |http| http.span);
+    let upstream = UpstreamPlan {
+        name: name.into(),
+        endpoints: urls.iter().map(|(url, _)| endpoint(url)).collect(),
+        balance: read_balance(&config, report),
+        eject: read_eject(config.eject.as_ref(), report),
+        health: read_health(config.health.as_ref(), report),
+        connections: read_connections(&config, report),
+        retries: count(config.retries.as_ref(), 1, 0..=10, report) as u32,
+        ..single(
+            first,
+            config.tls.as_ref(),
+            config.protocols.as_ref(),
+            place,
+            report,
+        )
+    };
+    let base = first.path.trim_end_matches('/').to_owned();
+    let connection = HttpConnection {
+        upstream: Arc::new(upstream),
+        base,
+    };
+    (report.diagnostics().len() == before).then(|| Arc::new(connection) as _)
+}
+
+/// An upstream with the defaults that has this URL's endpoint.
+pub(crate) fn single(
+    url: &Url,
+    tls: Option<&Spanned<TlsConfig>>,
+    protocols: Option<&Spanned<Vec<Protocol>>>,
+    place: Span,
+    report: &mut Report,
+) -> UpstreamPlan {
+    if let Some(tls) = tls.filter(|_| !url.is_secure) {
+        report
+            .error(BAD_TLS, tls.span, "`tls` has no effect on an `http` URL")
+            .hint("write `https://`, or leave `tls` out");
+    }
+    let settings = url.is_secure.then(|| tls::read(tls, place, report));
+    let mut upstream = UpstreamPlan::single(&url.host, url.port, settings);
+    if let Some(protocols) = protocols {
+        check_protocols(protocols, url.is_secure, report);
+        upstream.protocols.clone_from(&protocols.value);
+    }
+    upstream
+}
+
+fn check_protocols(protocols: &Spanned<Vec<Protocol>>, secure: bool, report: &mut Report) {
+    let message = match protocols.value.as_slice() {
+        [] => "`protocols` is empty",
+        [first, rest @ ..] if rest.contains(first) => "a protocol is named twice",
+        [_, _, ..] if !secure => "without TLS nobody can choose between protocols",
+        _ => return,
+    };
+    report
+        .error(BAD_UPSTREAM, protocols.span, message)
+        .hint("write `[http/1.1]`, `[h2]`, or for `https` both");
+}
+
+fn endpoint(url: &Url) -> EndpointPlan {
+    EndpointPlan {
+        host: url.host.clone(),
+        port: url.port,
+    }
+}
+
+/// All URLs that can be read, each with its place.
+fn read_urls(node: &Node, report: &mut Report) -> Vec<(Url, Span)> {
+    let single = std::slice::from_ref(node);
+    let nodes = match &node.value {
+        Value::Sequence(items) => items.as_slice(),
+        _ => single,
+    };
+    let mut urls: Vec<(Url, Span)> = Vec::new();
+    for node in nodes {
+        let Some(text) = node.as_str() else {
+            report
+                .error(BAD_UPSTREAM, node.span, "`http` is a URL or a list of URLs")
+                .hint("write `http: https://crm.example/api`");
+            continue;
+        };
+        match parse_url(text) {
+            Ok(url) => {
+                check_url(&url, node.span, &urls, report);
+                urls.push((url, node.span));
+            }
+            Err(problems) => problems
+                .into_iter()
+                .for_each(|problem| problem.put(node.span, report)),
+        }
+    }
+    urls
+}
+
+fn check_url(url: &Url, span: Span, others: &[(Url, Span)], report: &mut Report) {
+    if url.query.is_some() {
+        report
+            .error(BAD_UPSTREAM, span, "the URL of a connection has no query")
+            .hint("write the query where the connection is used");
+    }
+    let Some((first, place)) = others.first() else {
+        return;
+    };
+    if first.is_secure != url.is_secure || first.path != url.path {
+        report
+            .error(
+                BAD_UPSTREAM,
+                span,
+                "the URLs differ in more than host and port",
+            )
+            .also(*place, "the first one")
+            .hint("give all the same scheme and path, or make two connections");
+    }
+    if others.iter().any(|(other, _)| other == url) {
+        report.error(BAD_UPSTREAM, span, "the URL is there twice");
+    }
+}
+
+fn read_balance(config: &HttpConfig, report: &mut Report) -> Balance {
+    if let Some(hash) = config
+        .hash
+        .as_ref()
+        .filter(|_| config.balance != BalanceConfig::Hash)
+    {
+        report
+            .error(BAD_UPSTREAM, hash.span, "`hash` has no effect here")
+            .hint("say `balance: hash` too");
+    }
+    match config.balance {
+        BalanceConfig::RoundRobin => Balance::RoundRobin,
+        BalanceConfig::LeastRequests => Balance::LeastRequests,
+        BalanceConfig::Hash => Balance::Hash(read_hash(config.hash.as_ref(), report)),
+    }
+}
+
+fn read_hash(hash: Option<&Spanned<String>>, report: &mut Report) -> HashKey {
+    let Some(hash) = hash else {
+        return HashKey::Client;
+    };
+    match hash.value.as_str() {
+        "client" => HashKey::Client,
+        "path" => HashKey::Path,
+        text => {
+            let name = text.strip_prefix("header ").unwrap_or_default();
+            if !Headers::is_name(name) {
+                report
+                    .error(BAD_UPSTREAM, hash.span, "unknown `hash`")
+                    .hint("write `client`, `path`, or `header NAME`");
+            }
+            HashKey::Header(name.to_owned())
+        }
+    }
+}
+
+fn read_eject(config: Option<&EjectConfig>, report: &mut Report) -> Eject {
+    let mut eject = Eject::default();
+    if let Some(config) = config {
+        eject.failures = count(config.failures.as_ref(), 5, 1..=1000, report) as u32;
+        eject.time = time(config.time.as_ref(), eject.time, 1, report);
+    }
+    eject
+}
+
+fn read_health(config: Option<&HealthConfig>, report: &mut Report) -> Option<HealthCheck> {
+    let config = config?;
+    if let Err(error) = check_path(&config.path.value) {
+        let diagnostic = report.error(BAD_UPSTREAM, config.path.span, error.message);
+        if let Some(hint) = error.hint {
+            diagnostic.hint(hint);
+        }
+    }
+    let status = config
+        .status
+        .as_ref()
+        .map(|status| count(Some(status), 200, 200..=599, report) as u16);
+    Some(HealthCheck {
+        path: config.path.value.clone(),
+        every: time(config.every.as_ref(), Duration::from_secs(5), 10, report),
+        timeout: time(config.timeout.as_ref(), Duration::from_secs(2), 1, report),
+        status,
+        healthy: count(config.healthy.as_ref(), 2, 1..=1000, report) as u32,
+        unhealthy: count(config.unhealthy.as_ref(), 3, 1..=1000, report) as u32,
+    })
+}
+
+fn read_connections(config: &HttpConfig, report: &mut Report) -> ConnectionLimits {
+    let limit = config.connections.as_ref();
+    let mut limits = ConnectionLimits {
+        limit: limit.map(|limit| count(Some(limit), 1, 1..=100_000, report) as usize),
+        ..ConnectionLimits::default()
+    };
+    if let Some(queue) = &config.queue {
+        if limits.limit.is_none() {
+            let span = queue.length.as_ref().map(|length| length.span);
+            let span = span.or(queue.time.as_ref().map(|time| time.span));
+            if let Some(span) = span {
+                report
+                    .error(BAD_UPSTREAM, span, "`queue` has no effect here")
+                    .hint("say how many `connections` there may be");
+            }
+        }
+        let length = count(queue.length.as_ref(), 1000, 0..=1_000_000, report);
+        limits.queue = length as usize;
+        limits.queue_time = time(queue.time.as_ref(), limits.queue_time, 1, report);
+    }
+    limits.resolve = time(config.resolve.as_ref(), limits.resolve, 1000, report);
+    limits
+}
+
+fn count(
+    value: Option<&Spanned<u64>>,
+    default: u64,
+    range: std::ops::RangeInclusive<u64>,
+    report: &mut Report,
+) -> u64 {
+    let Some(value) = value else {
+        return default;
+    };
+    if !range.contains(&value.value) {
+        let hint = format!("from {} to {}", range.start(), range.end());
+        report
+            .error(OUT_OF_RANGE, value.span, "the number is outside its range")
+            .hint(hint);
+        return default;
+    }
+    value.value
+}
+
+fn time(
+    value: Option<&Spanned<config::Duration>>,
+    default: Duration,
+    least_ms: u64,
+    report: &mut Report,
+) -> Duration {
+    let Some(value) = value else {
+        return default;
+    };
+    let least = Duration::from_millis(least_ms);
+    let range = least..=Duration::from_secs(24 * 3600);
+    if !range.contains(&value.value.0) {
+        let hint = format!("from {} to 1d", config::Duration(least));
+        report
+            .error(OUT_OF_RANGE, value.span, "the time is outside its range")
+            .hint(hint);
+        return default;
+    }
+    value.value.0
+}

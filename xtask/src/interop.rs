@@ -1,0 +1,136 @@
+//! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
+//! h2load, httpx, gRPC, Chromium and WebSocket. With `--haproxy` they talk to HAProxy instead, and
+//! all must pass: that tells a fault of the harness from one of the engine.
+
+mod bench;
+mod curl;
+mod h2;
+mod peer;
+mod report;
+mod run;
+mod scripts;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::path::Path;
+
+use crate::command::Failure;
+use crate::servers::{self, Needed};
+use bench::Bench;
+use peer::Peer;
+use report::Report;
+
+/// What one kind of client checks.
+struct Check {
+    name: &'static str,
+    needs: &'static [Needed],
+    run: fn(&Bench, &mut Report),
+}
+
+const CHECKS: [Check; 8] = [
+    Check {
+        name: "h2spec",
+        needs: tools::GO,
+        run: h2::h2spec,
+    },
+    Check {
+        name: "curl",
+        needs: tools::CURL,
+        run: curl::check,
+    },
+    Check {
+        name: "nghttp",
+        needs: tools::NGHTTP,
+        run: h2::nghttp,
+    },
+    Check {
+        name: "h2load",
+        needs: tools::NGHTTP,
+        run: h2::h2load,
+    },
+    Check {
+        name: "httpx",
+        needs: &[],
+        run: scripts::httpx,
+    },
+    Check {
+        name: "grpc",
+        needs: &[],
+        run: scripts::grpc,
+    },
+    Check {
+        name: "chromium",
+        needs: tools::CHROMIUM,
+        run: scripts::chromium,
+    },
+    Check {
+        name: "websocket",
+        needs: &[],
+        run: scripts::websocket,
+    },
+];
+
+/// What the command line asks for.
+struct Options {
+    checks: Vec<&'static Check>,
+    peer: Peer,
+    /// Whether the temporary folder with configuration and logs stays.
+    keep: bool,
+}
+
+/// Runs the checks and prints a line for each; fails when one does.
+pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
+    let options = options(arguments)?;
+    servers::ensure(&needed(&options))?;
+    let python = tools::python(root)?;
+    let program = options.peer.program(root)?;
+    let mut bench = Bench::start(root, python, options.peer, &program, options.keep)?;
+    let mut report = Report::default();
+    for check in &options.checks {
+        (check.run)(&bench, &mut report);
+    }
+    report.add("the peer ends when told to", bench.stop_peer());
+    if report.failed > 0 {
+        eprintln!("the end of the peer's log:\n{}", bench.log_end());
+    }
+    report.finish()
+}
+
+fn options(arguments: &[String]) -> Result<Options, Failure> {
+    let mut options = Options {
+        checks: Vec::new(),
+        peer: Peer::Intertie,
+        keep: false,
+    };
+    for argument in arguments {
+        match argument.as_str() {
+            "--haproxy" => options.peer = Peer::HaProxy,
+            "--keep" => options.keep = true,
+            name => options.checks.push(find(name)?),
+        }
+    }
+    if options.checks.is_empty() {
+        options.checks.extend(&CHECKS);
+    }
+    Ok(options)
+}
+
+fn find(name: &str) -> Result<&'static Check, Failure> {
+    let found = CHECKS.iter().find(|check| check.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+        let names = names.join(", ");
+        Failure::new(format!("no check `{name}`; there are {names}"))
+    })
+}
+
+/// The programs that the chosen checks use, each once.
+fn needed(options: &Options) -> Vec<Needed> {
+    let mut needed: Vec<Needed> = tools::ALWAYS.to_vec();
+    needed.extend(options.peer.needs());
+    needed.extend(options.checks.iter().flat_map(|check| check.needs));
+    needed.sort_by_key(|it| it.name);
+    needed.dedup_by_key(|it| it.name);
+    needed
+}

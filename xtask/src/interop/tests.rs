@@ -1,0 +1,103 @@
+//! What clients print is read right, so that nothing that failed counts as passed.
+
+use super::bench::{Kind, Protocol};
+use super::h2::Reading;
+use super::report::Report;
+use super::run::Ran;
+use super::{h2, options, scripts};
+
+fn printed(text: &str, succeeded: bool) -> Ran {
+    Ran {
+        succeeded,
+        stdout: text.into(),
+        stderr: String::new(),
+    }
+}
+
+#[test]
+fn failures_of_h2spec_are_told() {
+    let shown = Reading {
+        detailed: true,
+        beside_h1: false,
+    };
+    let good = "Finished in 1 s\n145 tests, 144 passed, 1 skipped, 0 failed\n";
+    let note = h2::suites(&printed(good, true), shown).unwrap();
+    assert_eq!(note, "145 tests, 144 passed, 1 skipped, 0 failed");
+    assert!(h2::suites(&printed(good, false), shown).is_err());
+    assert!(h2::suites(&printed("cannot connect", true), shown).is_err());
+    let count = "145 tests, 135 passed, 0 skipped, 10 failed";
+    let bad = printed(&format!("Failures: \n\n  x 1: Sends\n\n{count}\n"), false);
+    let reason = h2::suites(&bad, shown).unwrap_err();
+    assert_eq!(reason.to_string(), format!("{count}\n  x 1: Sends"));
+    let reason = h2::suites(&bad, Reading::default()).unwrap_err();
+    assert_eq!(reason.to_string(), format!("{count}\n"));
+}
+
+#[test]
+fn only_one_failure_of_h2spec_is_excused_and_only_beside_http1() {
+    let text = "Failures:\n x 2: Sends invalid connection preface\n Actual: unexpected EOF, note \
+                that the frame header looked like an HTTP/1.1 header\n145 tests, 1 failed\n";
+    let outcome = |text: &str, beside_h1| {
+        let reading = Reading {
+            detailed: true,
+            beside_h1,
+        };
+        h2::suites(&printed(text, false), reading)
+    };
+    assert!(outcome(text, true).is_ok());
+    assert!(outcome(text, false).is_err());
+    assert!(outcome(&text.replace("1 failed", "2 failed"), true).is_err());
+    assert!(outcome(&text.replace("1 failed", "11 failed"), true).is_err());
+    assert!(outcome(&text.replace("preface", "frame"), true).is_err());
+}
+
+#[test]
+fn h2load_must_succeed_10000_times_by_the_right_protocol() {
+    let kind = Kind {
+        name: "h2 TLS",
+        port: 1,
+        is_tls: true,
+        protocol: Protocol::H2,
+    };
+    let text = "Application protocol: h2\nfinished in 1s, 2 req/s, 3MB/s\nrequests: 10000 total, \
+                10000 succeeded, 0 failed, 0 errored, 0 timeout\nstatus codes: 10000 2xx, 0 3xx\n";
+    let note = h2::load(&printed(text, true), &kind).unwrap();
+    assert_eq!(note, "finished in 1s, 2 req/s, 3MB/s");
+    for (good, bad) in [
+        ("l: h2", "l: http/1.1"),
+        ("0 errored", "1 errored"),
+        ("10000 2xx", "9999 2xx"),
+    ] {
+        let text = text.replace(good, bad);
+        assert!(h2::load(&printed(&text, true), &kind).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn lines_of_scripts_are_counted() {
+    let count = |text: &str, succeeded| {
+        let mut report = Report::default();
+        scripts::lines(&mut report, "client", &printed(text, succeeded));
+        (report.passed, report.failed)
+    };
+    assert_eq!(count("ok a\nFAILED b: why\nnoise\nok c\n", true), (2, 1));
+    assert_eq!(count("ok a\n", false), (1, 1));
+    assert_eq!(count("", true), (0, 1));
+}
+
+#[test]
+fn the_page_tells_its_result() {
+    let page = |text: &str| printed(&format!("<p id=\"result\">{text}</p>"), true);
+    assert!(scripts::page_result(&page("done 20 h2"), "h2").is_ok());
+    assert!(scripts::page_result(&page("done 19 h2"), "h2").is_err());
+    assert!(scripts::page_result(&page("done 20 http/1.1"), "h2").is_err());
+    assert!(scripts::page_result(&printed("", true), "h2").is_err());
+}
+
+#[test]
+fn unknown_checks_are_refused() {
+    let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    assert!(options(&words(&["--haproxy", "curl"])).is_ok_and(|it| it.checks.len() == 1));
+    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 8));
+    assert!(options(&words(&["wget"])).is_err());
+}

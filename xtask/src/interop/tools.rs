@@ -1,0 +1,98 @@
+//! The clients: those of Debian by name, h2spec and Python's packages in the target folder, where
+//! the next run finds them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::command::{Failure, program};
+use crate::servers::Needed;
+
+/// The latest version that the module proxy has; later ones are no valid modules.
+const H2SPEC: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
+
+/// What every run uses.
+pub const ALWAYS: &[Needed] = &[
+    Needed {
+        name: "openssl",
+        packages: &["openssl"],
+    },
+    Needed {
+        name: "python3",
+        packages: &["python3-venv"],
+    },
+    Needed {
+        name: "timeout",
+        packages: &["coreutils"],
+    },
+];
+
+pub const CHROMIUM: &[Needed] = &[Needed {
+    name: "chromium",
+    packages: &["chromium"],
+}];
+
+pub const CURL: &[Needed] = &[Needed {
+    name: "curl",
+    packages: &["curl"],
+}];
+
+pub const GO: &[Needed] = &[Needed {
+    name: "go",
+    packages: &["golang-go"],
+}];
+
+pub const NGHTTP: &[Needed] = &[
+    Needed {
+        name: "nghttp",
+        packages: &["nghttp2-client"],
+    },
+    Needed {
+        name: "h2load",
+        packages: &["nghttp2-client"],
+    },
+];
+
+/// Cargo's target folder.
+pub fn target(root: &Path) -> Result<PathBuf, Failure> {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let chosen = chosen.unwrap_or_else(|| root.join("target"));
+    Ok(std::path::absolute(chosen)?)
+}
+
+/// Where client and back-end scripts lie.
+pub fn scripts(root: &Path) -> PathBuf {
+    root.join("xtask/interop")
+}
+
+/// A Python that has the packages of `requirements.txt`.
+pub fn python(root: &Path) -> Result<PathBuf, Failure> {
+    let folder = target(root)?.join("interop/venv");
+    let wanted = scripts(root).join("requirements.txt");
+    let (python, installed) = (folder.join("bin/python"), folder.join("requirements.txt"));
+    if python.is_file() && fs::read(&installed).ok() == Some(fs::read(&wanted)?) {
+        return Ok(python);
+    }
+    let arguments = ["-m", "venv", "--clear"].map(Into::into);
+    let made = program("python3").args(arguments.into_iter().chain([folder.clone()]));
+    made.run()?;
+    let arguments = ["-m", "pip", "install", "--quiet", "-r"].map(PathBuf::from);
+    let filled = program(&python).args(arguments.into_iter().chain([wanted.clone()]));
+    filled.run()?;
+    fs::copy(&wanted, &installed)?;
+    Ok(python)
+}
+
+/// h2spec, built when it is not there.
+pub fn h2spec(root: &Path) -> Result<PathBuf, Failure> {
+    let folder = target(root)?.join("interop");
+    let h2spec = folder.join("bin/h2spec");
+    if !h2spec.is_file() {
+        program("go")
+            .args(["install", H2SPEC])
+            .env("GOPATH", &folder.join("go").to_string_lossy())
+            .env("GOBIN", &folder.join("bin").to_string_lossy())
+            .env("GOFLAGS", "-modcacherw")
+            .run()?;
+    }
+    Ok(h2spec)
+}
