@@ -77,6 +77,8 @@ pub struct WorkerMetrics {
     pub closed: Counter,
     /// Client connections on which TLS could not be agreed on.
     pub handshake_failures: Counter,
+    /// HTTP/2 connections of clients that broke the rules or a limit.
+    pub h2_errors: Counter,
     /// Client connections refused because of the limit.
     pub refused: Counter,
     /// Requests refused before they reached a flow (malformed, no route), by status class.

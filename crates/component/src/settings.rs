@@ -15,6 +15,38 @@ pub struct Limits {
     pub connections: usize,
     /// The most idle connections kept to one upstream by one worker.
     pub upstream_idle: usize,
+    /// Limits of HTTP/2 connections.
+    pub h2: Http2Limits,
+}
+
+/// Limits on what a peer can make one HTTP/2 connection hold or do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2Limits {
+    /// The most streams at a time (RFC 9113, section 5.1.2).
+    pub streams: u32,
+    /// Bytes that a peer may send on one stream before any of them has been passed on.
+    pub stream_window: u32,
+    /// The same for all streams together; at least 65535.
+    pub connection_window: u32,
+    /// The most streams in ten seconds that a peer opens and resets.
+    pub resets: u32,
+    /// The most frames in ten seconds that carry nothing: PING, SETTINGS, PRIORITY, empty DATA.
+    pub control_frames: u32,
+    /// The most CONTINUATION frames of one head.
+    pub continuations: u32,
+}
+
+impl Default for Http2Limits {
+    fn default() -> Self {
+        Self {
+            streams: 128,
+            stream_window: 64 * 1024,
+            connection_window: 1024 * 1024,
+            resets: 200,
+            control_frames: 2000,
+            continuations: 16,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -25,6 +57,7 @@ impl Default for Limits {
             body: 1024 * 1024,
             connections: 20_000,
             upstream_idle: 1024,
+            h2: Http2Limits::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use component::settings::{Limits, Settings, Timeouts};
+use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
 use config::{ByteSize, Node, Report, Spanned, Value};
 use schemars::JsonSchema;
@@ -100,6 +100,35 @@ struct LimitsConfig {
     /// The most idle connections that one worker keeps to one upstream, from 1 to 100000.
     #[schemars(extend("default" = 1024))]
     upstream_idle: Option<Spanned<u64>>,
+    /// What a peer can make one HTTP/2 connection hold or do.
+    h2: Option<Http2Config>,
+}
+
+/// What a peer can make one HTTP/2 connection hold or do. A connection on which a peer passes one
+/// of the last three is ended with ENHANCE_YOUR_CALM.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Http2Config {
+    /// The most requests at a time, from 1 to 10000; further ones are refused unread.
+    #[schemars(extend("default" = 128))]
+    streams: Option<Spanned<u64>>,
+    /// Bytes that a peer may send on one stream ahead of what has been passed on, from 1KiB to
+    /// 1GiB.
+    #[schemars(extend("default" = "64KiB"))]
+    stream_window: Option<Spanned<ByteSize>>,
+    /// The same for all streams together, from 64KiB to 1GiB.
+    #[schemars(extend("default" = "1MiB"))]
+    connection_window: Option<Spanned<ByteSize>>,
+    /// The most requests in ten seconds that a peer begins and resets, from 1 to 1000000.
+    #[schemars(extend("default" = 200))]
+    resets: Option<Spanned<u64>>,
+    /// The most frames in ten seconds that carry nothing (PING, SETTINGS, PRIORITY, empty DATA),
+    /// from 10 to 1000000.
+    #[schemars(extend("default" = 2000))]
+    control_frames: Option<Spanned<u64>>,
+    /// The most CONTINUATION frames of one head, from 1 to 1000.
+    #[schemars(extend("default" = 16))]
+    continuations: Option<Spanned<u64>>,
 }
 
 /// How long things may take. Each is from 1ms to 1d.
@@ -249,6 +278,9 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
     if let Some(size) = &config.body {
         limits.body = BODY.check_size("body", size, report).unwrap_or(limits.body);
     }
+    if let Some(h2) = &config.h2 {
+        read_http2(h2, &mut limits.h2, report);
+    }
     if let Some(size) = &config.head {
         set_count(&mut limits.head, HEAD.check_size("head", size, report));
     }
@@ -270,6 +302,60 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
         if let Some(count) = value {
             set_count(place, bounds.check_count(name, count, report));
         }
+    }
+}
+
+fn read_http2(config: &Http2Config, limits: &mut Http2Limits, report: &mut Report) {
+    let range = |least, greatest| Bounds { least, greatest };
+    for (name, bounds, value, place) in [
+        (
+            "streams",
+            range(1, 10_000),
+            &config.streams,
+            &mut limits.streams,
+        ),
+        (
+            "resets",
+            range(1, 1_000_000),
+            &config.resets,
+            &mut limits.resets,
+        ),
+        (
+            "control_frames",
+            range(10, 1_000_000),
+            &config.control_frames,
+            &mut limits.control_frames,
+        ),
+        (
+            "continuations",
+            range(1, 1000),
+            &config.continuations,
+            &mut limits.continuations,
+        ),
+    ] {
+        let count = value
+            .as_ref()
+            .and_then(|count| bounds.check_count(name, count, report));
+        *place = count.map_or(*place, |count| count as u32);
+    }
+    for (name, least, value, place) in [
+        (
+            "stream_window",
+            1 << 10,
+            &config.stream_window,
+            &mut limits.stream_window,
+        ),
+        (
+            "connection_window",
+            1 << 16,
+            &config.connection_window,
+            &mut limits.connection_window,
+        ),
+    ] {
+        let size = value
+            .as_ref()
+            .and_then(|size| range(least, 1 << 30).check_size(name, size, report));
+        *place = size.map_or(*place, |size| size as u32);
     }
 }
 

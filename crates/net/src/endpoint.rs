@@ -11,8 +11,9 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::Connection;
+use crate::http2::{self, Driver, Link};
 use crate::queue::Queue;
-use crate::tls;
+use crate::tls::{self, Protocol};
 
 /// What holds for one worker's connections to an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +34,15 @@ pub struct Endpoint {
     host: String,
     port: u16,
     tls: Option<tls::Client>,
+    /// Whether HTTP/1.1, and HTTP/2, may be spoken.
+    protocols: (bool, bool),
     limits: Cell<EndpointLimits>,
     idle: RefCell<Vec<Idle>>,
+    links: RefCell<Vec<Multiplexed>>,
+    /// While the first connection is being made that may turn out to serve many requests.
+    is_connecting: Cell<bool>,
+    /// Whether the last connection spoke HTTP/2, once there was one.
+    spoke_h2: Cell<Option<bool>>,
     open: Rc<Open>,
     names: RefCell<Names>,
 }
@@ -43,6 +51,34 @@ pub struct Endpoint {
 struct Idle {
     connection: Connection,
     until: Instant,
+}
+
+/// A connection that serves many requests at a time.
+#[derive(Debug)]
+struct Multiplexed {
+    link: Link,
+    /// Since when nothing is under way on it, as far as somebody has looked.
+    idle_since: Option<Instant>,
+}
+
+/// A new connection by its protocol.
+#[derive(Debug)]
+pub enum Connected {
+    /// One for one request at a time.
+    Http1(Connection),
+    /// One for many. Somebody must run the driver.
+    Http2(Link, Driver),
+}
+
+/// Says that the first connection is being made, for as long as it lives.
+#[derive(Debug)]
+struct Connecting<'a>(&'a Endpoint);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.is_connecting.set(false);
+        self.0.open.queue.wake_all();
+    }
 }
 
 /// Counts connections, and calls those who wait when one ends.
@@ -73,11 +109,12 @@ struct Names {
 }
 
 impl Endpoint {
-    /// An endpoint without connections. Whoever waits in `queue` is called when one is free.
+    /// An endpoint without connections. `protocols` says whether HTTP/1.1, and HTTP/2, may be
+    /// spoken. Whoever waits in `queue` is called when one is free.
     pub fn new(
         host: &str,
         port: u16,
-        tls: Option<tls::Client>,
+        (tls, protocols): (Option<tls::Client>, (bool, bool)),
         limits: EndpointLimits,
         queue: Rc<Queue>,
     ) -> Self {
@@ -85,8 +122,12 @@ impl Endpoint {
             host: host.to_owned(),
             port,
             tls,
+            protocols,
             limits: Cell::new(limits),
             idle: RefCell::default(),
+            links: RefCell::default(),
+            is_connecting: Cell::new(false),
+            spoke_h2: Cell::new(None),
             open: Rc::new(Open {
                 count: Cell::new(0),
                 queue,
@@ -153,16 +194,51 @@ impl Endpoint {
             .collect();
         // Outside the borrow: ending a connection calls those who wait.
         drop(dead);
+        let idle_time = self.limits.get().idle_time;
+        self.links.borrow_mut().retain_mut(|kept| {
+            if !kept.link.is_idle() {
+                kept.idle_since = None;
+            }
+            let since = *kept.idle_since.get_or_insert(now);
+            let is_old = kept.link.is_idle() && now - since >= idle_time;
+            if is_old {
+                kept.link.go_away();
+            }
+            !is_old && !kept.link.is_over()
+        });
     }
 
-    /// How many idle connections there are.
+    /// How many idle connections for one request at a time there are.
     pub fn idle_count(&self) -> usize {
         self.idle.borrow().len()
     }
 
-    /// Whether a request can be sent now: there is an idle connection, or a new one is allowed.
+    /// Whether there is no connection.
+    pub fn is_unused(&self) -> bool {
+        self.idle_count() == 0 && self.links.borrow().is_empty()
+    }
+
+    /// Whether a request can be sent now: on a connection that is there, or on a new one.
     pub fn has_room(&self) -> bool {
-        self.open.count.get() < self.limits.get().connections || self.idle_count() > 0
+        self.open.count.get() < self.limits.get().connections
+            || self.idle_count() > 0
+            || self.link().is_some()
+    }
+
+    /// A connection that has room for one more request beside others.
+    #[inline]
+    pub fn link(&self) -> Option<Link> {
+        if !self.protocols.1 {
+            return None;
+        }
+        let links = self.links.borrow();
+        let found = links.iter().find(|kept| kept.link.may_open().is_ok());
+        found.map(|kept| kept.link.clone())
+    }
+
+    /// Whether a connection is being made that will have room for this request too.
+    pub fn will_have_link(&self) -> bool {
+        self.is_connecting.get()
     }
 
     /// The right to make one more connection, unless there are as many as may be.
@@ -179,7 +255,35 @@ impl Endpoint {
     ///
     /// # Errors
     /// That of the last address tried, or that the name has none.
-    pub async fn connect(&self, permit: Permit) -> io::Result<Connection> {
+    pub async fn connect(&self, permit: Permit, h2: http2::Limits) -> io::Result<Connected> {
+        let may_share = self.protocols.1 && self.spoke_h2.get() != Some(false);
+        let _connecting = may_share.then(|| {
+            self.is_connecting.set(true);
+            Connecting(self)
+        });
+        let connection = self.connect_any(permit).await?;
+        let is_h2 = match connection.protocol() {
+            Some(Protocol::Http2) => true,
+            Some(Protocol::Http1) => false,
+            // Nothing was agreed on: HTTP/1.1, unless only HTTP/2 may be spoken.
+            None => !self.protocols.0,
+        };
+        self.spoke_h2.set(Some(is_h2));
+        if !is_h2 {
+            return Ok(Connected::Http1(connection));
+        }
+        let queue = Rc::clone(&self.open.queue);
+        let (link, driver) = Link::new(connection, http2::Role::Client, h2, queue);
+        let mut links = self.links.borrow_mut();
+        links.retain(|kept| !kept.link.is_over());
+        links.push(Multiplexed {
+            link: link.clone(),
+            idle_since: None,
+        });
+        Ok(Connected::Http2(link, driver))
+    }
+
+    async fn connect_any(&self, permit: Permit) -> io::Result<Connection> {
         let addresses = self.addresses().await?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
@@ -245,6 +349,14 @@ impl Endpoint {
     }
 }
 
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        for kept in self.links.borrow().iter() {
+            kept.link.go_away();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,7 +369,7 @@ mod tests {
     };
 
     fn endpoint(host: &str) -> Endpoint {
-        Endpoint::new(host, 80, None, LIMITS, Rc::default())
+        Endpoint::new(host, 80, (None, (true, false)), LIMITS, Rc::default())
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod connection;
 pub mod deadline;
 pub mod endpoint;
 pub mod http1;
+pub mod http2;
 pub mod listen;
 pub mod queue;
 pub mod tls;

@@ -3,23 +3,26 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::handler::{LocalFuture, Services};
-use message::{Body, Fault, Kind, Method, Origin, Reply, Request};
+use component::settings::Settings;
+use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, Framing, Piece, ResponseHead};
+use net::http1::{BodyDecoder, Framing, ResponseHead};
+use net::http2::Link;
 use tokio::time::Instant;
 
-use crate::exchange::{Exchange, Failure};
-use crate::forward::{balance_key, head_limits};
-use crate::request_head::{self, ForwardTarget, Outgoing};
+use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side};
+use crate::exchange::{Failed, Failure};
+use crate::forward::{INTERIM_MAX, balance_key, head_limits};
+use crate::h2_forward::{invalid, open};
+use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
 use crate::rescue;
 use crate::router::ForwardTargets;
-use crate::upstream::{Attempt, Lease, Lent, Patience};
+use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 use crate::worker::Worker;
 
 /// What a worker offers to steps.
@@ -45,195 +48,183 @@ impl Services for Caller<'_> {
 pub(crate) struct Call<'a> {
     worker: &'a Worker,
     deadline: Deadline,
-    plan: Arc<ForwardPlan>,
+    settings: Rc<Settings>,
     target: Rc<ForwardTarget>,
-    response: ResponseHead,
 }
+
+/// A reply, or the fault of one that has begun; before that, a failure.
+type Answer = Result<Result<Reply, Fault>, Failed>;
 
 impl<'a> Call<'a> {
     pub fn new(worker: &'a Worker, target: Rc<ForwardTarget>) -> Self {
         Self {
             worker,
             deadline: worker.deadlines.add(),
-            plan: Arc::clone(&target.plan),
+            settings: worker.settings(),
             target,
-            response: ResponseHead::default(),
         }
     }
 
     /// Sends the request and reads the whole reply.
-    pub async fn run(&mut self, request: &Request) -> Result<Reply, Fault> {
-        if request.body.is_unread() {
-            let detail = "a step calls out with a body that was not read";
-            return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
-        }
-        let target = Rc::clone(&self.target);
-        let plan = Arc::clone(&self.plan);
-        let method = plan.method.as_ref().unwrap_or(&request.method);
-        let framing = match &request.body {
-            Body::Bytes(bytes) => Framing::Length(bytes.len() as u64),
-            Body::Empty | Body::Unread => Framing::None,
+    pub async fn run(&self, request: &Request) -> Result<Reply, Fault> {
+        let (framing, content) = match &request.body {
+            Body::Bytes(bytes) => (Framing::Length(bytes.len() as u64), bytes.clone()),
+            Body::Empty => (Framing::None, Bytes::new()),
+            Body::Unread => {
+                let detail = "a step calls out with a body that was not read";
+                return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
+            }
         };
-        let mut out = Vec::with_capacity(1024 + request.body.as_bytes().len());
+        let plan = &self.target.plan;
         let outgoing = Outgoing::of_message(request, framing);
-        let balance = &self.plan.upstream.balance;
-        let key = balance_key(balance, request.path.as_bytes(), &outgoing);
-        request_head::write(&target, &outgoing, &mut out);
-        out.extend_from_slice(request.body.as_bytes());
-        let sending = self.send(&target, method, key, &out);
-        let (mut upstream, lease) = sending.await.map_err(fault)?;
-        let promised = self.response.keep_alive_time(upstream.input.bytes());
-        let reply = self.read_reply(&mut upstream).await?;
-        if self.response.keeps_alive() {
-            lease.endpoint().keep(upstream, Instant::now(), promised);
+        let key = balance_key(&plan.upstream.balance, request.path.as_bytes(), &outgoing);
+        let exchange = Exchange {
+            call: self,
+            method: plan.method.as_ref().unwrap_or(&request.method),
+            request: outgoing,
+            upload: Flow::begin(content, true, None),
+        };
+        exchange.run(Attempt::new(key)).await
+    }
+}
+
+/// One request of a call.
+struct Exchange<'a> {
+    call: &'a Call<'a>,
+    /// The method that is sent.
+    method: &'a Method,
+    request: Outgoing<'a>,
+    upload: Flow,
+}
+
+impl Exchange<'_> {
+    async fn run(&self, mut attempt: Attempt) -> Result<Reply, Fault> {
+        let Call {
+            worker,
+            deadline,
+            settings,
+            target,
+        } = self.call;
+        let connect = target.plan.timeouts.connect;
+        loop {
+            let patience = Patience {
+                worker,
+                deadline,
+                connect: connect.unwrap_or(settings.timeouts.connect),
+            };
+            let lending = target.upstream.lend(Instant::now(), &mut attempt, patience);
+            let Lent {
+                line,
+                reused,
+                lease,
+            } = lending.await.map_err(fault)?;
+            let answer = match line {
+                Line::Http1(connection) => self.over_http1(connection, &lease).await,
+                Line::Http2(link) => self.over_http2(&link, &lease).await,
+            };
+            match answer {
+                Ok(reply) => return reply,
+                Err(failed) => target
+                    .upstream
+                    .after_failure(failed, reused, lease, &mut attempt)
+                    .map_err(fault)?,
+            }
+            worker.metrics.upstream_retries.add(1);
+        }
+    }
+
+    async fn over_http1(&self, mut connection: Connection, lease: &Lease) -> Answer {
+        let limits = head_limits(&self.call.settings.limits);
+        let mut head = Vec::with_capacity(1024);
+        request_head::write(&self.call.target, &self.request, &mut head);
+        let none = BodyDecoder::new(Framing::None, limits);
+        let side = Side::Http1(Http1Side::new(&mut connection, none, head));
+        let mut response = ResponseHead::default();
+        let mut bridge = self.bridge(side, &mut response);
+        let (reply, keeps) = self.receive(&mut bridge, lease).await?;
+        let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
+        if let Some(promised) = keeps.filter(|_| uploaded && reply.is_ok()) {
+            lease.endpoint().keep(connection, Instant::now(), promised);
         }
         Ok(reply)
     }
 
-    async fn send(
-        &mut self,
-        target: &ForwardTarget,
-        method: &Method,
-        key: u64,
-        out: &[u8],
-    ) -> Result<(Connection, Lease), Failure> {
-        let mut attempt = Attempt::new(key);
-        let settings = self.worker.settings();
-        let connect = self.plan.timeouts.connect;
-        loop {
-            let patience = Patience {
-                deadline: &self.deadline,
-                connect: connect.unwrap_or(settings.timeouts.connect),
-                metrics: &self.worker.metrics,
-            };
-            let lending = target.upstream.lend(Instant::now(), &mut attempt, patience);
-            let Lent {
-                mut connection,
-                reused,
-                lease,
-            } = lending.await?;
-            let (result, written) = self.reply_head(method, out, &mut connection).await;
-            let repeatable = written == 0 || method.is_idempotent();
-            match result {
-                Ok(()) => {
-                    lease.succeed();
-                    return Ok((connection, lease));
-                }
-                Err(Failure::Closed(_)) if reused && repeatable => {
-                    lease.spare();
-                    attempt.fresh = true;
-                }
-                Err(failure @ (Failure::Closed(_) | Failure::Invalid(_))) if repeatable => {
-                    lease.avoid(&mut attempt);
-                    if !target.upstream.allows_another(&attempt) {
-                        return Err(failure);
-                    }
-                }
-                Err(failure) => return Err(failure),
-            }
-            self.worker.metrics.upstream_retries.add(1);
+    async fn over_http2(&self, link: &Link, lease: &Lease) -> Answer {
+        let target = &self.call.target;
+        let mut head = Http2Head::default();
+        request_head::write_http2(target, &self.request, &mut head);
+        let stream = open(link, target, self.method, &head, &self.upload)?;
+        let mut response = ResponseHead::default();
+        let mut bridge = self.bridge(Side::Http2(&stream), &mut response);
+        let (reply, _) = self.receive(&mut bridge, lease).await?;
+        Ok(reply)
+    }
+
+    fn bridge<'b>(&'b self, upstream: Side<'b>, response: &'b mut ResponseHead) -> Bridge<'b> {
+        let timeouts = &self.call.settings.timeouts;
+        let own = &self.call.target.plan.timeouts;
+        let response_time = own.response.unwrap_or(timeouts.response);
+        Bridge {
+            client: None,
+            upstream,
+            up: self.upload.clone(),
+            down: Flow::default(),
+            deadline: &self.call.deadline,
+            response,
+            method: self.method,
+            limits: head_limits(&self.call.settings.limits),
+            body_time: own.body.unwrap_or(timeouts.body),
+            response_time,
+            upload_failed: None,
+            seen_progress: u64::MAX,
         }
     }
 
-    /// Waits for the head of the final reply, passing over interim ones.
-    async fn reply_head(
-        &mut self,
-        method: &Method,
-        out: &[u8],
-        upstream: &mut Connection,
-    ) -> (Result<(), Failure>, usize) {
-        let settings = self.worker.settings();
-        let response_time = self
-            .plan
-            .timeouts
-            .response
-            .unwrap_or(settings.timeouts.response);
-        self.deadline.set(Instant::now(), response_time);
-        let mut written = 0;
-        loop {
-            let mut exchange = Exchange {
-                client: None,
-                upstream,
-                deadline: &self.deadline,
-                out,
-                written,
-                response: &mut self.response,
-                method,
-                limits: head_limits(&settings.limits),
-                body_time: response_time,
-                response_time,
-                write_error: None,
-                seen_progress: 0,
-            };
-            let result = poll_fn(|context| exchange.poll(context)).await;
-            written = exchange.written;
-            if result.is_err() || !self.response.is_interim() {
-                return (result, written);
-            }
-            upstream.input.consume(self.response.length);
-        }
-    }
-
-    async fn read_reply(&mut self, upstream: &mut Connection) -> Result<Reply, Fault> {
-        let settings = self.worker.settings();
-        let head = upstream
-            .input
-            .bytes()
-            .get(..self.response.length)
-            .unwrap_or_default();
-        let headers = self.response.headers(head).to_owned();
-        upstream.input.consume(self.response.length);
-        let limits = head_limits(&settings.limits);
-        let mut decoder = BodyDecoder::new(self.response.framing, limits);
-        let mut content = Vec::new();
-        loop {
-            let piece = decoder.next(upstream.input.bytes());
-            match piece.map_err(|error| broken(error.0))? {
-                Piece::End => break,
-                Piece::Data(count) => {
-                    let data = upstream.input.bytes().get(..count).unwrap_or_default();
-                    content.extend_from_slice(data);
-                    upstream.input.consume(count);
-                    if content.len() as u64 > settings.limits.body {
-                        return Err(broken("it is larger than the body limit"));
-                    }
-                }
-                Piece::Overhead(count) | Piece::Skip(count) => upstream.input.consume(count),
-                Piece::NeedMore => {
-                    let time = self.plan.timeouts.body.unwrap_or(settings.timeouts.body);
-                    if !self.fill(upstream, time).await? {
-                        if decoder.may_end_with_connection() {
-                            break;
-                        }
-                        return Err(broken("the connection ended within it"));
-                    }
-                }
-            }
-        }
-        let body = Body::from(Bytes::from(content));
-        Ok(Reply {
-            status: self.response.status,
-            headers,
-            body,
-        })
-    }
-
-    /// Reads once. False when the connection has ended.
-    async fn fill(
+    /// Waits for the reply, passing over interim ones, and reads it.
+    async fn receive(
         &self,
-        upstream: &mut Connection,
-        time: std::time::Duration,
-    ) -> Result<bool, Fault> {
-        self.deadline.set(Instant::now(), time);
-        poll_fn(|context| match upstream.poll_fill(context) {
-            Poll::Ready(Ok(count)) => Poll::Ready(Ok(count > 0)),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(fault(Failure::Closed(error)))),
-            Poll::Pending => self
-                .deadline
-                .poll(context)
-                .map(|()| Err(fault(Failure::ReplyTimeout))),
-        })
-        .await
+        bridge: &mut Bridge<'_>,
+        lease: &Lease,
+    ) -> Result<(Result<Reply, Fault>, Option<Option<std::time::Duration>>), Failed> {
+        for _ in 0..INTERIM_MAX {
+            let head = poll_fn(|context| bridge.poll_reply(context)).await;
+            let head = head.map_err(|failure| bridge.failed(failure))?;
+            let (status, headers) = match &head {
+                ReplyHead::Http1 => (bridge.response.status, bridge.http1_headers()),
+                ReplyHead::Http2(head) => (head.status(), head.fields.view().to_owned()),
+            };
+            if (100..200).contains(&status) && status != 101 {
+                bridge.consume_head();
+                continue;
+            }
+            lease.succeed();
+            let keeps = bridge.keeps();
+            bridge.begin_download();
+            return Ok((self.read(bridge, status, headers).await, keeps));
+        }
+        Err(bridge.failed(invalid("too many interim replies")))
+    }
+
+    async fn read(
+        &self,
+        bridge: &mut Bridge<'_>,
+        status: u16,
+        headers: Headers,
+    ) -> Result<Reply, Fault> {
+        let max = self.call.settings.limits.body;
+        let mut content = Vec::new();
+        let read = poll_fn(|context| bridge.poll_collect(context, &mut content, max)).await;
+        match read {
+            Ok(()) if content.len() as u64 > max => Err(broken(&"it is larger than the limit")),
+            Ok(()) => Ok(Reply {
+                status,
+                headers,
+                body: Body::from(Bytes::from(content)),
+            }),
+            Err(Break::Idle) => Err(fault(Failure::ReplyTimeout)),
+            Err(Break::Upstream(error)) => Err(broken(&error)),
+            Err(Break::ClientGone | Break::ClientInvalid(_)) => Err(broken(&"it broke off")),
+        }
     }
 }
 
@@ -242,9 +233,9 @@ fn fault(failure: Failure) -> Fault {
         .unwrap_or_else(|| Fault::new(Kind::Internal, Origin::Engine, "the call was given up"))
 }
 
-fn broken(reason: &'static str) -> Fault {
+fn broken(cause: &dyn std::fmt::Display) -> Fault {
     let detail = "the back end sent a reply body that cannot be used";
-    Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(reason)
+    Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(cause)
 }
 
 /// Tells the log about a fault: loudly when it is not the client's.

@@ -11,6 +11,7 @@ use net::deadline::Deadline;
 use net::http1::{HeadError, HeadLimits, ResponseHead};
 use tokio::time::Instant;
 
+use crate::bridge::poll_http1_head;
 use crate::pipe::{Pipe, PipeError};
 
 /// How much a client may send ahead while it waits for a reply.
@@ -31,12 +32,25 @@ pub(crate) enum Failure {
     ConnectTimeout,
     /// All connections are in use, and too many wait or this one has waited too long.
     QueueFull,
+    /// The upstream has refused the request and not acted on it (RFC 9113, section 8.7).
+    Refused,
+    /// The client wants to switch to WebSocket, which HTTP/2 to the upstream does not carry.
+    NoUpgrade,
     /// The connection ended before the reply began.
     Closed(io::Error),
     /// The reply's head is malformed.
     Invalid(HeadError),
     /// The reply did not come in time.
     ReplyTimeout,
+}
+
+/// A failure, and whether the request may be sent again.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub failure: Failure,
+    /// Nothing of the request has been acted on, or acting twice is no harm, and all of it is at
+    /// hand.
+    pub repeatable: bool,
 }
 
 impl Failure {
@@ -62,7 +76,7 @@ pub(crate) struct ClientBody<'a> {
 
 /// One request on an upstream connection.
 pub(crate) struct Exchange<'a> {
-    pub client: Option<ClientBody<'a>>,
+    pub client: ClientBody<'a>,
     pub upstream: &'a mut Connection,
     pub deadline: &'a Deadline,
     /// The head, and the body as far as it was there.
@@ -91,10 +105,7 @@ impl Exchange<'_> {
         if let Poll::Ready(result) = self.poll_reply(context) {
             return Poll::Ready(result);
         }
-        if let Some(client) = &mut self.client
-            && sent
-            && has_left(context, client.connection)
-        {
+        if sent && has_left(context, self.client.connection) {
             return Poll::Ready(Err(Failure::ClientGone));
         }
         let progress = self.progress();
@@ -119,7 +130,7 @@ impl Exchange<'_> {
     }
 
     fn progress(&self) -> u64 {
-        self.client.as_ref().map_or(0, |client| client.upload.moved)
+        self.client.upload.moved
     }
 
     /// Ready when the whole request is out, or the connection takes no more of it.
@@ -137,13 +148,10 @@ impl Exchange<'_> {
                 }
             }
         }
-        let Some(client) = self
-            .client
-            .as_mut()
-            .filter(|client| !client.upload.is_done())
-        else {
+        let client = &mut self.client;
+        if client.upload.is_done() {
             return Poll::Ready(Ok(()));
-        };
+        }
         match client
             .upload
             .poll(context, client.connection, self.upstream)
@@ -164,35 +172,13 @@ impl Exchange<'_> {
     }
 
     fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        loop {
-            let bytes = self.upstream.input.bytes();
-            if !bytes.is_empty() {
-                match self.response.parse(bytes, self.method, self.limits) {
-                    Err(error) => return Poll::Ready(Err(Failure::Invalid(error))),
-                    Ok(true) => return Poll::Ready(Ok(())),
-                    Ok(false) => {}
-                }
-            }
-            let error = match self.upstream.poll_fill(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(0)) => self.end_of_connection(),
-                Poll::Ready(Ok(_)) => continue,
-                Poll::Ready(Err(error)) => error,
-            };
-            if self.upstream.input.is_empty() {
-                return Poll::Ready(Err(Failure::Closed(error)));
-            }
-            let reason = "the connection ended within the head";
-            return Poll::Ready(Err(Failure::Invalid(HeadError {
-                status: 400,
-                reason,
-            })));
-        }
-    }
-
-    fn end_of_connection(&mut self) -> io::Error {
-        let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before a reply");
-        self.write_error.take().unwrap_or_else(closed)
+        let upstream = &mut *self.upstream;
+        poll_http1_head(context, upstream, self.response, self.method, self.limits).map_err(
+            |failure| match (failure, self.write_error.take()) {
+                (Failure::Closed(_), Some(error)) => Failure::Closed(error),
+                (failure, _) => failure,
+            },
+        )
     }
 }
 

@@ -12,18 +12,22 @@ use net::Connection;
 use net::http1::{Framing, HeadError, HeadLimits};
 use tokio::time::Instant;
 
-use crate::exchange::{ClientBody, Exchange, Failure, has_left};
+use crate::bridge::Break;
+use crate::exchange::{ClientBody, Exchange, Failed, Failure, has_left};
+use crate::h1_to_h2;
 use crate::pipe::{Encoding, Pipe, PipeError};
-use crate::request_head::{self, ForwardTarget, Outgoing};
+use crate::request_head::{self, CameBy, ForwardTarget, Outgoing};
 use crate::response_head::{self, ClientSide, encoding_for};
 use crate::session::{After, Served, Session};
 use crate::tunnel;
-use crate::upstream::{self, Attempt, Lease, Lent, Patience};
+use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
 /// How many bytes of a body go out together with the head.
 const WITH_HEAD_MAX: usize = 32 * 1024;
+/// How many bytes of a body are kept at hand, so that the request can be sent again.
+pub(crate) const AT_HAND_MAX: usize = 32 * 1024;
 /// How many interim replies one request may have.
-const INTERIM_MAX: usize = 32;
+pub(crate) const INTERIM_MAX: usize = 32;
 
 /// Where the request comes from.
 pub(crate) enum Source {
@@ -51,20 +55,9 @@ pub(crate) async fn forward(
         .unwrap_or_else(|| session.head.method.clone());
     let served = match prepare(session, target, source, &mut out) {
         Err(failure) => session.fail(failure).await,
-        Ok(mut prepared) => match send(session, target, &method, &mut prepared, &out).await {
+        Ok(mut prepared) => match send(session, target, &method, &mut prepared, &mut out).await {
             Err(failure) => session.fail_within(failure, &mut prepared.upload).await,
-            Ok((upstream, lease)) => {
-                let upload = &mut prepared.upload;
-                relay(
-                    session,
-                    target,
-                    &method,
-                    (upstream, lease),
-                    upload,
-                    &mut out,
-                )
-                .await
-            }
+            Ok(served) => served,
         },
     };
     session.worker.return_scratch(out);
@@ -104,6 +97,7 @@ fn prepare(
                 upgrades: head.upgrades_to_websocket,
                 peer,
                 is_secure: session.client.is_tls(),
+                came_by: CameBy::Http1,
             };
             let key = balance_key(&target.plan.upstream.balance, path, &outgoing);
             request_head::write(target, &outgoing, out);
@@ -165,59 +159,59 @@ fn write_message(
     }
 }
 
-/// Sends the request and waits for the head of the final reply. A kept connection that turns out
-/// closed is replaced, and a request that an endpoint fails goes to another one, when repeating it
-/// is safe: nothing of it has been written, or its method is idempotent and all of it is still at
-/// hand (RFC 9110, section 9.2.2; RFC 9112, section 9.3.1).
+/// Sends the request and relays the reply. A kept connection that turns out closed is replaced, and
+/// a request that an endpoint fails goes to another one, when repeating it is safe: nothing of it
+/// has been written, or its method is idempotent and all of it is still at hand (RFC 9110, section
+/// 9.2.2; RFC 9112, section 9.3.1).
 async fn send(
     session: &mut Session,
     target: &ForwardTarget,
     method: &Method,
     prepared: &mut Prepared,
-    out: &[u8],
-) -> Result<(Connection, Lease), Failure> {
+    out: &mut Vec<u8>,
+) -> Result<Served, Failure> {
     let upload = &mut prepared.upload;
     let uploaded = upload.moved;
     let mut attempt = Attempt::new(prepared.key);
     let connect = target.plan.timeouts.connect;
     loop {
         let patience = Patience {
+            worker: &session.worker,
             deadline: &session.deadline,
             connect: connect.unwrap_or(session.settings.timeouts.connect),
-            metrics: &session.worker.metrics,
         };
         let lending = target.upstream.lend(session.now, &mut attempt, patience);
         let Lent {
-            mut connection,
+            line,
             reused,
             lease,
         } = lending.await?;
-        let (result, written) =
-            reply_head(session, target, method, out, upload, &mut connection).await;
-        let failure = match result {
-            Ok(()) => {
-                lease.succeed();
-                return Ok((connection, lease));
-            }
-            Err(failure) => failure,
-        };
-        if !failure.is_upstreams() {
-            lease.spare();
-        }
-        let repeatable = upload.moved == uploaded && (written == 0 || method.is_idempotent());
-        match failure {
-            Failure::Closed(_) if reused && repeatable => {
-                lease.spare();
-                attempt.fresh = true;
-            }
-            Failure::Closed(_) | Failure::Invalid(_) if repeatable => {
-                lease.avoid(&mut attempt);
-                if !target.upstream.allows_another(&attempt) {
-                    return Err(failure);
+        let failed = match line {
+            Line::Http1(mut connection) => {
+                let (result, written) =
+                    reply_head(session, target, method, out, upload, &mut connection).await;
+                let Err(failure) = result else {
+                    lease.succeed();
+                    let line = (connection, lease);
+                    return Ok(relay(session, target, method, line, upload, out).await);
+                };
+                let at_hand = upload.moved == uploaded;
+                Failed {
+                    failure,
+                    repeatable: at_hand && (written == 0 || method.is_idempotent()),
                 }
             }
-            failure => return Err(failure),
-        }
+            Line::Http2(link) => {
+                let work = h1_to_h2::forward(session, target, method, &link, &lease, out);
+                match work.await {
+                    Ok(served) => return Ok(served),
+                    Err(failed) => failed,
+                }
+            }
+        };
+        target
+            .upstream
+            .after_failure(failed, reused, lease, &mut attempt)?;
         session.worker.metrics.upstream_retries.add(1);
     }
 }
@@ -245,10 +239,10 @@ async fn reply_head(
         let limits = session.head_limits();
         let seen_progress = upload.moved;
         let mut exchange = Exchange {
-            client: Some(ClientBody {
+            client: ClientBody {
                 connection: &mut session.client,
                 upload,
-            }),
+            },
             upstream,
             deadline: &session.deadline,
             out,
@@ -418,30 +412,6 @@ fn invalid(reason: &'static str) -> Failure {
     })
 }
 
-/// Why a reply stops in the middle. The connection is cut, which is the only way left to tell.
-#[derive(Debug)]
-enum Cut {
-    ClientGone,
-    ClientInvalid(&'static str),
-    Upstream(PipeError),
-    Idle,
-}
-
-impl Cut {
-    fn log(&self) {
-        match self {
-            Self::ClientGone => tracing::debug!(target: "proxy", "the client left"),
-            Self::ClientInvalid(cause) => {
-                tracing::debug!(target: "proxy", cause, "the client's body is malformed");
-            }
-            Self::Upstream(cause) => {
-                tracing::warn!(target: "proxy", %cause, "the back end's reply broke off");
-            }
-            Self::Idle => tracing::warn!(target: "proxy", "a reply stood still for too long"),
-        }
-    }
-}
-
 /// The relaying of a reply's head and body, and of what remains of the request's body.
 struct Relay<'a> {
     download: Pipe,
@@ -459,13 +429,13 @@ impl Relay<'_> {
         context: &mut Context<'_>,
         session: &mut Session,
         out: &[u8],
-    ) -> Poll<Result<(), Cut>> {
+    ) -> Poll<Result<(), Break>> {
         if let Poll::Ready(result) = self.poll_download(context, &mut session.client, out) {
             return Poll::Ready(result);
         }
         if self.upload.is_done() || self.upload_failed {
             if has_left(context, &mut session.client) {
-                return Poll::Ready(Err(Cut::ClientGone));
+                return Poll::Ready(Err(Break::ClientGone));
             }
         } else if let Some(cut) = self.poll_upload(context, &mut session.client) {
             return Poll::Ready(Err(cut));
@@ -475,7 +445,7 @@ impl Relay<'_> {
             self.seen_progress = progress;
             session.deadline.set(Instant::now(), self.idle_time);
         }
-        session.deadline.poll(context).map(|()| Err(Cut::Idle))
+        session.deadline.poll(context).map(|()| Err(Break::Idle))
     }
 
     fn poll_download(
@@ -483,12 +453,12 @@ impl Relay<'_> {
         context: &mut Context<'_>,
         client: &mut Connection,
         out: &[u8],
-    ) -> Poll<Result<(), Cut>> {
+    ) -> Poll<Result<(), Break>> {
         while let Some(rest) = out.get(self.out_at..).filter(|rest| !rest.is_empty()) {
             match client.poll_write(context, rest) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(count)) => self.out_at += count,
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(Cut::ClientGone)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Break::ClientGone)),
             }
         }
         if self.download.is_done() {
@@ -497,16 +467,18 @@ impl Relay<'_> {
         self.download
             .poll(context, self.upstream, client)
             .map_err(|error| match error {
-                PipeError::Sink(_) => Cut::ClientGone,
-                error => Cut::Upstream(error),
+                PipeError::Sink(_) => Break::ClientGone,
+                error => Break::Upstream(error),
             })
     }
 
-    fn poll_upload(&mut self, context: &mut Context<'_>, client: &mut Connection) -> Option<Cut> {
+    fn poll_upload(&mut self, context: &mut Context<'_>, client: &mut Connection) -> Option<Break> {
         match self.upload.poll(context, client, self.upstream) {
             Poll::Pending | Poll::Ready(Ok(())) => None,
-            Poll::Ready(Err(PipeError::Malformed(reason))) => Some(Cut::ClientInvalid(reason)),
-            Poll::Ready(Err(PipeError::Truncated | PipeError::Source(_))) => Some(Cut::ClientGone),
+            Poll::Ready(Err(PipeError::Malformed(reason))) => Some(Break::ClientInvalid(reason)),
+            Poll::Ready(Err(PipeError::Truncated | PipeError::Source(_))) => {
+                Some(Break::ClientGone)
+            }
             Poll::Ready(Err(PipeError::Sink(_))) => {
                 // The upstream takes no more of the request; its reply goes on.
                 self.upload_failed = true;

@@ -123,7 +123,7 @@ impl Checker {
             peer: [0, 0, 0, 0].into(),
             is_secure: false,
         };
-        let mut call = Call::new(&self.worker, Rc::clone(&self.target));
+        let call = Call::new(&self.worker, Rc::clone(&self.target));
         let reply = tokio::time::timeout(self.check.timeout, call.run(&request)).await;
         let Ok(Ok(reply)) = reply else {
             return false;

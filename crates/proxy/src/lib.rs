@@ -10,10 +10,15 @@
 //!
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
 
+mod bridge;
 mod call;
 mod date;
 mod exchange;
 mod forward;
+mod h1_to_h2;
+mod h2_forward;
+mod h2_request;
+mod h2_session;
 mod handle;
 mod health;
 mod observe;

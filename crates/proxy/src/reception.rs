@@ -9,6 +9,7 @@ use net::deadline::Deadline;
 use net::tls::Protocol;
 use tokio::time::Instant;
 
+use crate::h2_session;
 use crate::session::Session;
 use crate::worker::{Listener, Worker};
 
@@ -35,7 +36,7 @@ pub(crate) async fn receive(worker: Rc<Worker>, listener: Rc<Listener>, client: 
         Protocol::Http1
     };
     match protocol {
-        Protocol::Http2 if takes_h2 => {}
+        Protocol::Http2 if takes_h2 => h2_session::serve(worker, listener, client).await,
         // A listener for HTTP/2 alone has nothing to say in HTTP/1.1.
         Protocol::Http1 if takes_h1 => Session::new(worker, listener, client).run().await,
         _ => {}

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use component::forward::{ForwardPlan, HostField};
-use message::{Field, HeadersView, Method, Request};
+use message::{Entry, Field, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
+use net::http2::Fields;
 
 use crate::upstream::Upstream;
 use crate::upstreams::Upstreams;
@@ -18,9 +19,17 @@ pub(crate) struct ForwardTarget {
     pub plan: Arc<ForwardPlan>,
     /// The system it goes to.
     pub upstream: Rc<Upstream>,
-    host_line: Option<Vec<u8>>,
-    /// Lines behind the client's fields.
-    tail: Vec<u8>,
+    /// What `Host` says, unless that is the client's.
+    host: Option<String>,
+    /// Lines behind the client's fields, for requests that came by HTTP/1.1 and by HTTP/2.
+    tails: [Vec<u8>; 2],
+}
+
+/// The version of HTTP that a request came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CameBy {
+    Http1,
+    Http2,
 }
 
 impl ForwardTarget {
@@ -35,20 +44,29 @@ impl ForwardTarget {
             HostField::Fixed(host) => Some(host.clone()),
             HostField::Keep => None,
         };
-        let mut tail = Vec::new();
-        if let Some(name) = &plan.via {
-            line(&mut tail, b"Via", &[b"1.1 ", name.as_bytes()]);
-        }
-        for (name, value) in &plan.request_fields.set {
-            line(&mut tail, name.as_bytes(), &[value.as_bytes()]);
-        }
+        let tail = |version: &[u8]| {
+            let mut tail = Vec::new();
+            for (name, value) in own_fields(plan, version) {
+                line(&mut tail, name.as_bytes(), &[&value]);
+            }
+            tail
+        };
         Self {
             plan: Arc::clone(plan),
             upstream,
-            host_line: host.map(|host| format!("Host: {host}\r\n").into_bytes()),
-            tail,
+            host,
+            tails: [tail(b"1.1 "), tail(b"2.0 ")],
         }
     }
+}
+
+/// Fields that are added to every request.
+fn own_fields<'a>(plan: &'a ForwardPlan, version: &[u8]) -> Vec<(&'a str, Vec<u8>)> {
+    let via = plan.via.as_ref();
+    let via = via.map(|name| ("Via", [version, name.as_bytes()].concat()));
+    let set = plan.request_fields.set.iter();
+    let set = set.map(|(name, value)| (name.as_str(), value.as_bytes().to_vec()));
+    via.into_iter().chain(set).collect()
 }
 
 /// The request that is forwarded, wherever its parts lie.
@@ -67,6 +85,7 @@ pub(crate) struct Outgoing<'a> {
     pub peer: IpAddr,
     /// Whether it came over TLS.
     pub is_secure: bool,
+    pub came_by: CameBy,
 }
 
 impl<'a> Outgoing<'a> {
@@ -86,7 +105,126 @@ impl<'a> Outgoing<'a> {
             upgrades: false,
             peer: request.peer,
             is_secure: request.is_secure,
+            came_by: CameBy::Http1,
         }
+    }
+
+    /// The host that the target is asked for.
+    fn host<'b>(&'b self, target: &'b ForwardTarget, spare: &'b str) -> &'b [u8] {
+        match (&target.host, self.headers.first(Field::Host)) {
+            (Some(host), _) => host.as_bytes(),
+            (None, Some(host)) => host,
+            (None, None) => spare.as_bytes(),
+        }
+    }
+}
+
+/// Where field lines are written.
+pub(crate) trait Lines {
+    /// Begins a line; its value goes into [`Lines::text`].
+    fn begin(&mut self, name: &[u8]);
+    fn text(&mut self) -> &mut Vec<u8>;
+    fn end(&mut self);
+    /// A line that came from elsewhere; `whole` is it without its end, where it can be copied at
+    /// once.
+    fn copy(&mut self, name: &[u8], value: &[u8], whole: Option<&[u8]>);
+    /// Whether `TE: trailers` may be written.
+    fn keeps_te(&self) -> bool;
+}
+
+/// HTTP/1.1: lines one below the other.
+impl Lines for Vec<u8> {
+    fn begin(&mut self, name: &[u8]) {
+        self.extend_from_slice(name);
+        self.extend_from_slice(b": ");
+    }
+
+    fn text(&mut self) -> &mut Vec<u8> {
+        self
+    }
+
+    fn end(&mut self) {
+        self.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn copy(&mut self, name: &[u8], value: &[u8], whole: Option<&[u8]>) {
+        copy_line(self, name, value, whole);
+    }
+
+    fn keeps_te(&self) -> bool {
+        false
+    }
+}
+
+/// HTTP/2: lines with their places.
+impl Lines for Fields {
+    fn begin(&mut self, name: &[u8]) {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(name);
+        let end = self.bytes.len() as u32;
+        self.entries.push(Entry {
+            name: (start, end),
+            value: (end, end),
+            field: Field::of(name),
+        });
+    }
+
+    fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    fn end(&mut self) {
+        let end = self.bytes.len() as u32;
+        if let Some(entry) = self.entries.last_mut() {
+            entry.value.1 = end;
+        }
+    }
+
+    #[inline]
+    fn copy(&mut self, name: &[u8], value: &[u8], _: Option<&[u8]>) {
+        self.begin(name);
+        self.bytes.extend_from_slice(value);
+        self.end();
+    }
+
+    fn keeps_te(&self) -> bool {
+        true
+    }
+}
+
+/// The head of a forwarded request for HTTP/2.
+#[derive(Default)]
+pub(crate) struct Http2Head {
+    pub authority: Vec<u8>,
+    pub path: Vec<u8>,
+    pub fields: Fields,
+}
+
+/// Writes the head for HTTP/2.
+pub(crate) fn write_http2(target: &ForwardTarget, request: &Outgoing<'_>, head: &mut Http2Head) {
+    let plan = &*target.plan;
+    let method = plan.method.as_ref().unwrap_or(request.method);
+    let spare = plan.upstream.authority();
+    head.authority
+        .extend_from_slice(request.host(target, &spare));
+    write_path(plan, request, &mut head.path);
+    let out = &mut head.fields;
+    write_fields(plan, request, out);
+    if let Framing::Length(length) = request.framing {
+        out.begin(b"content-length");
+        write_decimal(length, out.text());
+        out.end();
+    } else if request.framing == Framing::None && usually_has_body(method) {
+        out.copy(b"content-length", b"0", None);
+    }
+    write_proxy_fields(plan, request, out);
+    let version: &[u8] = match request.came_by {
+        CameBy::Http1 => b"1.1 ",
+        CameBy::Http2 => b"2.0 ",
+    };
+    for (name, value) in own_fields(plan, version) {
+        out.copy(name.as_bytes(), &value, None);
     }
 }
 
@@ -98,24 +236,33 @@ pub(crate) fn write(target: &ForwardTarget, request: &Outgoing<'_>, out: &mut Ve
     out.push(b' ');
     write_path(plan, request, out);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    match (&target.host_line, request.headers.first(Field::Host)) {
-        (Some(rendered), _) => out.extend_from_slice(rendered),
-        (None, Some(host)) => line(out, b"Host", &[host]),
-        (None, None) => line(out, b"Host", &[plan.upstream.authority().as_bytes()]),
-    }
+    let spare = match target.host {
+        Some(_) => String::new(),
+        None => plan.upstream.authority(),
+    };
+    line(out, b"Host", &[request.host(target, &spare)]);
     write_fields(plan, request, out);
     write_framing(request.framing, method, out);
+    write_proxy_fields(plan, request, out);
+    if request.upgrades {
+        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
+    }
+    let [http1, http2] = &target.tails;
+    out.extend_from_slice(match request.came_by {
+        CameBy::Http1 => http1,
+        CameBy::Http2 => http2,
+    });
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What a proxy tells about the client.
+fn write_proxy_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines) {
     if plan.x_forwarded {
         write_x_forwarded(request, out);
     }
     if plan.forwarded {
         write_forwarded(request, out);
     }
-    if request.upgrades {
-        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
-    }
-    out.extend_from_slice(&target.tail);
-    out.extend_from_slice(b"\r\n");
 }
 
 fn write_path(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
@@ -136,7 +283,7 @@ fn write_path(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
 }
 
 /// The client's fields that go through as they are.
-fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines) {
     let listed = request
         .connection
         .filter(|(options, _)| !options.listed.is_empty());
@@ -147,6 +294,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
             Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto => {
                 plan.x_forwarded
             }
+            Field::Te => !out.keeps_te(),
             field => field.is_hop_by_hop(),
         };
         if ours
@@ -155,7 +303,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
         {
             continue;
         }
-        copy_line(out, name, value, whole);
+        out.copy(name, value, whole);
     }
 }
 
@@ -168,22 +316,27 @@ fn write_framing(framing: Framing, method: &Method, out: &mut Vec<u8>) {
             out.extend_from_slice(b"\r\n");
         }
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-        Framing::None if matches!(method, Method::Post | Method::Put | Method::Patch) => {
+        Framing::None if usually_has_body(method) => {
             out.extend_from_slice(b"Content-Length: 0\r\n");
         }
         Framing::None | Framing::UntilClose => {}
     }
 }
 
+/// Whether requests of this method say so when they have no body (RFC 9110, section 8.6).
+fn usually_has_body(method: &Method) -> bool {
+    matches!(method, Method::Post | Method::Put | Method::Patch)
+}
+
 /// `X-Forwarded-For` grows by the peer; `-Host` and `-Proto` keep what an earlier proxy said.
-fn write_x_forwarded(request: &Outgoing<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"X-Forwarded-For: ");
+fn write_x_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
+    out.begin(b"X-Forwarded-For");
     let (mut host, mut protocol) = (None, None);
     for (field, _, value) in request.headers.iter() {
         match field {
             Field::XForwardedFor if !value.is_empty() => {
-                out.extend_from_slice(value);
-                out.extend_from_slice(b", ");
+                out.text().extend_from_slice(value);
+                out.text().extend_from_slice(b", ");
             }
             Field::XForwardedHost => host = Some(value),
             Field::XForwardedProto => protocol = Some(value),
@@ -191,37 +344,36 @@ fn write_x_forwarded(request: &Outgoing<'_>, out: &mut Vec<u8>) {
             _ => {}
         }
     }
-    write_address(request.peer, out);
-    out.extend_from_slice(b"\r\n");
+    write_address(request.peer, out.text());
+    out.end();
     if let Some(host) = host {
-        line(out, b"X-Forwarded-Host", &[host]);
+        out.copy(b"X-Forwarded-Host", host, None);
     }
-    line(
-        out,
-        b"X-Forwarded-Proto",
-        &[protocol.unwrap_or(scheme(request))],
-    );
+    let protocol = protocol.unwrap_or(scheme(request));
+    out.copy(b"X-Forwarded-Proto", protocol, None);
 }
 
 /// One more element of `Forwarded` (RFC 7239, section 4).
-fn write_forwarded(request: &Outgoing<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"Forwarded: for=");
+fn write_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
+    out.begin(b"Forwarded");
+    let text = out.text();
+    text.extend_from_slice(b"for=");
     match request.peer {
-        IpAddr::V4(_) => write_address(request.peer, out),
+        IpAddr::V4(_) => write_address(request.peer, text),
         IpAddr::V6(_) => {
-            out.extend_from_slice(b"\"[");
-            write_address(request.peer, out);
-            out.extend_from_slice(b"]\"");
+            text.extend_from_slice(b"\"[");
+            write_address(request.peer, text);
+            text.extend_from_slice(b"]\"");
         }
     }
     if let Some(host) = request.headers.first(Field::Host) {
-        out.extend_from_slice(b";host=\"");
-        out.extend_from_slice(host);
-        out.push(b'"');
+        text.extend_from_slice(b";host=\"");
+        text.extend_from_slice(host);
+        text.push(b'"');
     }
-    out.extend_from_slice(b";proto=");
-    out.extend_from_slice(scheme(request));
-    out.extend_from_slice(b"\r\n");
+    text.extend_from_slice(b";proto=");
+    text.extend_from_slice(scheme(request));
+    out.end();
 }
 
 /// The scheme that the client used.

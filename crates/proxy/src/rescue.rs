@@ -28,6 +28,14 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
         Failure::QueueFull => upstream(Kind::Unavailable, "the back end is busy")
             .with_retry(Retry::Yes)
             .with_retry_after(Duration::from_secs(1)),
+        Failure::NoUpgrade => upstream(
+            Kind::Connection,
+            "the back end is reached by HTTP/2, which carries no upgrade",
+        )
+        .with_cause("say `protocols: [http/1.1]` for this target"),
+        Failure::Refused => upstream(Kind::Unavailable, "the back end refused the request")
+            .with_retry(Retry::Yes)
+            .with_retry_after(Duration::from_secs(1)),
         Failure::Closed(error) => upstream(
             Kind::Connection,
             "the back end closed the connection without a reply",

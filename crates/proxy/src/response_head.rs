@@ -1,8 +1,8 @@
 //! Writes the head of a reply to the client: one that is relayed, or one of our own.
 
 use component::forward::FieldEdits;
-use message::{Field, Method, Reply, reason_phrase};
-use net::http1::{Framing, ResponseHead, Version};
+use message::{Field, Headers, HeadersView, Method, Reply, reason_phrase};
+use net::http1::{ConnectionOptions, Framing, ResponseHead, Version};
 
 use crate::pipe::Encoding;
 use crate::request_head::{copy_line, line, write_decimal};
@@ -101,7 +101,7 @@ pub(crate) fn write_own(
     }
 }
 
-fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
     if status == 200 && reason == b"OK" {
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
@@ -112,10 +112,51 @@ fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_connection(client: ClientSide, out: &mut Vec<u8>) {
+pub(crate) fn write_connection(client: ClientSide, out: &mut Vec<u8>) {
     if client.closes {
         out.extend_from_slice(b"Connection: close\r\n");
     } else if client.version == Version::Http10 {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
+}
+
+/// The fields of a relayed reply for HTTP/2: those of its connection are left out, and the flow's
+/// edits applied. `connection` is what an HTTP/1.1 head says of its connection.
+pub(crate) fn relayed_fields<'a>(
+    fields: HeadersView<'a>,
+    connection: Option<(&'a ConnectionOptions, &'a [u8])>,
+    edits: &'a FieldEdits,
+) -> impl Iterator<Item = (Field, &'a [u8], &'a [u8])> {
+    let edited = !edits.is_empty();
+    let kept = fields.iter().filter(move |(field, name, _)| {
+        let is_dropped = field.is_hop_by_hop()
+            || connection.is_some_and(|(options, head)| options.lists(head, name))
+            || (edited && edits.drops(name));
+        !is_dropped
+    });
+    let set = edits.set.iter();
+    kept.chain(set.map(|(name, value)| (Field::Other, name.as_bytes(), value.as_bytes())))
+}
+
+/// The fields of a reply of our own for HTTP/2.
+pub(crate) fn own_fields(reply: &Reply, date: impl FnOnce(&mut Vec<u8>)) -> Headers {
+    let mut headers = Headers::new();
+    let mut has_date = false;
+    for (field, name, value) in reply.headers.view().iter() {
+        if field == Field::ContentLength || field.is_hop_by_hop() {
+            continue;
+        }
+        has_date |= name.eq_ignore_ascii_case(b"date");
+        headers.append(&String::from_utf8_lossy(name), value);
+    }
+    if !has_date {
+        let mut text = Vec::new();
+        date(&mut text);
+        headers.append("date", text);
+    }
+    if !matches!(reply.status, 204 | 304) {
+        let length = reply.body.as_bytes().len().to_string();
+        headers.append("content-length", length);
+    }
+    headers
 }

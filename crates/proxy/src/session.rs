@@ -417,7 +417,7 @@ impl Session {
 
 /// The path with escapes of unreserved characters undone (RFC 3986, section 6.2.2.2): `/%61` and
 /// `/a` are one path, so they must find one route. None when it is that already.
-fn normalize(path: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn normalize(path: &[u8]) -> Option<Vec<u8>> {
     let first = path.iter().position(|&byte| byte == b'%')?;
     let mut normal = path.get(..first)?.to_vec();
     let mut at = first;

@@ -11,18 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use component::observe::WorkerMetrics;
+use component::settings::Settings;
 use component::upstream::{Balance, UpstreamPlan};
 use net::Connection;
 use net::deadline::Deadline;
-use net::endpoint::Endpoint;
+use net::endpoint::{Connected, Endpoint};
+use net::http2::{Driver, Link};
 use net::queue::Queue;
 use tokio::time::Instant;
 
-use crate::exchange::Failure;
+use crate::exchange::{Failed, Failure};
+use crate::worker::Worker;
 
 /// The longest that an endpoint is left out, in multiples of the configured time.
 const EJECT_GROWTH_MAX: u32 = 10;
+
+/// How often a request is sent again that an upstream has refused unread.
+const REFUSALS_MAX: u32 = 3;
 
 /// Another system as one worker sees it.
 pub(crate) struct Upstream {
@@ -57,9 +62,17 @@ pub(crate) struct Health {
     pub down: Arc<AtomicBool>,
 }
 
-/// A connection lent for one exchange.
+/// What one exchange goes over.
+pub(crate) enum Line {
+    /// A connection of its own.
+    Http1(Connection),
+    /// A stream, to be opened at once, of a connection that others use too.
+    Http2(Link),
+}
+
+/// A line lent for one exchange.
 pub(crate) struct Lent {
-    pub connection: Connection,
+    pub line: Line,
     /// Whether it has served others before.
     pub reused: bool,
     pub lease: Lease,
@@ -80,15 +93,17 @@ pub(crate) struct Attempt {
     /// Endpoints that have failed.
     avoid: Vec<usize>,
     /// Whether only a new connection will do.
-    pub fresh: bool,
+    fresh: bool,
+    /// How often the request has been refused unread.
+    refusals: u32,
 }
 
 /// How long a request waits for a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience<'a> {
+    pub worker: &'a Worker,
     pub deadline: &'a Deadline,
     pub connect: Duration,
-    pub metrics: &'a WorkerMetrics,
 }
 
 impl Attempt {
@@ -131,9 +146,50 @@ impl Upstream {
     }
 
     /// Whether a request that has failed may go to another endpoint.
-    pub fn allows_another(&self, attempt: &Attempt) -> bool {
+    fn allows_another(&self, attempt: &Attempt) -> bool {
         attempt.avoid.len() < self.members.len()
             && attempt.avoid.len() <= self.plan.retries as usize
+    }
+
+    /// Decides what follows a failed exchange: another attempt, or the failure.
+    pub fn after_failure(
+        &self,
+        failed: Failed,
+        reused: bool,
+        lease: Lease,
+        attempt: &mut Attempt,
+    ) -> Result<(), Failure> {
+        let Failed {
+            failure,
+            repeatable,
+        } = failed;
+        match failure {
+            // A kept connection may have been closed at any time.
+            Failure::Closed(_) if reused && repeatable => {
+                lease.spare();
+                attempt.fresh = true;
+                Ok(())
+            }
+            Failure::Refused if repeatable && attempt.refusals < REFUSALS_MAX => {
+                lease.spare();
+                attempt.refusals += 1;
+                Ok(())
+            }
+            Failure::Closed(_) | Failure::Invalid(_) if repeatable => {
+                lease.avoid(attempt);
+                if self.allows_another(attempt) {
+                    Ok(())
+                } else {
+                    Err(failure)
+                }
+            }
+            failure => {
+                if !failure.is_upstreams() {
+                    lease.spare();
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// Lends a connection, an idle one where there is one. Endpoints that cannot be reached are
@@ -159,7 +215,7 @@ impl Upstream {
                     if !self.allows_another(attempt) {
                         return Err(failure);
                     }
-                    patience.metrics.upstream_retries.add(1);
+                    patience.worker.metrics.upstream_retries.add(1);
                     must_wait = false;
                 }
             }
@@ -258,39 +314,78 @@ async fn lend_from(
     fresh: bool,
     patience: Patience<'_>,
 ) -> Result<Option<Lent>, Failure> {
-    let metrics = patience.metrics;
+    let metrics = &patience.worker.metrics;
     let endpoint = lease.endpoint();
-    if !fresh && let Some(connection) = endpoint.take_idle(now) {
+    let kept = if fresh {
+        None
+    } else {
+        let link = endpoint.link().map(Line::Http2);
+        link.or_else(|| endpoint.take_idle(now).map(Line::Http1))
+    };
+    if let Some(line) = kept {
         metrics.upstream_reuses.add(1);
         return Ok(Some(Lent {
-            connection,
+            line,
             reused: true,
             lease,
         }));
+    }
+    if endpoint.will_have_link() {
+        lease.spare();
+        return Ok(None);
     }
     let Some(permit) = endpoint.permit() else {
         lease.spare();
         return Ok(None);
     };
-    match within(
-        endpoint.connect(permit),
-        patience.deadline,
-        patience.connect,
-    )
-    .await
-    {
-        Ok(connection) => {
-            metrics.upstream_connects.add(1);
-            Ok(Some(Lent {
-                connection,
-                reused: false,
-                lease,
-            }))
+    let limits = http2_limits(&patience.worker.settings());
+    let connecting = endpoint.connect(permit, limits);
+    let connected = within(connecting, patience.deadline, patience.connect).await;
+    let counter = match &connected {
+        Ok(_) => &metrics.upstream_connects,
+        Err(_) => &metrics.upstream_connect_failures,
+    };
+    counter.add(1);
+    let line = match connected? {
+        Connected::Http1(connection) => Line::Http1(connection),
+        Connected::Http2(link, driver) => {
+            tokio::task::spawn_local(drive(driver));
+            Line::Http2(link)
         }
-        Err(failure) => {
-            metrics.upstream_connect_failures.add(1);
-            Err(failure)
-        }
+    };
+    Ok(Some(Lent {
+        line,
+        reused: false,
+        lease,
+    }))
+}
+
+/// Runs a connection to an upstream to its end.
+async fn drive(mut driver: Driver) {
+    while let Some(unasked) = poll_fn(|context| driver.poll_next(context)).await {
+        // Only servers take streams; the engine has refused it.
+        drop(unasked);
+    }
+    if let Some(error) = driver.error() {
+        tracing::warn!(target: "proxy", %error, "a back end broke the rules of HTTP/2");
+    }
+    poll_fn(|context| driver.poll_finish(context)).await;
+}
+
+/// The limits of an HTTP/2 connection as `net` wants them.
+pub(crate) fn http2_limits(settings: &Settings) -> net::http2::Limits {
+    let limits = &settings.limits;
+    let h2 = &limits.h2;
+    net::http2::Limits {
+        streams: h2.streams,
+        header_list: limits.head,
+        fields: limits.fields,
+        stream_window: h2.stream_window,
+        connection_window: h2.connection_window,
+        resets: h2.resets,
+        control_frames: h2.control_frames,
+        continuations: h2.continuations,
+        ..net::http2::Limits::default()
     }
 }
 
@@ -374,7 +469,7 @@ impl Lease {
     }
 
     /// The request may go to another endpoint instead.
-    pub fn avoid(self, attempt: &mut Attempt) {
+    fn avoid(self, attempt: &mut Attempt) {
         attempt.avoid.push(self.at);
     }
 }
@@ -405,10 +500,10 @@ impl Drop for Lease {
 
 /// Makes a connection within this time.
 async fn within(
-    connecting: impl Future<Output = std::io::Result<Connection>>,
+    connecting: impl Future<Output = std::io::Result<Connected>>,
     deadline: &Deadline,
     time: Duration,
-) -> Result<Connection, Failure> {
+) -> Result<Connected, Failure> {
     deadline.set(Instant::now(), time);
     // Boxed, for it is rare and large, and every session would carry it.
     let mut connecting = Box::pin(connecting);

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use component::settings::Settings;
+use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use component::upstream::UpstreamPlan;
 use net::endpoint::{Endpoint, EndpointLimits};
@@ -135,7 +136,9 @@ impl Upstreams {
         let limits = self.limits(plan);
         let endpoints = plan.endpoints.iter().enumerate().map(|(at, it)| {
             let client = clients.get(at).cloned();
-            let endpoint = Endpoint::new(&it.host, it.port, client, limits, Rc::clone(&queue));
+            let security = (client, protocols(plan));
+            let queue = Rc::clone(&queue);
+            let endpoint = Endpoint::new(&it.host, it.port, security, limits, queue);
             (endpoint, self.board.entry(plan, at))
         });
         let queue_max = self.share_of(plan.connections.queue);
@@ -147,8 +150,7 @@ impl Upstreams {
         self.known.borrow_mut().retain(|upstream| {
             let members = upstream.members();
             members.iter().for_each(|member| member.endpoint.prune(now));
-            let is_idle = |endpoint: &Endpoint| endpoint.idle_count() == 0;
-            Rc::strong_count(upstream) > 1 || !members.iter().all(|it| is_idle(&it.endpoint))
+            Rc::strong_count(upstream) > 1 || !members.iter().all(|it| it.endpoint.is_unused())
         });
     }
 
@@ -170,4 +172,10 @@ impl Upstreams {
         let (number, count) = self.share;
         limit / count + usize::from(number < limit % count)
     }
+}
+
+/// Whether HTTP/1.1, and HTTP/2, may be spoken.
+fn protocols(plan: &UpstreamPlan) -> (bool, bool) {
+    let has = |protocol| plan.protocols.contains(&protocol);
+    (has(Protocol::Http1), has(Protocol::Http2))
 }

@@ -11,4 +11,4 @@ pub use body::{BodyDecoder, BodyError, Framing, Piece};
 pub use head::{ConnectionOptions, HeadError, HeadLimits, Version};
 pub use request::RequestHead;
 pub use response::ResponseHead;
-pub use target::{host_matches, is_path, is_target};
+pub use target::{host_matches, is_host, is_path, is_target};

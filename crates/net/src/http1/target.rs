@@ -59,7 +59,7 @@ fn has_dot_segment(path: &[u8]) -> bool {
 
 /// Whether this may stand in a `Host` field: a name or address of visible ASCII, and a port
 /// (RFC 9110, section 7.2). It may not be empty.
-pub(super) fn is_host(bytes: &[u8]) -> bool {
+pub fn is_host(bytes: &[u8]) -> bool {
     let (host, port) = match memchr::memrchr(b':', bytes) {
         Some(at) if !bytes.ends_with(b"]") => bytes.split_at(at),
         _ => (bytes, &b""[..]),

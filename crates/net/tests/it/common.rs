@@ -1,0 +1,161 @@
+//! What the tests share: raw frames, a random source, and two engines that talk to each other.
+
+use std::time::Instant;
+
+use message::Field;
+use net::http2::{ConnectionError, Engine, Event, Limits, Role};
+
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A block of `GET http /`.
+pub const GET: &[u8] = b"\x82\x86\x84";
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+pub type Line<'a> = (Field, &'a [u8], &'a [u8]);
+
+pub fn line<'a>(name: &'a str, value: &'a str) -> Line<'a> {
+    (
+        Field::of(name.as_bytes()),
+        name.as_bytes(),
+        value.as_bytes(),
+    )
+}
+
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+    out
+}
+
+/// The frames of some bytes: kind, flags, stream, payload.
+pub fn frames(mut input: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
+    let mut found = Vec::new();
+    while input.len() >= 9 {
+        let length = u32::from_be_bytes([0, input[0], input[1], input[2]]) as usize;
+        let stream = u32::from_be_bytes(input[5..9].try_into().unwrap());
+        let payload = input[9..9 + length].to_vec();
+        found.push((input[3], input[4], stream, payload));
+        input = &input[9 + length..];
+    }
+    found
+}
+
+/// Takes the frames out of an engine's output.
+pub fn sent(engine: &mut Engine) -> Vec<(u8, u8, u32, Vec<u8>)> {
+    let found = frames(engine.pending());
+    engine.written(engine.pending().len());
+    found
+}
+
+/// A server that has had its preface and settings, and the frames it sent so far taken out.
+pub fn server(limits: Limits) -> Engine {
+    let mut engine = Engine::new(Role::Server, limits);
+    let start = [
+        PREFACE,
+        &frame(SETTINGS, 0, 0, b""),
+        &frame(SETTINGS, 1, 0, b""),
+    ]
+    .concat();
+    assert_eq!(engine.receive(&start, Instant::now()), Ok(start.len()));
+    sent(&mut engine);
+    assert_eq!(engine.next_event(), Some(Event::Settings));
+    engine
+}
+
+/// A client whose server has sent settings.
+pub fn client(limits: Limits) -> Engine {
+    let mut engine = Engine::new(Role::Client, limits);
+    let start = [frame(SETTINGS, 0, 0, b""), frame(SETTINGS, 1, 0, b"")].concat();
+    assert_eq!(engine.receive(&start, Instant::now()), Ok(start.len()));
+    engine.written(engine.pending().len());
+    assert_eq!(engine.next_event(), Some(Event::Settings));
+    engine
+}
+
+pub fn give(engine: &mut Engine, bytes: &[u8]) -> Result<(), ConnectionError> {
+    let used = engine.receive(bytes, Instant::now())?;
+    assert_eq!(used, bytes.len());
+    Ok(())
+}
+
+pub fn events(engine: &mut Engine) -> Vec<Event> {
+    std::iter::from_fn(|| engine.next_event()).collect()
+}
+
+/// Numbers that look random and are the same every time.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, range: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % range.max(1)
+    }
+}
+
+/// A client and a server with what is on its way between them.
+pub struct Pair {
+    pub client: Engine,
+    pub server: Engine,
+    to_server: Vec<u8>,
+    to_client: Vec<u8>,
+}
+
+impl Pair {
+    pub fn new(client: Limits, server: Limits) -> Self {
+        Self {
+            client: Engine::new(Role::Client, client),
+            server: Engine::new(Role::Server, server),
+            to_server: Vec::new(),
+            to_client: Vec::new(),
+        }
+    }
+
+    /// Moves a random piece each way.
+    pub fn step(&mut self, random: &mut Random) {
+        carry(
+            &mut self.client,
+            &mut self.server,
+            &mut self.to_server,
+            random,
+        );
+        carry(
+            &mut self.server,
+            &mut self.client,
+            &mut self.to_client,
+            random,
+        );
+    }
+
+    /// Moves everything until nothing is left.
+    pub fn settle(&mut self) {
+        let mut random = Random(1);
+        while !self.client.pending().is_empty() || !self.server.pending().is_empty() {
+            for _ in 0..100 {
+                self.step(&mut random);
+            }
+        }
+    }
+}
+
+fn carry(from: &mut Engine, to: &mut Engine, wire: &mut Vec<u8>, random: &mut Random) {
+    let most = [1, 10, 100, 5000, 50_000][random.below(5)];
+    let count = from.pending().len().min(random.below(most) + 1);
+    wire.extend_from_slice(&from.pending()[..count]);
+    from.written(count);
+    let used = to.receive(wire, Instant::now()).unwrap();
+    wire.drain(..used);
+}

@@ -1,0 +1,9 @@
+//! HTTP/2 from outside: two engines that talk to each other, the `h2` crate as the other side,
+//! limits, and bytes that no peer should send.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod h2_fuzz;
+mod h2_interop;
+mod h2_limits;
+mod h2_pair;

@@ -1,0 +1,303 @@
+//! Forwarding a request that came by HTTP/2, to an upstream that speaks either version.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use message::Method;
+use net::Connection;
+use net::http1::{BodyDecoder, Framing, HeadError, ResponseHead};
+use net::http2::{Code, Link, RequestLine, Stream};
+use tokio::time::Instant;
+
+use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side};
+use crate::exchange::{Failed, Failure};
+use crate::forward::{INTERIM_MAX, balance_key, head_limits};
+use crate::h2_request::{Served, StreamSession};
+use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
+use crate::response_head::relayed_fields;
+use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
+
+/// Forwards one request and relays the reply.
+pub(crate) async fn forward(
+    session: &mut StreamSession,
+    target: &ForwardTarget,
+    request: Outgoing<'_>,
+    path: &[u8],
+    upload: Flow,
+) -> Served {
+    let key = balance_key(&target.plan.upstream.balance, path, &request);
+    let mut attempt = Attempt::new(key);
+    let result = send(session, target, request, &mut attempt, &upload).await;
+    session.now = Instant::now();
+    match result {
+        Ok(served) => served,
+        Err(failure) => session.fail(failure, request.method).await,
+    }
+}
+
+async fn send(
+    session: &StreamSession,
+    target: &ForwardTarget,
+    request: Outgoing<'_>,
+    attempt: &mut Attempt,
+    upload: &Flow,
+) -> Result<Served, Failure> {
+    let connect = target.plan.timeouts.connect;
+    let method = target.plan.method.as_ref().unwrap_or(request.method);
+    let exchange = Exchange {
+        session,
+        target,
+        request,
+        method,
+    };
+    loop {
+        let patience = Patience {
+            worker: &session.worker,
+            deadline: &session.deadline,
+            connect: connect.unwrap_or(session.settings.timeouts.connect),
+        };
+        let Lent {
+            line,
+            reused,
+            lease,
+        } = target.upstream.lend(session.now, attempt, patience).await?;
+        let upload = upload.clone();
+        let result = match line {
+            Line::Http1(connection) => exchange.over_http1(connection, &lease, upload).await,
+            Line::Http2(link) => exchange.over_http2(&link, &lease, upload).await,
+        };
+        match result {
+            Ok(served) => return Ok(served),
+            Err(failed) => target
+                .upstream
+                .after_failure(failed, reused, lease, attempt)?,
+        }
+        session.worker.metrics.upstream_retries.add(1);
+    }
+}
+
+/// One request and where it goes.
+struct Exchange<'a> {
+    session: &'a StreamSession,
+    target: &'a ForwardTarget,
+    request: Outgoing<'a>,
+    /// The method that is sent.
+    method: &'a Method,
+}
+
+/// A reply that has been relayed.
+struct Relayed {
+    served: Served,
+    /// Whether an HTTP/1.1 connection can be used again, and how long the other side keeps it.
+    keeps: Option<Option<Duration>>,
+}
+
+impl<'a> Exchange<'a> {
+    async fn over_http1(
+        &self,
+        mut connection: Connection,
+        lease: &Lease,
+        upload: Flow,
+    ) -> Result<Served, Failed> {
+        let worker = &self.session.worker;
+        let limits = head_limits(&self.session.settings.limits);
+        let mut out = worker.take_scratch();
+        request_head::write(self.target, &self.request, &mut out);
+        let none = BodyDecoder::new(Framing::None, limits);
+        let mut side = Http1Side::new(&mut connection, none, out);
+        side.chunked = self.request.framing == Framing::Chunked;
+        let mut response = ResponseHead::default();
+        let mut bridge = self.bridge(Side::Http1(side), upload, &mut response);
+        let result = self.receive(&mut bridge, lease).await;
+        let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
+        if let Side::Http1(side) = bridge.upstream {
+            worker.return_scratch(side.staged);
+        }
+        let relayed = result?;
+        if let Some(promised) = relayed.keeps.filter(|_| uploaded) {
+            lease.endpoint().keep(connection, Instant::now(), promised);
+        }
+        Ok(relayed.served)
+    }
+
+    async fn over_http2(&self, link: &Link, lease: &Lease, upload: Flow) -> Result<Served, Failed> {
+        let mut head = Http2Head::default();
+        request_head::write_http2(self.target, &self.request, &mut head);
+        let upstream = open(link, self.target, self.method, &head, &upload)?;
+        let mut response = ResponseHead::default();
+        let mut bridge = self.bridge(Side::Http2(&upstream), upload, &mut response);
+        let result = self.receive(&mut bridge, lease).await;
+        result.map(|relayed| relayed.served)
+    }
+
+    fn bridge<'b>(
+        &'b self,
+        upstream: Side<'b>,
+        up: Flow,
+        response: &'b mut ResponseHead,
+    ) -> Bridge<'b> {
+        let timeouts = &self.session.settings.timeouts;
+        let own = &self.target.plan.timeouts;
+        Bridge {
+            client: Some(Side::Http2(&self.session.stream)),
+            upstream,
+            up,
+            down: Flow::default(),
+            deadline: &self.session.deadline,
+            response,
+            method: self.method,
+            limits: head_limits(&self.session.settings.limits),
+            body_time: own.body.unwrap_or(timeouts.body),
+            response_time: own.response.unwrap_or(timeouts.response),
+            upload_failed: None,
+            seen_progress: u64::MAX,
+        }
+    }
+
+    /// Waits for the reply and relays it, interim ones first.
+    async fn receive(&self, bridge: &mut Bridge<'_>, lease: &Lease) -> Result<Relayed, Failed> {
+        for _ in 0..INTERIM_MAX {
+            let head = poll_fn(|context| bridge.poll_reply(context)).await;
+            let head = head.map_err(|failure| bridge.failed(failure))?;
+            let status = match &head {
+                ReplyHead::Http1 => bridge.response.status,
+                ReplyHead::Http2(head) => head.status(),
+            };
+            if (100..200).contains(&status) && status != 101 {
+                self.pass_interim(bridge, &head, status);
+                continue;
+            }
+            lease.succeed();
+            if status == 101 {
+                return Err(bridge.failed(invalid("the connection was switched unasked")));
+            }
+            return Ok(self.relay(bridge, head, status).await);
+        }
+        Err(bridge.failed(invalid("too many interim replies")))
+    }
+
+    fn pass_interim(&self, bridge: &mut Bridge<'_>, head: &ReplyHead, status: u16) {
+        // A client that has left is noticed at the next poll.
+        let _ = self.send_head(bridge, head, status, false);
+        bridge.consume_head();
+    }
+
+    /// Sends the head of a reply to the client. Fails when the client has left.
+    fn send_head(
+        &self,
+        bridge: &Bridge<'_>,
+        head: &ReplyHead,
+        status: u16,
+        end: bool,
+    ) -> Option<()> {
+        let edits = &self.target.plan.reply_fields;
+        let stream = &self.session.stream;
+        let sent = match (head, &bridge.upstream) {
+            (ReplyHead::Http2(head), _) => {
+                let fields = relayed_fields(head.fields.view(), None, edits);
+                stream.respond(status, fields, end)
+            }
+            (ReplyHead::Http1, Side::Http1(side)) => {
+                let bytes = side.connection.input.bytes();
+                let response = &*bridge.response;
+                let listed = Some((&response.connection, bytes));
+                let fields = relayed_fields(response.headers(bytes), listed, edits);
+                stream.respond(status, fields, end)
+            }
+            // invariant: only an HTTP/1.1 side has such a head.
+            (ReplyHead::Http1, Side::Http2(_)) => return None,
+        };
+        sent.ok()
+    }
+
+    async fn relay(&self, bridge: &mut Bridge<'_>, head: ReplyHead, status: u16) -> Relayed {
+        // A reply to another method than the client's has a body where the client expects none.
+        let unwanted = *self.request.method == Method::Head;
+        let has_none = match &head {
+            ReplyHead::Http1 => {
+                matches!(bridge.response.framing, Framing::None | Framing::Length(0))
+            }
+            ReplyHead::Http2(head) => head.is_end(),
+        };
+        let end = has_none || unwanted;
+        if self.send_head(bridge, &head, status, end).is_none() {
+            return Relayed::gone();
+        }
+        let keeps = match head {
+            ReplyHead::Http1 => bridge.keeps().filter(|_| has_none || !unwanted),
+            ReplyHead::Http2(head) => {
+                if let Side::Http2(stream) = &bridge.upstream {
+                    stream.recycle(head);
+                }
+                None
+            }
+        };
+        if matches!(&bridge.upstream, Side::Http1(_)) && bridge.response.is_event_stream {
+            bridge.body_time = self.session.settings.timeouts.stream;
+        }
+        bridge.begin_download();
+        bridge.down.finished = end;
+        if !end && let Err(stopped) = poll_fn(|context| bridge.poll_relay(context)).await {
+            return self.cut(bridge, status, stopped);
+        }
+        Relayed {
+            served: Served {
+                status,
+                received: bridge.down.moved,
+            },
+            keeps,
+        }
+    }
+
+    /// A reply that stops in the middle is told by resetting the stream.
+    fn cut(&self, bridge: &Bridge<'_>, status: u16, stopped: Break) -> Relayed {
+        stopped.log();
+        if !matches!(stopped, Break::ClientGone) {
+            self.session.stream.reset(Code::INTERNAL);
+        }
+        let received = bridge.down.moved;
+        Relayed {
+            served: Served { status, received },
+            keeps: None,
+        }
+    }
+}
+
+impl Relayed {
+    fn gone() -> Self {
+        Self {
+            served: Served::GONE,
+            keeps: None,
+        }
+    }
+}
+
+/// Opens a stream to the upstream.
+pub(crate) fn open(
+    link: &Link,
+    target: &ForwardTarget,
+    method: &Method,
+    head: &Http2Head,
+    upload: &Flow,
+) -> Result<Stream, Failed> {
+    let is_secure = target.plan.upstream.tls.is_some();
+    let line = RequestLine {
+        method: method.as_str().as_bytes(),
+        scheme: if is_secure { b"https" } else { b"http" },
+        authority: &head.authority,
+        path: &head.path,
+    };
+    let fields = head.fields.view().iter();
+    link.open(line, fields, upload.is_nothing())
+        .map_err(|_| Failed {
+            failure: Failure::Refused,
+            repeatable: true,
+        })
+}
+
+pub(crate) fn invalid(reason: &'static str) -> Failure {
+    Failure::Invalid(HeadError {
+        status: 400,
+        reason,
+    })
+}

@@ -1,0 +1,482 @@
+//! One request of an HTTP/2 connection: its head is checked and routed as one of HTTP/1.1 is, then
+//! it is forwarded or becomes a message.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use component::handler::{Handler, Outcome};
+use component::settings::Settings;
+use message::{Body, Fault, Field, Method, Reply, Request};
+use net::deadline::Deadline;
+use net::http1::{Framing, is_host, is_path, is_target};
+use net::http2::{Head, Stream};
+use tokio::time::Instant;
+
+use crate::bridge::Flow;
+use crate::call::{Caller, log_fault};
+use crate::exchange::Failure;
+use crate::forward::AT_HAND_MAX;
+use crate::h2_forward;
+use crate::observe::AccessEntry;
+use crate::request_head::{CameBy, Outgoing};
+use crate::rescue;
+use crate::response_head;
+use crate::router::{Captures, ForwardTargets, Found, Route, Target};
+use crate::session::normalize;
+use crate::worker::{Listener, Worker};
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub peer: IpAddr,
+    /// Whether it is encrypted.
+    pub is_secure: bool,
+}
+
+/// One request of an HTTP/2 connection.
+pub(crate) struct StreamSession {
+    pub worker: Rc<Worker>,
+    listener: Rc<Listener>,
+    pub stream: Stream,
+    pub origin: Origin,
+    /// Bounds whatever the request waits for.
+    pub deadline: Deadline,
+    /// When the last thing happened that needed a clock.
+    pub now: Instant,
+    pub settings: Rc<Settings>,
+    captures: Captures,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Served {
+    /// The status of the reply, 0 when the client left before there was one.
+    pub status: u16,
+    /// Bytes of the reply's body.
+    pub received: u64,
+}
+
+impl Served {
+    /// There is nobody to answer.
+    pub const GONE: Self = Self {
+        status: 0,
+        received: 0,
+    };
+}
+
+/// Path and query of a request.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
+}
+
+impl StreamSession {
+    pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, stream: Stream, origin: Origin) -> Self {
+        Self {
+            deadline: worker.deadlines.add(),
+            settings: worker.settings(),
+            now: Instant::now(),
+            captures: Captures::new(),
+            worker,
+            listener,
+            stream,
+            origin,
+        }
+    }
+
+    /// Serves the request to its end.
+    pub async fn run(mut self) {
+        let Some(head) = self.stream.take_head() else {
+            return;
+        };
+        let started = self.now;
+        let method = Method::from_token(&String::from_utf8_lossy(head.method()));
+        let (flow, served) = match check(&head) {
+            Ok(place) => self.route(&head, &method, place, started).await,
+            Err(fault) => {
+                self.reject(fault.status);
+                (None, self.answer_fault(&fault, &method).await)
+            }
+        };
+        self.log(flow.as_deref(), &method, &head, started, served);
+        self.stream.recycle(head);
+    }
+
+    async fn route(
+        &mut self,
+        head: &Head,
+        method: &Method,
+        place: Place<'_>,
+        started: Instant,
+    ) -> (Option<Rc<Route>>, Served) {
+        let normal = normalize(place.path);
+        let path = normal.as_deref().unwrap_or(place.path);
+        let place = Place { path, ..place };
+        let table = self.listener.table();
+        match table.find(method, path, &mut self.captures) {
+            Found::Route(route) => {
+                route.metrics.started.add(1);
+                let served = self.serve(&route, head, method, place).await;
+                let elapsed = (self.now - started).as_micros() as u64;
+                route.metrics.finish(served.status, elapsed);
+                (Some(route), served)
+            }
+            Found::OtherMethods(methods) => {
+                self.reject(405);
+                let fault = Fault::invalid("the method is not allowed here").with_status(405);
+                let mut reply = fault.to_reply();
+                reply.headers.append("Allow", &methods);
+                (None, self.answer(&reply, method).await)
+            }
+            Found::Nothing => {
+                self.reject(404);
+                let fault = Fault::invalid("there is nothing at this path").with_status(404);
+                (None, self.answer(&fault.to_reply(), method).await)
+            }
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        route: &Rc<Route>,
+        head: &Head,
+        method: &Method,
+        place: Place<'_>,
+    ) -> Served {
+        match &route.target {
+            Target::Forward(target) => {
+                let last = self.captures.last().copied();
+                let rest = last.filter(|_| target.plan.appends_rest);
+                let rest =
+                    rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
+                let outgoing = Outgoing {
+                    method,
+                    query: place.query,
+                    rest,
+                    headers: head.fields.view(),
+                    connection: None,
+                    framing: framing(head),
+                    upgrades: false,
+                    peer: self.origin.peer,
+                    is_secure: self.origin.is_secure,
+                    came_by: CameBy::Http2,
+                };
+                let upload = self.begin_upload();
+                h2_forward::forward(self, target, outgoing, place.path, upload).await
+            }
+            Target::Handle {
+                handler,
+                body_max,
+                forwards,
+            } => {
+                let request = self.take_request(route, head, method, place);
+                self.handle(request, head, &**handler, *body_max, forwards)
+                    .await
+            }
+        }
+    }
+
+    /// What is there of the request's body already.
+    fn begin_upload(&self) -> Flow {
+        let (content, taken) = self.stream.read(|bytes, end| {
+            let count = bytes.len().min(AT_HAND_MAX);
+            let content = Bytes::copy_from_slice(bytes.get(..count).unwrap_or_default());
+            (count, (content, end && count == bytes.len()))
+        });
+        let trailers = if taken {
+            self.stream.take_trailers()
+        } else {
+            None
+        };
+        Flow::begin(content, taken, trailers)
+    }
+
+    fn take_request(
+        &self,
+        route: &Route,
+        head: &Head,
+        method: &Method,
+        place: Place<'_>,
+    ) -> Request {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let path = text(place.path);
+        let captures = route.parameters.iter().zip(&self.captures);
+        let parameters = captures
+            .map(|(name, (start, end))| {
+                let value = path.get(*start as usize..*end as usize).unwrap_or_default();
+                (name.clone(), value.to_owned())
+            })
+            .collect();
+        Request {
+            method: method.clone(),
+            query: place.query.map(text),
+            parameters,
+            headers: head.fields.view().to_owned(),
+            body: Body::Unread,
+            peer: self.origin.peer,
+            is_secure: self.origin.is_secure,
+            path,
+        }
+    }
+
+    async fn handle(
+        &mut self,
+        mut request: Request,
+        head: &Head,
+        handler: &dyn Handler,
+        body_max: u64,
+        forwards: &ForwardTargets,
+    ) -> Served {
+        let method = request.method.clone();
+        if head.is_end() {
+            request.body = Body::Empty;
+        } else if handler.reads_body() {
+            match self.read_body(head, body_max).await {
+                Ok(body) => request.body = body,
+                Err(failure) => return self.fail_body(failure, &method).await,
+            }
+        }
+        let worker = Rc::clone(&self.worker);
+        let caller = Caller {
+            worker: &worker,
+            forwards,
+        };
+        let mut work = handler.handle(request, &caller);
+        let stream = &self.stream;
+        let outcome = poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if stream.fate(context).is_some() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        let outcome = outcome.await;
+        drop(work);
+        self.now = Instant::now();
+        match outcome {
+            None => Served::GONE,
+            Some(Ok(Outcome::Reply(reply))) => self.answer(&reply, &method).await,
+            Some(Ok(Outcome::Forward(plan, request))) => {
+                let target = forwards.get(&plan, &worker.upstreams);
+                self.forward_message(&target, &request, head).await
+            }
+            Some(Err(fault)) => {
+                log_fault(&fault);
+                self.answer_fault(&fault, &method).await
+            }
+        }
+    }
+
+    async fn forward_message(
+        &mut self,
+        target: &crate::request_head::ForwardTarget,
+        request: &Request,
+        head: &Head,
+    ) -> Served {
+        let (framing, upload) = match &request.body {
+            Body::Unread => (framing(head), self.begin_upload()),
+            Body::Empty => (Framing::None, Flow::begin(Bytes::new(), true, None)),
+            Body::Bytes(bytes) => {
+                let framing = Framing::Length(bytes.len() as u64);
+                (framing, Flow::begin(bytes.clone(), true, None))
+            }
+        };
+        let outgoing = Outgoing {
+            came_by: CameBy::Http2,
+            ..Outgoing::of_message(request, framing)
+        };
+        h2_forward::forward(self, target, outgoing, request.path.as_bytes(), upload).await
+    }
+
+    /// Reads the whole body, at most `max` bytes of it.
+    async fn read_body(&mut self, head: &Head, max: u64) -> Result<Body, BodyFailure> {
+        if head.content_length().is_some_and(|length| length > max) {
+            return Err(BodyFailure::TooLarge);
+        }
+        let expects = head.fields.view().first(Field::Expect).is_some();
+        let is_there = self.stream.read(|bytes, end| (0, end || !bytes.is_empty()));
+        if expects && !is_there {
+            // A stream that is over is noticed below.
+            let _ = self.stream.respond(100, std::iter::empty(), false);
+        }
+        let mut content = Vec::new();
+        let (stream, deadline) = (&self.stream, &self.deadline);
+        let time = self.settings.timeouts.body;
+        deadline.set(Instant::now(), time);
+        poll_fn(|context| {
+            let before = content.len();
+            let end = stream.read(|bytes, end| {
+                content.extend_from_slice(bytes);
+                (bytes.len(), end)
+            });
+            if content.len() as u64 > max {
+                return Poll::Ready(Err(BodyFailure::TooLarge));
+            }
+            if end {
+                return Poll::Ready(Ok(()));
+            }
+            if stream.fate(context).is_some() {
+                return Poll::Ready(Err(BodyFailure::Failure(Failure::ClientGone)));
+            }
+            if content.len() > before {
+                deadline.set(Instant::now(), time);
+            }
+            ready!(deadline.poll(context));
+            Poll::Ready(Err(BodyFailure::Failure(Failure::ClientSlow)))
+        })
+        .await?;
+        Ok(Body::from(Bytes::from(content)))
+    }
+
+    async fn fail_body(&mut self, failure: BodyFailure, method: &Method) -> Served {
+        match failure {
+            BodyFailure::TooLarge => {
+                let fault = Fault::invalid("the request body is too large").with_status(413);
+                self.answer_fault(&fault, method).await
+            }
+            BodyFailure::Failure(failure) => self.fail(failure, method).await,
+        }
+    }
+
+    /// Answers instead of relaying.
+    pub async fn fail(&mut self, failure: Failure, method: &Method) -> Served {
+        let Some(fault) = rescue::fault_of(failure) else {
+            self.now = Instant::now();
+            return Served::GONE;
+        };
+        log_fault(&fault);
+        self.answer_fault(&fault, method).await
+    }
+
+    async fn answer_fault(&mut self, fault: &Fault, method: &Method) -> Served {
+        self.answer(&fault.to_reply(), method).await
+    }
+
+    /// Sends a reply of our own.
+    async fn answer(&mut self, reply: &Reply, method: &Method) -> Served {
+        let sent = self.send_reply(reply, method).await;
+        self.now = Instant::now();
+        match sent {
+            Some(()) => Served {
+                status: reply.status,
+                received: 0,
+            },
+            None => Served::GONE,
+        }
+    }
+
+    async fn send_reply(&mut self, reply: &Reply, method: &Method) -> Option<()> {
+        let now = self.now;
+        let date = |out: &mut Vec<u8>| self.worker.date.append(now, out);
+        let head = response_head::own_fields(reply, date);
+        let mut content = reply.body.as_bytes();
+        if matches!(reply.status, 204 | 304) || *method == Method::Head {
+            content = &[];
+        }
+        let end = content.is_empty();
+        self.stream
+            .respond(reply.status, head.view().iter(), end)
+            .ok()?;
+        let (stream, deadline) = (&self.stream, &self.deadline);
+        let time = self.settings.timeouts.body;
+        deadline.set(Instant::now(), time);
+        poll_fn(|context| {
+            while !content.is_empty() {
+                match stream.send(content, true) {
+                    Err(_) => return Poll::Ready(None),
+                    Ok(0) => {
+                        if stream.fate(context).is_some() {
+                            return Poll::Ready(None);
+                        }
+                        return deadline.poll(context).map(|()| None);
+                    }
+                    Ok(count) => {
+                        content = content.get(count..).unwrap_or_default();
+                        deadline.set(Instant::now(), time);
+                    }
+                }
+            }
+            Poll::Ready(Some(()))
+        })
+        .await
+    }
+
+    fn reject(&self, status: u16) {
+        let class = usize::from(status / 100);
+        if let Some(counter) = self.worker.metrics.rejected.get(class) {
+            counter.add(1);
+        }
+    }
+
+    fn log(
+        &self,
+        route: Option<&Route>,
+        method: &Method,
+        head: &Head,
+        started: Instant,
+        served: Served,
+    ) {
+        if !self.settings.access_log {
+            return;
+        }
+        if let Some(log) = &self.worker.engine.access_log {
+            log.log(&AccessEntry {
+                flow: route.map(|route| &*route.flow),
+                peer: self.origin.peer,
+                method: method.as_str(),
+                target: &String::from_utf8_lossy(head.path()),
+                status: served.status,
+                microseconds: (self.now - started).as_micros() as u64,
+                received: served.received,
+            });
+        }
+    }
+}
+
+enum BodyFailure {
+    TooLarge,
+    Failure(Failure),
+}
+
+/// How the body of a request goes on over HTTP/1.1.
+fn framing(head: &Head) -> Framing {
+    match head.content_length() {
+        _ if head.is_end() => Framing::None,
+        Some(length) => Framing::Length(length),
+        None => Framing::Chunked,
+    }
+}
+
+/// Refuses what is refused of HTTP/1.1 too: what another implementation could read differently.
+fn check(head: &Head) -> Result<Place<'_>, Fault> {
+    if head.is_too_large() {
+        return Err(Fault::invalid("the head is too large").with_status(431));
+    }
+    if head.method() == b"CONNECT" {
+        return Err(Fault::invalid("the method is not supported").with_status(501));
+    }
+    if !is_host(head.authority()) {
+        return Err(Fault::invalid("malformed or missing authority"));
+    }
+    let target = head.path();
+    let (path, query) = match query_start(target) {
+        Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
+        None => (target, None),
+    };
+    let path_fits = is_path(path) || path == b"*";
+    if !path_fits || !query.is_none_or(is_target) {
+        return Err(Fault::invalid("malformed request target"));
+    }
+    let expectation = head.fields.view().first(Field::Expect);
+    if !expectation.is_none_or(|value| value.eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Fault::invalid("the expectation is not supported").with_status(417));
+    }
+    Ok(Place { path, query })
+}
+
+/// Where the query begins.
+fn query_start(target: &[u8]) -> Option<usize> {
+    target.iter().position(|&byte| byte == b'?')
+}

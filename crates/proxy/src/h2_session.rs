@@ -1,0 +1,144 @@
+//! One client connection over HTTP/2: every request becomes a task of its own; this one moves the
+//! bytes of all of them.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use net::Connection;
+use net::deadline::Deadline;
+use net::http2::{Driver, Link, Role, Stream};
+use tokio::time::Instant;
+
+use crate::h2_request::{Origin, StreamSession};
+use crate::upstream::http2_limits;
+use crate::worker::{Listener, Worker};
+
+/// How long a connection that we close stays open for what the client still sends.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+
+/// Serves the connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) {
+    let origin = Origin {
+        peer: client.peer(),
+        is_secure: client.is_tls(),
+    };
+    let limits = http2_limits(&worker.settings());
+    let (link, driver) = Link::new(client, Role::Server, limits, Rc::default());
+    let mut session = Session {
+        deadline: worker.deadlines.add(),
+        link,
+        driver,
+        is_going: false,
+        watched: Watched::Nothing,
+        worker,
+        listener,
+    };
+    loop {
+        match poll_fn(|context| session.poll_next(context)).await {
+            Next::Request(stream) => {
+                let worker = Rc::clone(&session.worker);
+                let listener = Rc::clone(&session.listener);
+                let request = StreamSession::new(worker, listener, stream, origin);
+                tokio::task::spawn_local(request.run());
+            }
+            Next::Idle => session.go_away(),
+            Next::Stuck => return,
+            Next::End => break,
+        }
+    }
+    session.finish(origin).await;
+}
+
+struct Session {
+    worker: Rc<Worker>,
+    listener: Rc<Listener>,
+    link: Link,
+    driver: Driver,
+    deadline: Deadline,
+    is_going: bool,
+    watched: Watched,
+}
+
+/// What the deadline stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Nothing,
+    /// Nothing is under way.
+    Idle,
+    /// The client takes nothing of what we send; so many bytes had moved by then.
+    Stuck(u64),
+}
+
+enum Next {
+    Request(Stream),
+    /// Nothing has been asked for too long.
+    Idle,
+    /// The client has taken nothing for too long.
+    Stuck,
+    End,
+}
+
+impl Session {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        if !self.is_going && (self.worker.is_draining() || self.listener.is_closed()) {
+            self.go_away();
+        }
+        match self.driver.poll_next(context) {
+            Poll::Ready(Some(stream)) => return Poll::Ready(Next::Request(stream)),
+            Poll::Ready(None) => return Poll::Ready(Next::End),
+            Poll::Pending => {}
+        }
+        self.watch();
+        if self.deadline.poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(match self.watched {
+            Watched::Idle if !self.is_going => Next::Idle,
+            _ => Next::Stuck,
+        })
+    }
+
+    /// Sets the deadline when what it stands for has changed.
+    fn watch(&mut self) {
+        let watched = if self.driver.has_output() {
+            Watched::Stuck(self.driver.moved())
+        } else if self.link.stream_count() == 0 {
+            Watched::Idle
+        } else {
+            Watched::Nothing
+        };
+        if watched == self.watched {
+            return;
+        }
+        self.watched = watched;
+        let timeouts = self.worker.settings().timeouts;
+        match watched {
+            Watched::Nothing => self.deadline.clear(),
+            Watched::Idle => self.deadline.set(Instant::now(), timeouts.idle),
+            Watched::Stuck(_) => self.deadline.set(Instant::now(), timeouts.body),
+        }
+    }
+
+    /// Asks the client to end the connection when what is under way has ended.
+    fn go_away(&mut self) {
+        self.is_going = true;
+        self.watched = Watched::Nothing;
+        self.link.go_away();
+    }
+
+    async fn finish(mut self, origin: Origin) {
+        if let Some(error) = self.driver.error() {
+            self.worker.metrics.h2_errors.add(1);
+            let peer = origin.peer;
+            tracing::debug!(target: "proxy", %peer, %error, "a client broke the rules of HTTP/2");
+        }
+        self.deadline.set(Instant::now(), LINGER_TIME);
+        poll_fn(|context| match self.driver.poll_finish(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.deadline.poll(context),
+        })
+        .await;
+    }
+}
