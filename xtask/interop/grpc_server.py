@@ -45,8 +45,12 @@ async def refuse_late(request, context):
 
 
 async def headers(request, context):
-    """The metadata of the call comes back as initial metadata."""
-    sent = [(key, value) for key, value in context.invocation_metadata() if key.startswith("x-")]
+    """The metadata of the call comes back as initial metadata, without what the proxy adds."""
+    sent = [
+        (key, value)
+        for key, value in context.invocation_metadata()
+        if key.startswith("x-") and not key.startswith("x-forwarded-")
+    ]
     await context.send_initial_metadata(sent)
     return b""
 

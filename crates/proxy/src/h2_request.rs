@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use component::handler::{Handler, Outcome};
@@ -27,6 +28,10 @@ use crate::response_head;
 use crate::router::{Captures, ForwardTargets, Found, Route, Target};
 use crate::session::normalize;
 use crate::worker::{Listener, Worker};
+
+/// How long, and for how many bytes, the end of a request is waited for that has been answered.
+const LINGER_TIME: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 64 * 1024;
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +108,30 @@ impl StreamSession {
             }
         };
         self.log(flow.as_deref(), &method, &head, started, served);
+        let is_end = head.is_end();
         self.stream.recycle(head);
+        if !is_end && served.status != 0 {
+            self.linger().await;
+        }
+    }
+
+    /// Waits a little for the end of a request that has been answered: a stream that is reset under
+    /// the hands of a client that was just about to end it is an error to many.
+    async fn linger(&self) {
+        let mut left = LINGER_BYTES;
+        self.deadline.set(Instant::now(), LINGER_TIME);
+        poll_fn(|context| {
+            let (count, end) = self.stream.read(|bytes, end| {
+                let count = bytes.len().min(left);
+                (count, (count, end && count == bytes.len()))
+            });
+            left -= count;
+            if end || left == 0 || self.stream.fate(context).is_some() {
+                return Poll::Ready(());
+            }
+            self.deadline.poll(context)
+        })
+        .await;
     }
 
     async fn route(
