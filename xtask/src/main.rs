@@ -4,7 +4,6 @@
 mod command;
 mod fuzz;
 mod interop;
-mod measure;
 mod servers;
 mod tidy;
 
@@ -18,8 +17,6 @@ cargo xtask tidy                          check the rules of the house
 cargo xtask test [ARGUMENTS]              tidy, install the servers that tests need, run all tests
 cargo xtask ci                            format, clippy, and test, as CI does
 cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
-cargo xtask measure [--seconds N] [--rounds N]
-                                          CPU per request beside HAProxy, cores pinned
 cargo xtask interop [CHECK...] [--haproxy] [--keep]
                                           real clients and h2spec against every kind of listener
 ";
@@ -33,7 +30,6 @@ fn main() -> ExitCode {
         Some("test") => test(&root, rest),
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
-        Some("measure") => measure::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
         _ => Err(Failure::new(USAGE)),
     };

@@ -35,9 +35,13 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
+    /// Start a back end to try or measure flows with.
+    Stub(lab::stub::Args),
+    /// Measure the engine beside other systems, and write a report.
+    Bench(lab::bench::Args),
     /// Print the JSON Schema of flow files, for editors.
     Schema,
-    /// List the steps there are.
+    /// List the steps and connections there are.
     List,
     /// Print a completion script for a shell.
     Completions {
@@ -103,6 +107,8 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run::run(&arguments),
             Command::Check { paths, format } => check(&paths, format),
+            Command::Stub(arguments) => lab::stub::run(arguments),
+            Command::Bench(arguments) => lab::bench::run(arguments),
             Command::Schema => print(&format!("{:#}\n", reference::schema())),
             Command::List => print(&list()),
             Command::Completions { shell } => {

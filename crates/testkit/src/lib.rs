@@ -10,6 +10,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod certificates;
 mod client;
 pub mod odd_requests;
 mod process;
@@ -18,6 +19,7 @@ mod scripted;
 mod servers;
 mod strict;
 
+pub use certificates::{Authority, Issued};
 pub use client::RawClient;
 pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;

@@ -23,20 +23,22 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
             "expr",
             "message",
             "config",
+            "lab",
         ],
     ),
     ("testkit", &[]),
+    ("lab", &[]),
     ("xtask", &[]),
 ];
 
 /// Libraries with one home. A library's family is meant: every package that has this word in its
 /// name, such as `tokio-rustls` for `rustls`.
 const HOMES: &[(&str, &[&str])] = &[
-    ("httparse", &["net"]),
-    ("socket2", &["net", "testkit"]),
+    ("httparse", &["net", "lab"]),
+    ("socket2", &["net", "testkit", "lab"]),
     ("hyper", &["net"]),
-    ("h2", &["net"]),
-    ("rustls", &["net"]),
+    ("h2", &["net", "lab"]),
+    ("rustls", &["net", "lab"]),
     ("saphyr", &["config"]),
     ("granit", &["config"]),
     ("yaml", &["config"]),

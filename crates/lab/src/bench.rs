@@ -1,0 +1,98 @@
+//! `intertie bench`: stub, system under test and load generator on different cores, systems taking
+//! turns, and a report of what they reached.
+
+mod body;
+mod load;
+mod machine;
+mod plan;
+mod process;
+mod progress;
+mod published;
+mod relay;
+mod report;
+mod results;
+mod runner;
+mod sample;
+mod scenario;
+mod stats;
+mod system;
+mod table;
+mod template;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use plan::HttpArgs;
+use results::Results;
+
+/// Arguments of `intertie bench`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Suite {
+    /// Measure HTTP proxying and transformation beside other proxies.
+    ///
+    /// nginx, HAProxy and Envoy are looked for in the path, or where the variables NGINX, HAPROXY
+    /// and ENVOY point.
+    Http(Box<HttpArgs>),
+    /// Write the report of earlier results again.
+    Report {
+        /// A results.json.
+        results: PathBuf,
+        /// The folder for report.html.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        out: PathBuf,
+    },
+    /// Copy bytes between connections: the floor of the comparison.
+    #[command(hide = true)]
+    Relay(relay::RelayArgs),
+}
+
+/// Does what the arguments say. The exit code is 1 when Intertie could not be measured, or when a
+/// reply of it was wrong.
+///
+/// # Errors
+/// When the machine has too few cores, or files cannot be written.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.suite {
+        Suite::Http(arguments) => {
+            let is_good = runner::run(&arguments)?;
+            Ok(ExitCode::from(u8::from(!is_good)))
+        }
+        Suite::Report { results, out } => {
+            let text = fs::read_to_string(&results)
+                .with_context(|| format!("cannot read {}", results.display()))?;
+            let results: Results = serde_json::from_str(&text)
+                .with_context(|| format!("{} holds no results", results.display()))?;
+            fs::create_dir_all(&out)?;
+            write_report(&out, &results)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Suite::Relay(arguments) => {
+            relay::run(&arguments)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Writes results.json and report.html.
+fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let text = serde_json::to_string_pretty(results)?;
+    fs::write(folder.join("results.json"), text)?;
+    write_report(folder, results)
+}
+
+fn write_report(folder: &Path, results: &Results) -> anyhow::Result<()> {
+    let file = folder.join("report.html");
+    fs::write(&file, report::html(results))
+        .with_context(|| format!("cannot write {}", file.display()))
+}

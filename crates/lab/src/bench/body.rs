@@ -1,0 +1,167 @@
+//! What is sent and what must come back: JSON of exactly the wanted size with a number inside that
+//! no other request has, so that a mixed-up reply is noticed.
+
+use std::fmt::Write;
+
+use anyhow::ensure;
+
+/// The digits of the number.
+const DIGITS: usize = 8;
+/// The least of the numbers; there are nine times as many.
+const FIRST: u64 = 10_000_000;
+/// The least size: everything around the strings, and a string of one letter.
+const SIZE_MIN: usize = "{\"id\":12345678,\"payload\":[\"a\"]}".len();
+/// The characters of a string, as the published measurements have it.
+const STRING: usize = 10;
+
+/// A text with a number in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbered {
+    text: Vec<u8>,
+    at: usize,
+}
+
+impl Numbered {
+    fn new(text: String) -> Self {
+        let number = FIRST.to_string();
+        let at = text.find(&number).unwrap_or(0);
+        Self {
+            text: text.into_bytes(),
+            at,
+        }
+    }
+
+    /// The same text behind a head.
+    pub fn behind(&self, head: &[u8]) -> Self {
+        Self {
+            text: [head, &self.text].concat(),
+            at: self.at + head.len(),
+        }
+    }
+
+    /// The text with this number, which is brought into range.
+    pub fn with(&mut self, number: u64) -> &[u8] {
+        let mut rest = FIRST + number % (9 * FIRST);
+        let digits = self.text.get_mut(self.at..self.at + DIGITS);
+        for digit in digits.unwrap_or_default().iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        &self.text
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+}
+
+/// A request's body and the reply's.
+#[derive(Clone, Debug)]
+pub(crate) struct Bodies {
+    /// What is sent.
+    pub sent: Numbered,
+    /// What must come back.
+    pub expected: Numbered,
+}
+
+impl Bodies {
+    /// Bodies of so many bytes; as XML they are longer.
+    ///
+    /// # Errors
+    /// When the size is too small for the number and a string.
+    pub fn new(size: usize, becomes_xml: bool) -> anyhow::Result<Self> {
+        ensure!(size >= SIZE_MIN, "bodies have at least {SIZE_MIN} bytes");
+        let strings = strings(size);
+        let json = Numbered::new(json(&strings));
+        let expected = match becomes_xml {
+            true => Numbered::new(xml(&strings)),
+            false => json.clone(),
+        };
+        Ok(Self {
+            sent: json,
+            expected,
+        })
+    }
+}
+
+/// The strings of a body: of ten characters, and a rest.
+fn strings(size: usize) -> Vec<String> {
+    let mut alphabet = ('0'..='9').chain('A'..='Z').chain('a'..='z').cycle();
+    let mut left = size + "\"a\"".len() - SIZE_MIN;
+    let mut strings = Vec::new();
+    while left > 0 {
+        // A comma and a string of one letter need four.
+        let length = if left < STRING + 2 + 4 {
+            left - 2
+        } else {
+            STRING
+        };
+        strings.push(alphabet.by_ref().take(length).collect());
+        left = left.saturating_sub(length + 3);
+    }
+    strings
+}
+
+fn json(strings: &[String]) -> String {
+    format!(
+        "{{\"id\":{FIRST},\"payload\":[\"{}\"]}}",
+        strings.join("\",\"")
+    )
+}
+
+/// By the rules of `docs/json-xml.md`: several members get a root, an array repeats its element.
+fn xml(strings: &[String]) -> String {
+    let mut text = format!("<root><id>{FIRST}</id>");
+    for string in strings {
+        // invariant: writing to a String does not fail.
+        let _ = write!(text, "<payload>{string}</payload>");
+    }
+    text.push_str("</root>");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_have_their_size_and_are_json() {
+        for size in (SIZE_MIN..200).chain([1024, 10_240]) {
+            let mut bodies = Bodies::new(size, false).unwrap();
+            assert_eq!(bodies.sent.len(), size);
+            let value: serde_json::Value = serde_json::from_slice(bodies.sent.with(7)).unwrap();
+            assert_eq!(value["id"], 10_000_007);
+            let strings = value["payload"].as_array().unwrap();
+            assert!(strings.iter().all(|it| !it.as_str().unwrap().is_empty()));
+            assert_eq!(bodies.expected.with(7), bodies.sent.with(7));
+        }
+        assert!(Bodies::new(SIZE_MIN - 1, false).is_err());
+    }
+
+    #[test]
+    fn numbers_stay_in_range_and_differ() {
+        let mut bodies = Bodies::new(50, false).unwrap();
+        let first = bodies.sent.with(0).to_vec();
+        assert_ne!(bodies.sent.with(1), first);
+        assert_eq!(bodies.sent.with(9 * FIRST), first);
+        let mut request = bodies.sent.behind(b"head ");
+        assert_eq!(request.with(0), [b"head ", first.as_slice()].concat());
+    }
+
+    #[test]
+    fn xml_is_what_the_conversion_gives() {
+        let mut bodies = Bodies::new(50, true).unwrap();
+        let text = std::str::from_utf8(bodies.expected.with(1))
+            .unwrap()
+            .to_owned();
+        assert_eq!(
+            text,
+            "<root><id>10000001</id><payload>0123456789</payload><payload>ABCDEFG</payload></root>"
+        );
+        assert_eq!(
+            bodies.sent.with(1),
+            br#"{"id":10000001,"payload":["0123456789","ABCDEFG"]}"#
+        );
+    }
+}

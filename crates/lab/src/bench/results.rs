@@ -1,0 +1,298 @@
+//! The results of a run, as JSON keeps them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::scenario::System;
+use super::stats::{Latency, median};
+use crate::units::Streams;
+
+/// Everything that a report needs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    /// What the command was.
+    pub command: String,
+    /// When it began, in UTC.
+    pub started: String,
+    pub machine: Machine,
+    pub method: Method,
+    pub systems: Vec<SystemFacts>,
+    pub rows: Vec<Row>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Where it was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub kernel: String,
+    pub processor: String,
+    pub cores: usize,
+    pub memory_mib: u64,
+    /// Which cores had what.
+    pub layout: String,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Method {
+    pub rounds: usize,
+    pub seconds: f64,
+    pub warm_up: f64,
+    /// The part of a core's time above which a sample is taken again.
+    pub foreign_max: f64,
+}
+
+/// What a system is, and how it was run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SystemFacts {
+    pub system: System,
+    pub version: String,
+    pub runs: Vec<RunFacts>,
+}
+
+/// A command line and configuration, by scenario.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RunFacts {
+    pub scenario: String,
+    pub command: String,
+    pub config: String,
+}
+
+/// Why a system has no row in a scenario.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeftOut {
+    pub scenario: String,
+    pub system: System,
+    pub reason: String,
+    /// Whether it was meant to take part.
+    pub is_failure: bool,
+}
+
+/// What is measured: the systems of one case are compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Case {
+    /// The scenario's short name.
+    pub scenario: String,
+    pub streams: Streams,
+    pub bytes: usize,
+    pub delay_ms: f64,
+    /// Requests a second; users send at once when there is none.
+    pub rate: Option<f64>,
+}
+
+impl Case {
+    /// The case in words, without the scenario.
+    pub fn label(&self) -> String {
+        let mut text = match self.streams.each {
+            1 => format!("{} users", self.streams.connections),
+            _ => format!("{} users ({})", self.streams.users(), self.streams),
+        };
+        text.push_str(&format!(", {} B", self.bytes));
+        if self.delay_ms > 0.0 {
+            text.push_str(&format!(", delay {} ms", self.delay_ms));
+        }
+        if let Some(rate) = self.rate {
+            text.push_str(&format!(", {rate}/s"));
+        }
+        text
+    }
+
+    /// Whether the systems' speed decides the throughput.
+    pub fn is_saturating(&self) -> bool {
+        self.rate.is_none() && self.delay_ms == 0.0
+    }
+}
+
+/// One system in one case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    pub case: Case,
+    pub system: System,
+    /// The median of each figure.
+    pub median: Figures,
+    pub rounds: Vec<Figures>,
+    /// How many samples were taken again.
+    pub repeated: usize,
+    pub warnings: Vec<String>,
+}
+
+/// One sample, or medians of some.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    /// Good replies a second.
+    pub throughput: f64,
+    pub latency: Latency,
+    pub errors: u64,
+    pub errors_by_kind: BTreeMap<String, u64>,
+    pub first_error: Option<String>,
+    /// Requests that were due and not sent at the end.
+    pub unsent: u64,
+    /// Microseconds of a core for each good reply; none without a system.
+    pub cpu: Option<f64>,
+    /// The part of its core that the system used.
+    pub core: Option<f64>,
+    /// The part that is busy of the busiest core of generator and stub.
+    pub load_core: f64,
+    /// The larger part of a core's time that others used.
+    pub foreign: f64,
+    pub memory_peak: Option<u64>,
+    pub memory_settled: Option<u64>,
+}
+
+impl Figures {
+    /// The median of each figure; errors are added up.
+    pub fn median(rounds: &[Self]) -> Self {
+        let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
+        let some = |figure: &dyn Fn(&Self) -> Option<f64>| {
+            let values: Vec<f64> = rounds.iter().filter_map(figure).collect();
+            (!values.is_empty()).then(|| median(values.into_iter()))
+        };
+        let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
+        let mut errors_by_kind = BTreeMap::new();
+        for (kind, count) in rounds.iter().flat_map(|round| &round.errors_by_kind) {
+            *errors_by_kind.entry(kind.clone()).or_default() += count;
+        }
+        Self {
+            throughput: of(&|it| it.throughput),
+            latency: Latency::median(&rounds.iter().map(|it| &it.latency).collect::<Vec<_>>()),
+            errors: rounds.iter().map(|round| round.errors).sum(),
+            errors_by_kind,
+            first_error: rounds.iter().find_map(|round| round.first_error.clone()),
+            unsent: of(&|it| it.unsent as f64) as u64,
+            cpu: some(&|it| it.cpu),
+            core: some(&|it| it.core),
+            load_core: of(&|it| it.load_core),
+            foreign: rounds.iter().map(|round| round.foreign).fold(0.0, f64::max),
+            memory_peak: some(&|it| bytes(it.memory_peak)).map(|bytes| bytes as u64),
+            memory_settled: some(&|it| bytes(it.memory_settled)).map(|bytes| bytes as u64),
+        }
+    }
+}
+
+/// The CPU time of one system for that of another, per request: the median over rounds of
+/// neighbours in time, for what else went on in the machine was common to them.
+pub(crate) fn cpu_ratio(one: &Row, other: &Row) -> Option<f64> {
+    let pairs = one.rounds.iter().zip(&other.rounds);
+    let ratios = pairs.filter_map(|(one, other)| {
+        let (one, other) = (one.cpu?, other.cpu?);
+        (other > 0.0).then_some(one / other)
+    });
+    let ratios: Vec<f64> = ratios.collect();
+    (!ratios.is_empty()).then(|| median(ratios.into_iter()))
+}
+
+/// Below this part of what the load side reaches alone it is not certain what the limit is.
+const CLEARLY_MORE: f64 = 1.15;
+const BUSY: f64 = 0.95;
+/// The part of the wanted rate that must be reached.
+const RATE_KEPT: f64 = 0.98;
+
+/// Says of each row of one case what a reader should doubt.
+pub(crate) fn warn(rows: &mut [Row], foreign_max: f64) {
+    let direct = rows.iter().find(|row| row.system == System::Direct);
+    let direct = direct.map(|row| row.median.throughput);
+    for row in rows {
+        let mut warnings = Vec::new();
+        let figures = &row.median;
+        let is_load_limit = row.case.is_saturating() && row.system != System::Direct;
+        if let Some(direct) = direct.filter(|_| is_load_limit)
+            && direct < CLEARLY_MORE * figures.throughput
+        {
+            warnings.push(format!(
+                "stub and generator alone reach only {:.2} times this throughput: \
+                 compare CPU per request",
+                direct / figures.throughput.max(1.0)
+            ));
+        }
+        if let Some(core) = figures.core.filter(|core| is_load_limit && *core < BUSY)
+            && figures.load_core >= BUSY
+        {
+            warnings.push(format!(
+                "stub or generator is the limit: the system used {:.0} % of its core",
+                core * 100.0
+            ));
+        }
+        if row
+            .case
+            .rate
+            .is_some_and(|rate| figures.throughput < rate * RATE_KEPT)
+        {
+            warnings.push(format!(
+                "the rate was not reached; {} unsent",
+                figures.unsent
+            ));
+        }
+        if figures.foreign > foreign_max {
+            warnings.push(format!(
+                "others used {:.0} % of a core",
+                figures.foreign * 100.0
+            ));
+        }
+        if figures.errors > 0 {
+            let first = figures.first_error.as_deref().unwrap_or_default();
+            warnings.push(format!("{} errors, the first: {first}", figures.errors));
+        }
+        row.warnings = warnings;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use super::testing::row;
+    use super::*;
+
+    #[test]
+    fn ratios_are_those_of_neighbours() {
+        let one = row(System::Intertie, &[8.0, 20.0, 9.0]);
+        let other = row(System::HaProxy, &[10.0, 40.0, 10.0]);
+        assert_eq!(cpu_ratio(&one, &other), Some(0.8));
+        assert_eq!(cpu_ratio(&one, &row(System::Direct, &[])), None);
+    }
+
+    #[test]
+    fn a_slow_load_side_is_told() {
+        let mut rows = [row(System::Intertie, &[10.0]), row(System::Direct, &[])];
+        rows[0].median.throughput = 100.0;
+        rows[1].median.throughput = 105.0;
+        warn(&mut rows, 0.08);
+        assert!(rows[0].warnings[0].contains("1.05 times"), "{rows:?}");
+        assert!(rows[1].warnings.is_empty());
+        rows[1].median.throughput = 200.0;
+        warn(&mut rows, 0.08);
+        assert!(rows[0].warnings.is_empty());
+        rows[0].median.core = Some(0.7);
+        rows[0].median.load_core = 0.99;
+        rows[0].median.errors = 3;
+        rows[0].median.foreign = 0.2;
+        warn(&mut rows, 0.08);
+        assert_eq!(rows[0].warnings.len(), 3, "{rows:?}");
+    }
+
+    #[test]
+    fn medians_keep_all_errors() {
+        let errors = |count: u64| Figures {
+            errors: count,
+            errors_by_kind: [("body".to_owned(), count)].into(),
+            cpu: (count > 1).then_some(4.0),
+            ..Figures::default()
+        };
+        let median = Figures::median(&[errors(1), errors(2), errors(3)]);
+        assert_eq!((median.errors, median.errors_by_kind["body"]), (6, 6));
+        assert_eq!((median.cpu, median.core), (Some(4.0), None));
+    }
+
+    #[test]
+    fn cases_are_told_in_words() {
+        let mut case = row(System::Floor, &[]).case;
+        assert_eq!(case.label(), "100 users, 50 B");
+        case.streams = "10x30".parse().unwrap();
+        (case.delay_ms, case.rate) = (30.0, Some(500.0));
+        assert_eq!(case.label(), "300 users (10x30), 50 B, delay 30 ms, 500/s");
+        assert!(!case.is_saturating());
+    }
+}

@@ -1,0 +1,276 @@
+//! A run: cases, rounds in which the systems take turns, and results that are written as they come.
+
+use std::fs;
+use std::io::{self, Write};
+
+use anyhow::Context;
+
+use super::plan::HttpArgs;
+use super::process::{self, Cores};
+use super::progress::Progress;
+use super::results::{Case, Figures, LeftOut, Method, Results, Row, RunFacts, SystemFacts, warn};
+use super::sample::{Bench, Stubs};
+use super::scenario::{Scenario, System};
+use super::system::Programs;
+use super::{machine, table};
+use crate::pki::Identity;
+
+/// The part of a core's time that others may use in a sample.
+const FOREIGN_MAX: f64 = 0.08;
+/// How often a spoiled sample is taken again.
+const REPEATS_MAX: usize = 3;
+/// A user needs a file in the generator and in the stub, and two in the proxy.
+const FILES_EACH: u64 = 2;
+
+/// Measures everything that the arguments mean. False when Intertie could not be measured
+/// somewhere, or when a reply of it was wrong.
+pub(super) fn run(arguments: &HttpArgs) -> anyhow::Result<bool> {
+    let own = std::env::current_exe()?;
+    let programs = Programs {
+        intertie: arguments.binary.clone().unwrap_or_else(|| own.clone()),
+        own,
+    };
+    let cores = Cores::of_machine()?;
+    let systems = arguments.systems(&programs)?;
+    let files = process::allow_files()?;
+    let folder = Folder::new()?;
+    let results = empty(arguments, &programs, &systems, &cores);
+    process::pin(&cores.load)?;
+    let bench = Bench {
+        identity: Identity::make(&folder.0)?,
+        folder: folder.0.clone(),
+        window: arguments.window(),
+        warm_up: arguments.warm_up(),
+        programs,
+        cores,
+    };
+    let total = samples(arguments, &systems);
+    let mut run = Run {
+        arguments,
+        bench,
+        systems,
+        results,
+        progress: Progress::new(total),
+    };
+    for scenario in arguments.scenarios() {
+        run.leave_out(scenario);
+        for case in arguments.cases(scenario) {
+            check_files(&case, files)?;
+            run.case(scenario, &case)?;
+        }
+    }
+    table::print_end(&run.results, &arguments.out)?;
+    Ok(run.is_good())
+}
+
+/// A temporary folder.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("intertie-bench-{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn check_files(case: &Case, files: u64) -> anyhow::Result<()> {
+    let needed = case.streams.users() as u64 * FILES_EACH + 100;
+    anyhow::ensure!(
+        needed <= files,
+        "{} users need {needed} open files, and this machine allows {files} (ulimit -Hn)",
+        case.streams.users()
+    );
+    Ok(())
+}
+
+fn samples(arguments: &HttpArgs, systems: &[System]) -> usize {
+    let of = |scenario: &Scenario| {
+        let able = systems.iter().filter(|it| it.refuses(scenario).is_none());
+        let rounds = able.map(|system| rounds(arguments, *system));
+        rounds.sum::<usize>() * arguments.cases(scenario).len()
+    };
+    arguments.scenarios().into_iter().map(of).sum()
+}
+
+fn rounds(arguments: &HttpArgs, system: System) -> usize {
+    match system {
+        System::Direct => arguments.direct_rounds(),
+        _ => arguments.rounds(),
+    }
+}
+
+fn empty(arguments: &HttpArgs, programs: &Programs, systems: &[System], cores: &Cores) -> Results {
+    let facts = systems.iter().map(|system| SystemFacts {
+        system: *system,
+        version: programs.version(*system),
+        runs: Vec::new(),
+    });
+    Results {
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        started: machine::now(),
+        machine: machine::facts(cores),
+        method: Method {
+            rounds: arguments.rounds(),
+            seconds: arguments.window().as_secs_f64(),
+            warm_up: arguments.warm_up().as_secs_f64(),
+            foreign_max: FOREIGN_MAX,
+        },
+        systems: facts.collect(),
+        rows: Vec::new(),
+        left_out: Vec::new(),
+    }
+}
+
+/// A run under way.
+struct Run<'a> {
+    arguments: &'a HttpArgs,
+    bench: Bench,
+    systems: Vec<System>,
+    results: Results,
+    progress: Progress,
+}
+
+/// The samples of one system in one case.
+struct Series {
+    system: System,
+    rounds: Vec<Figures>,
+    repeated: usize,
+    has_failed: bool,
+}
+
+impl Run<'_> {
+    fn leave_out(&mut self, scenario: &Scenario) {
+        for system in &self.systems {
+            if let Some(reason) = system.refuses(scenario) {
+                self.results.left_out.push(LeftOut {
+                    scenario: scenario.name.to_owned(),
+                    system: *system,
+                    reason: reason.to_owned(),
+                    is_failure: false,
+                });
+            }
+        }
+    }
+
+    fn case(&mut self, scenario: &Scenario, case: &Case) -> anyhow::Result<()> {
+        let stubs = self.bench.stubs(scenario, case)?;
+        let able = self
+            .systems
+            .iter()
+            .filter(|it| it.refuses(scenario).is_none());
+        let mut series: Vec<Series> = able
+            .map(|system| Series {
+                system: *system,
+                rounds: Vec::new(),
+                repeated: 0,
+                has_failed: false,
+            })
+            .collect();
+        for round in 0..self.arguments.rounds() {
+            for series in &mut series {
+                let turns = rounds(self.arguments, series.system);
+                if round < turns && !series.has_failed {
+                    self.turn(scenario, case, &stubs, series);
+                }
+            }
+        }
+        let rows = series.into_iter().filter(|it| !it.rounds.is_empty());
+        let mut rows: Vec<Row> = rows.map(|series| row(case, series)).collect();
+        warn(&mut rows, FOREIGN_MAX);
+        self.progress.clear();
+        table::print_case(scenario, case, &rows)?;
+        self.results.rows.extend(rows);
+        super::write(&self.arguments.out, &self.results)
+    }
+
+    /// Takes a sample, again when others have used too much of a core meanwhile.
+    fn turn(&mut self, scenario: &Scenario, case: &Case, stubs: &Stubs, series: &mut Series) {
+        let system = series.system;
+        let what = format!("{} {}, {}", scenario.name, system.name(), case.label());
+        self.progress.next(&what);
+        for repeat in 0..=REPEATS_MAX {
+            let (figures, facts) = match self.bench.sample(system, scenario, case, stubs) {
+                Ok(sample) => sample,
+                Err(error) => {
+                    series.has_failed = true;
+                    return self.failed(scenario, system, &error);
+                }
+            };
+            self.keep_facts(system, facts);
+            if figures.foreign <= FOREIGN_MAX || repeat == REPEATS_MAX {
+                series.rounds.push(figures);
+                return;
+            }
+            series.repeated += 1;
+        }
+    }
+
+    fn failed(&mut self, scenario: &Scenario, system: System, error: &anyhow::Error) {
+        self.progress.clear();
+        // Who does not listen is not told.
+        let _ = writeln!(
+            io::stderr(),
+            "{} in {}: {error:#}",
+            system.name(),
+            scenario.name
+        );
+        let left_out = LeftOut {
+            scenario: scenario.name.to_owned(),
+            system,
+            reason: reason(error),
+            is_failure: true,
+        };
+        let is_same = |it: &LeftOut| it.scenario == scenario.name && it.system == system;
+        if !self.results.left_out.iter().any(is_same) {
+            self.results.left_out.push(left_out);
+        }
+    }
+
+    /// Keeps the first command line and configuration of a system in each scenario.
+    fn keep_facts(&mut self, system: System, mut facts: RunFacts) {
+        let folder = self.bench.folder.display().to_string();
+        facts.config = facts.config.replace(&folder, "FOLDER");
+        facts.command = facts.command.replace(&folder, "FOLDER");
+        let of_system = self.results.systems.iter_mut();
+        for known in of_system.filter(|known| known.system == system) {
+            if !known.runs.iter().any(|run| run.scenario == facts.scenario) {
+                known.runs.push(facts.clone());
+            }
+        }
+    }
+
+    fn is_good(&self) -> bool {
+        let is_ours = |system: System| system == System::Intertie;
+        let has_errors = |row: &Row| is_ours(row.system) && row.median.errors > 0;
+        let failed = |it: &LeftOut| is_ours(it.system) && it.is_failure;
+        !self.results.rows.iter().any(has_errors) && !self.results.left_out.iter().any(failed)
+    }
+}
+
+/// What a reader wants to know first: the error, and the first line that speaks of one in what the
+/// program printed.
+fn reason(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    let cause = lines.find(|line| line.to_ascii_lowercase().contains("error"));
+    cause.map_or(first.clone(), |cause| format!("{first} {}", cause.trim()))
+}
+
+fn row(case: &Case, series: Series) -> Row {
+    Row {
+        case: case.clone(),
+        system: series.system,
+        median: Figures::median(&series.rounds),
+        rounds: series.rounds,
+        repeated: series.repeated,
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,259 @@
+//! One sample: a fresh system, load with a warm-up, and what the kernel counted meanwhile.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::body::Bodies;
+use super::load::{Load, Plan};
+use super::process::{self, Cores, Process};
+use super::results::{Case, Figures, RunFacts};
+use super::scenario::{Scenario, Side, System};
+use super::system::{self, Place, Programs};
+use crate::pki::{self, Identity};
+use crate::units;
+
+/// How long a system rests before its settled memory is read.
+const SETTLE: Duration = Duration::from_millis(150);
+
+/// What samples have in common.
+pub(crate) struct Bench {
+    pub programs: Programs,
+    pub cores: Cores,
+    pub folder: PathBuf,
+    pub identity: Identity,
+    pub window: Duration,
+    pub warm_up: Duration,
+}
+
+/// The back ends of a case.
+pub(crate) struct Stubs {
+    /// What proxies forward to.
+    back: (Process, SocketAddr),
+    /// What clients are sent to without a proxy, where they speak otherwise than proxies.
+    front: Option<(Process, SocketAddr)>,
+}
+
+impl Stubs {
+    fn family(&self) -> Vec<u32> {
+        let mut family = self.back.0.family();
+        family.extend(self.front.iter().flat_map(|(stub, _)| stub.family()));
+        family
+    }
+
+    fn for_clients(&self) -> SocketAddr {
+        self.front
+            .as_ref()
+            .map_or(self.back.1, |(_, address)| *address)
+    }
+}
+
+/// CPU time used so far, in seconds.
+struct Clock {
+    at: Instant,
+    system: f64,
+    /// Stub and generator.
+    beside: f64,
+    system_core: f64,
+    beside_cores: Vec<f64>,
+}
+
+impl Bench {
+    /// Starts the back ends of a case.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn stubs(&self, scenario: &Scenario, case: &Case) -> anyhow::Result<Stubs> {
+        let delay = Duration::from_secs_f64(case.delay_ms / 1e3);
+        let back = self.stub(scenario.back, delay)?;
+        let front = match scenario.front == scenario.back {
+            true => None,
+            false => Some(self.stub(scenario.front, delay)?),
+        };
+        Ok(Stubs { back, front })
+    }
+
+    fn stub(&self, side: Side, delay: Duration) -> anyhow::Result<(Process, SocketAddr)> {
+        let address = process::free_address()?;
+        let mut command = Command::new(&self.programs.own);
+        command.args(["stub", "echo", "--listen", &address.to_string()]);
+        command.args(["--delay", &units::show(delay)]);
+        command.args(["--protocols", &side.other_offers().join(",")]);
+        if side.is_tls() {
+            command.arg("--cert").arg(&self.identity.cert);
+            command.arg("--key").arg(&self.identity.key);
+        }
+        let log = self.folder.join(format!("stub-{}.log", address.port()));
+        let (cores, own) = (&self.cores.stub, &self.cores.load);
+        let stub = Process::start(&mut command, cores, own, address, &log)?;
+        Ok((stub, address))
+    }
+
+    /// Takes one sample.
+    ///
+    /// # Errors
+    /// When the system does not start, or cannot be connected to.
+    pub fn sample(
+        &self,
+        system: System,
+        scenario: &Scenario,
+        case: &Case,
+        stubs: &Stubs,
+    ) -> anyhow::Result<(Figures, RunFacts)> {
+        if system == System::Direct {
+            let plan = self.plan(system, scenario, case, stubs.for_clients())?;
+            return Ok((self.measure(&plan, None, stubs)?, facts(scenario, "", "")));
+        }
+        let folder = self.folder.join(system.name());
+        let place = Place {
+            scenario,
+            listen: process::free_address()?,
+            backend: stubs.back.1,
+            identity: &self.identity,
+            folder: &folder,
+        };
+        let mut setup = system::set_up(system, &place, &self.programs)?;
+        let log = self.folder.join(format!("{}.log", system.name()));
+        let (cores, own) = ([self.cores.system], &self.cores.load);
+        let command = format!("{:?}", setup.command).replace('"', "");
+        let running = Process::start(&mut setup.command, &cores, own, setup.address, &log)?;
+        let plan = self.plan(system, scenario, case, setup.address)?;
+        let figures = self.measure(&plan, Some(&running), stubs)?;
+        Ok((figures, facts(scenario, &command, &setup.config)))
+    }
+
+    fn plan(
+        &self,
+        system: System,
+        scenario: &Scenario,
+        case: &Case,
+        address: SocketAddr,
+    ) -> anyhow::Result<Plan> {
+        let tls = match scenario.front.is_tls() {
+            true => {
+                let offers = scenario.front.other_offers();
+                Some(pki::client_config(&self.identity.ca, &offers)?)
+            }
+            false => None,
+        };
+        let becomes_xml = scenario.converts && system != System::Direct;
+        Ok(Plan {
+            address,
+            is_h2: scenario.front.is_h2(),
+            tls,
+            path: "/passthrough".to_owned(),
+            streams: case.streams,
+            rate: case.rate,
+            bodies: Bodies::new(case.bytes, becomes_xml)?,
+            cores: self.cores.load.clone(),
+        })
+    }
+
+    fn measure(
+        &self,
+        plan: &Plan,
+        system: Option<&Process>,
+        stubs: &Stubs,
+    ) -> anyhow::Result<Figures> {
+        let beside = [stubs.family(), vec![std::process::id()]].concat();
+        let load = Load::start(plan)?;
+        thread::sleep(self.warm_up);
+        let family = system.map(Process::family).unwrap_or_default();
+        load.measure();
+        let before = self.clock(&family, &beside)?;
+        thread::sleep(self.window);
+        load.stop();
+        let after = self.clock(&family, &beside)?;
+        let (peak, _) = process::memory(&family);
+        let stats = load.finish()?;
+        let mut figures = figures(&before, &after, &stats);
+        if system.is_some() {
+            thread::sleep(SETTLE);
+            figures.memory_peak = Some(peak);
+            figures.memory_settled = Some(process::memory(&family).1);
+        } else {
+            figures.cpu = None;
+            figures.core = None;
+        }
+        Ok(figures)
+    }
+
+    fn clock(&self, system: &[u32], beside: &[u32]) -> anyhow::Result<Clock> {
+        let system_core = BTreeSet::from([self.cores.system]);
+        Ok(Clock {
+            at: Instant::now(),
+            system: process::run_time(system),
+            beside: process::run_time(beside),
+            system_core: process::busy(&system_core)?.iter().sum(),
+            beside_cores: process::busy(&self.cores.beside())?,
+        })
+    }
+}
+
+fn facts(scenario: &Scenario, command: &str, config: &str) -> RunFacts {
+    RunFacts {
+        scenario: scenario.name.to_owned(),
+        command: command.to_owned(),
+        config: config.to_owned(),
+    }
+}
+
+fn figures(before: &Clock, after: &Clock, stats: &super::stats::Stats) -> Figures {
+    let time = (after.at - before.at).as_secs_f64();
+    let used = (after.system - before.system).max(0.0);
+    let beside = (after.beside - before.beside).max(0.0);
+    let busy: Vec<f64> = after
+        .beside_cores
+        .iter()
+        .zip(&before.beside_cores)
+        .map(|(after, before)| after - before)
+        .collect();
+    let foreign_beside = busy.iter().sum::<f64>() - beside;
+    let foreign_system = after.system_core - before.system_core - used;
+    let replies = stats.replies() as f64;
+    Figures {
+        throughput: replies / time,
+        latency: stats.latency(),
+        errors: stats.errors.values().sum(),
+        errors_by_kind: stats.errors.clone(),
+        first_error: stats.first_error.clone(),
+        unsent: stats.unsent,
+        cpu: (replies > 0.0).then(|| used * 1e6 / replies),
+        core: Some(used / time),
+        load_core: (busy.iter().copied().fold(0.0, f64::max) / time).min(1.0),
+        foreign: foreign_beside.max(foreign_system).max(0.0) / time,
+        memory_peak: None,
+        memory_settled: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stats::Stats;
+    use super::*;
+
+    #[test]
+    fn figures_are_differences_of_clocks() {
+        let start = Instant::now();
+        let clock = |seconds: u64, system: f64, beside: f64, cores: [f64; 2]| Clock {
+            at: start + Duration::from_secs(seconds),
+            system,
+            beside,
+            system_core: cores[0],
+            beside_cores: vec![cores[1]],
+        };
+        let mut stats = Stats::new().unwrap();
+        (0..1000).for_each(|_| stats.reply(Duration::from_millis(1)));
+        let before = clock(0, 1.0, 5.0, [10.0, 20.0]);
+        let figures = figures(&before, &clock(2, 2.5, 6.0, [11.5, 21.2]), &stats);
+        let near = |value: f64, wanted: f64| (value - wanted).abs() < 1e-6;
+        assert!(near(figures.throughput, 500.0), "{figures:?}");
+        assert!(near(figures.cpu.unwrap(), 1500.0), "{figures:?}");
+        assert!(near(figures.core.unwrap(), 0.75), "{figures:?}");
+        assert!(near(figures.load_core, 0.6), "{figures:?}");
+        assert!(near(figures.foreign, 0.1), "{figures:?}");
+    }
+}

@@ -1,0 +1,172 @@
+//! The table on stdout.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::published;
+use super::results::{Case, Results, Row, cpu_ratio};
+use super::scenario::{Scenario, System};
+
+const HEAD: [&str; 14] = [
+    "system",
+    "req/s",
+    "mean ms",
+    "stddev",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "max",
+    "errors",
+    "CPU us/req",
+    "core",
+    "load",
+    "MB peak/settled",
+];
+/// The last column: the CPU time of Intertie for that of this system.
+const RATIO: &str = "intertie/it";
+
+/// Prints the rows of one case.
+pub(super) fn print_case(scenario: &Scenario, case: &Case, rows: &[Row]) -> anyhow::Result<()> {
+    print(&case_text(scenario, case, rows))
+}
+
+/// Prints who was left out, and where the files are.
+pub(super) fn print_end(results: &Results, folder: &Path) -> anyhow::Result<()> {
+    let mut text = String::new();
+    for it in &results.left_out {
+        let _ = writeln!(
+            text,
+            "left out of {}: {}: {}",
+            it.scenario,
+            it.system.name(),
+            it.reason
+        );
+    }
+    let files = ["report.html", "results.json"].map(|name| folder.join(name));
+    let _ = writeln!(text, "{}\n{}", files[0].display(), files[1].display());
+    print(&text)
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn case_text(scenario: &Scenario, case: &Case, rows: &[Row]) -> String {
+    let mut lines = vec![HEAD.map(str::to_owned).to_vec()];
+    if let Some(first) = lines.first_mut() {
+        first.push(RATIO.to_owned());
+    }
+    let ours = rows.iter().find(|row| row.system == System::Intertie);
+    lines.extend(rows.iter().map(|row| cells(row, ours)));
+    if let Some(row) = published::find(case) {
+        let mut cells = vec![String::from("-"); HEAD.len() + 1];
+        let known = [
+            (0, "(published)".to_owned()),
+            (1, format!("{:.0}", row.throughput)),
+            (2, format!("{:.2}", row.mean)),
+            (3, format!("{:.2}", row.stddev)),
+            (6, format!("{:.2}", row.p99)),
+            (9, format!("{:.0}", row.errors)),
+        ];
+        for (index, text) in known {
+            if let Some(cell) = cells.get_mut(index) {
+                *cell = text;
+            }
+        }
+        lines.push(cells);
+    }
+    let mut text = format!("\n{}: {}\n", scenario.title, case.label());
+    text.push_str(&aligned(&lines));
+    for row in rows {
+        for warning in &row.warnings {
+            let _ = writeln!(text, "  note, {}: {warning}", row.system.name());
+        }
+        if row.repeated > 0 {
+            let name = row.system.name();
+            let _ = writeln!(text, "  note, {name}: {} samples taken again", row.repeated);
+        }
+    }
+    text
+}
+
+fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
+    let figures = &row.median;
+    let latency = &figures.latency;
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let percent = |part: f64| format!("{:.0}%", part * 100.0);
+    let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+    let memory = figures.memory_peak.zip(figures.memory_settled);
+    let memory = memory.map(|(peak, settled)| [peak, settled].map(megabytes).join("/"));
+    let ratio = ours.and_then(|ours| cpu_ratio(ours, row));
+    vec![
+        row.system.name().to_owned(),
+        format!("{:.0}", figures.throughput),
+        format!("{:.2}", latency.mean),
+        format!("{:.2}", latency.stddev),
+        format!("{:.2}", latency.at(50.0)),
+        format!("{:.2}", latency.at(90.0)),
+        format!("{:.2}", latency.at(99.0)),
+        format!("{:.2}", latency.at(99.9)),
+        format!("{:.2}", latency.max),
+        figures.errors.to_string(),
+        or_dash(figures.cpu.map(|cpu| format!("{cpu:.2}"))),
+        or_dash(figures.core.map(percent)),
+        percent(figures.load_core),
+        or_dash(memory),
+        or_dash(ratio.map(|ratio| format!("{ratio:.2}"))),
+    ]
+}
+
+/// Columns under each other: the first to the left, numbers to the right.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        for (index, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let _ = match index {
+                0 => write!(text, "  {cell:<width$}"),
+                _ => write!(text, "  {cell:>width$}"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::testing::row;
+    use super::super::scenario::ALL;
+    use super::*;
+
+    #[test]
+    fn a_case_becomes_a_table() {
+        let mut rows = [
+            row(System::Intertie, &[9.0]),
+            row(System::HaProxy, &[12.0]),
+            row(System::Direct, &[]),
+        ];
+        rows[1].warnings.push("doubtful".to_owned());
+        let text = case_text(&ALL[0], &rows[0].case, &rows);
+        let line = |start: &str| {
+            text.lines()
+                .find(|line| line.trim().starts_with(start))
+                .unwrap()
+        };
+        assert!(line("intertie").ends_with("1.00"), "{text}");
+        assert!(line("haproxy").ends_with("0.75"), "{text}");
+        assert!(line("direct").ends_with('-'), "{text}");
+        assert!(line("(published)").contains("19551"), "{text}");
+        assert!(text.contains("note, haproxy: doubtful"), "{text}");
+        assert_eq!(line("system").len(), line("haproxy").len());
+    }
+}
