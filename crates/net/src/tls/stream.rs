@@ -177,10 +177,17 @@ impl Read for Socket<'_, '_> {
 
 impl Write for Socket<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[io::IoSlice::new(bytes)])
+        match Pin::new(&mut *self.stream).poll_write(self.context, bytes) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
     }
 
     fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        // One record is the rule, and a plain send is cheaper than a gathering one.
+        if let [part] = parts {
+            return self.write(part);
+        }
         match Pin::new(&mut *self.stream).poll_write_vectored(self.context, parts) {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),

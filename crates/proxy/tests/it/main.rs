@@ -13,3 +13,4 @@ mod lifetimes;
 mod messages;
 mod odd;
 mod support;
+mod upstreams;

@@ -89,6 +89,7 @@ impl Proxy {
 
     /// Has the worker serve another target.
     pub fn serve(&self, target: RouteTarget, settings: Settings, opened: Vec<OpenListener>) {
+        let listener_target = target.clone();
         let route = RoutePlan {
             flow: "test".into(),
             methods: Methods::Any,
@@ -106,7 +107,10 @@ impl Proxy {
         };
         let plan = Arc::new(Plan {
             listeners: vec![listener],
-            upstreams: Vec::new(),
+            upstreams: match &listener_target {
+                RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
+                RouteTarget::Handle { .. } => Vec::new(),
+            },
             settings,
         });
         let (applied, mut done) = unbounded_channel();
