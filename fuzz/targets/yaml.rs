@@ -13,7 +13,11 @@ fuzz_target!(|bytes: &[u8]| {
         .map(|id| config::parse(&sources, id, &mut report))
         .unwrap_or_default();
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
-    let loaded = flow::load(documents, steps::ALL, &environment, &mut report);
+    let table = flow::Table {
+        steps: steps::ALL,
+        connections: steps::CONNECTIONS,
+    };
+    let loaded = flow::load(documents, table, &environment, &mut report);
     assert_eq!(loaded.is_some(), !report.has_errors());
     let text = report.render(&sources, false);
     assert!(

@@ -23,13 +23,7 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("nginx", &["nginx-light", "nginx"]),
 ];
 
-/// What `cargo xtask measure` uses beside HAProxy.
-pub const FOR_MEASURING: &[Needed] = &[
-    Needed::new("wrk", &["wrk"]),
-    Needed::new("taskset", &["util-linux"]),
-];
-
-/// What `cargo xtask measure` compares with, unless the variable HAPROXY names another.
+/// What `cargo xtask interop --haproxy` puts in the engine's place.
 pub const PEER: &[Needed] = &[Needed::new("haproxy", &["haproxy"])];
 
 /// Makes sure that the programs are there. As root they are installed; otherwise the failure says

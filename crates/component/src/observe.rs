@@ -77,6 +77,10 @@ pub struct WorkerMetrics {
     pub closed: Counter,
     /// Client connections on which TLS could not be agreed on.
     pub handshake_failures: Counter,
+    /// Times that an endpoint was left out because it failed.
+    pub upstream_ejections: Counter,
+    /// Requests that found no free connection, and no place in the queue in time.
+    pub upstream_queue_refusals: Counter,
     /// HTTP/2 connections of clients that broke the rules or a limit.
     pub h2_errors: Counter,
     /// Client connections refused because of the limit.

@@ -149,6 +149,62 @@ fn encode_flows(
     Ok(())
 }
 
+type Pick = fn(&WorkerMetrics) -> &Counter;
+
+/// Counters without labels: name, help, and where it is.
+const COUNTERS: [(&str, &str, Pick); 10] = [
+    (
+        "connections_accepted",
+        "Client connections accepted",
+        |worker| &worker.accepted,
+    ),
+    (
+        "connections_refused",
+        "Client connections refused by the limit",
+        |worker| &worker.refused,
+    ),
+    (
+        "tls_handshake_failures",
+        "Client connections on which TLS could not be agreed on",
+        |worker| &worker.handshake_failures,
+    ),
+    (
+        "http2_errors",
+        "HTTP/2 connections of clients that broke the rules or a limit",
+        |worker| &worker.h2_errors,
+    ),
+    (
+        "upstream_ejections",
+        "Times that an endpoint was left out because it failed",
+        |worker| &worker.upstream_ejections,
+    ),
+    (
+        "upstream_queue_refusals",
+        "Requests that found no free connection and no place in the queue in time",
+        |worker| &worker.upstream_queue_refusals,
+    ),
+    (
+        "upstream_connects",
+        "Connections made to upstreams",
+        |worker| &worker.upstream_connects,
+    ),
+    (
+        "upstream_connect_failures",
+        "Connections to upstreams that failed",
+        |worker| &worker.upstream_connect_failures,
+    ),
+    (
+        "upstream_reuses",
+        "Requests sent on a kept upstream connection",
+        |worker| &worker.upstream_reuses,
+    ),
+    (
+        "upstream_retries",
+        "Requests repeated because a kept connection was closed",
+        |worker| &worker.upstream_retries,
+    ),
+];
+
 fn encode_workers(
     encoder: &mut DescriptorEncoder<'_>,
     workers: &[Arc<WorkerMetrics>],
@@ -170,40 +226,7 @@ fn encode_workers(
                 .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
         }
     }
-    type Pick = fn(&WorkerMetrics) -> &Counter;
-    let counters: [(&str, &str, Pick); 6] = [
-        (
-            "connections_accepted",
-            "Client connections accepted",
-            |worker| &worker.accepted,
-        ),
-        (
-            "connections_refused",
-            "Client connections refused by the limit",
-            |worker| &worker.refused,
-        ),
-        (
-            "upstream_connects",
-            "Connections made to upstreams",
-            |worker| &worker.upstream_connects,
-        ),
-        (
-            "upstream_connect_failures",
-            "Connections to upstreams that failed",
-            |worker| &worker.upstream_connect_failures,
-        ),
-        (
-            "upstream_reuses",
-            "Requests sent on a kept upstream connection",
-            |worker| &worker.upstream_reuses,
-        ),
-        (
-            "upstream_retries",
-            "Requests repeated because a kept connection was closed",
-            |worker| &worker.upstream_retries,
-        ),
-    ];
-    for (name, help, pick) in counters {
+    for (name, help, pick) in COUNTERS {
         let count: u64 = workers.iter().map(|worker| pick(worker).get()).sum();
         let name = format!("intertie_{name}");
         describe(encoder, &name, help, MetricType::Counter)?

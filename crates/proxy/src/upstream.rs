@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use component::observe::WorkerMetrics;
 use component::settings::Settings;
 use component::upstream::{Balance, UpstreamPlan};
 use net::Connection;
@@ -38,6 +39,7 @@ pub(crate) struct Upstream {
     queue: Rc<Queue>,
     /// How many requests of this worker may wait for a connection.
     queue_max: usize,
+    metrics: Arc<WorkerMetrics>,
 }
 
 /// One endpoint and how it has been lately.
@@ -120,8 +122,8 @@ impl Upstream {
     pub fn new(
         plan: &Arc<UpstreamPlan>,
         endpoints: Vec<(Endpoint, Arc<AtomicBool>)>,
-        queue: Rc<Queue>,
-        queue_max: usize,
+        (queue, queue_max): (Rc<Queue>, usize),
+        metrics: &Arc<WorkerMetrics>,
     ) -> Self {
         let members = endpoints.into_iter().map(|(endpoint, down)| Member {
             endpoint,
@@ -137,6 +139,7 @@ impl Upstream {
             next: Cell::new(0),
             queue,
             queue_max,
+            metrics: Arc::clone(metrics),
         }
     }
 
@@ -203,7 +206,10 @@ impl Upstream {
         let mut must_wait = !self.queue.is_empty();
         loop {
             if must_wait {
-                self.wait(patience).await?;
+                let metrics = &patience.worker.metrics;
+                self.wait(patience)
+                    .await
+                    .inspect_err(|_| metrics.upstream_queue_refusals.add(1))?;
             }
             let lease = self.choose(now, attempt);
             let at = lease.at;
@@ -485,6 +491,7 @@ impl Drop for Lease {
             Some(false) => health.trying.set(false),
             None => {
                 if health.fail(Instant::now(), &self.upstream.plan) {
+                    self.upstream.metrics.upstream_ejections.add(1);
                     let plan = &self.upstream.plan;
                     let (upstream, at) = (&*plan.name, self.at);
                     let host = plan

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
+use component::observe::WorkerMetrics;
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::ListenAddress;
@@ -75,16 +76,22 @@ pub(crate) struct Upstreams {
     board: Arc<HealthBoard>,
     /// This worker's number and how many there are.
     share: (usize, usize),
+    metrics: Arc<WorkerMetrics>,
     known: RefCell<Vec<Rc<Upstream>>>,
 }
 
 impl Upstreams {
-    pub fn new(board: &Arc<HealthBoard>, share: (usize, usize)) -> Self {
+    pub fn new(
+        board: &Arc<HealthBoard>,
+        share: (usize, usize),
+        metrics: &Arc<WorkerMetrics>,
+    ) -> Self {
         Self {
             settings: Cell::new(Settings::default()),
             tls: RefCell::default(),
             board: Arc::clone(board),
             share,
+            metrics: Arc::clone(metrics),
             known: RefCell::default(),
         }
     }
@@ -142,7 +149,8 @@ impl Upstreams {
             (endpoint, self.board.entry(plan, at))
         });
         let queue_max = self.share_of(plan.connections.queue);
-        Upstream::new(plan, endpoints.collect(), queue, queue_max)
+        let queue = (Rc::clone(&queue), queue_max);
+        Upstream::new(plan, endpoints.collect(), queue, &self.metrics)
     }
 
     /// Closes idle connections that are too old or dead, and forgets upstreams nobody uses.

@@ -186,10 +186,11 @@ impl Worker {
             mut commands,
         } = setup;
         let settings = Settings::default();
+        let metrics = engine.registry.add_worker();
         let worker = Rc::new(Self {
             number,
-            metrics: engine.registry.add_worker(),
-            upstreams: Upstreams::new(&engine.health, (number, count)),
+            upstreams: Upstreams::new(&engine.health, (number, count), &metrics),
+            metrics,
             engine,
             deadlines: Deadlines::new(),
             date: DateField::default(),

@@ -9,5 +9,7 @@
 mod check;
 mod examples;
 mod life;
+mod outage;
 mod peers;
+mod secure;
 mod support;

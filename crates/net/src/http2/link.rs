@@ -74,6 +74,8 @@ impl Hasher for ById {
 pub struct Driver {
     shared: Rc<Shared>,
     connection: Connection,
+    /// Whether there may be input that was there before HTTP/2 began.
+    has_early_input: bool,
     moved: u64,
 }
 
@@ -103,6 +105,7 @@ impl Link {
         });
         let driver = Driver {
             shared: Rc::clone(&shared),
+            has_early_input: !connection.input.is_empty(),
             connection,
             moved: 0,
         };
@@ -247,6 +250,9 @@ impl Driver {
     /// nothing when the connection has ended.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Stream>> {
         self.register(context);
+        if std::mem::take(&mut self.has_early_input) {
+            self.receive();
+        }
         loop {
             if let Some(stream) = self.take_events() {
                 return Poll::Ready(Some(stream));

@@ -72,7 +72,7 @@ fn table(routes: &[&str]) -> Table {
         &listener,
         0,
         &Registry::default(),
-        &Upstreams::new(&Arc::default(), (0, 1)),
+        &Upstreams::new(&Arc::default(), (0, 1), &Arc::default()),
     )
 }
 

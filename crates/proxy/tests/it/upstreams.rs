@@ -239,11 +239,11 @@ fn checks_take_an_endpoint_out_and_bring_it_back() {
     let taken = || {
         let seen = || {
             let requests = sick.requests();
-            requests.iter().filter(|it| it.target == "/work").count()
+            requests.iter().filter(|it| it.target == "/orders").count()
         };
         let before = seen();
         for _ in 0..4 {
-            assert_eq!(get(&proxy, "/work").status, 200);
+            assert_eq!(get(&proxy, "/orders").status, 200);
         }
         seen() - before
     };
