@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use message::{Headers, Method};
+use message::{Field, Headers, HeadersView, Method};
 use net::Connection;
 use net::deadline::Deadline;
 use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, ResponseHead};
@@ -313,6 +313,18 @@ fn take_http2(
     Poll::Ready(Ok((count, count == waiting)))
 }
 
+/// Whether a message of this type may go on for as long as it likes, with nothing moving for long:
+/// an event stream, or a call of gRPC, which has a deadline of its own.
+pub(crate) fn is_stream(fields: HeadersView<'_>) -> bool {
+    let starts = |value: &[u8], name: &[u8]| {
+        let start = value.get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
+    fields.first(Field::ContentType).is_some_and(|value| {
+        starts(value, b"text/event-stream") || starts(value, b"application/grpc")
+    })
+}
+
 /// The head of a reply that has arrived.
 pub(crate) enum ReplyHead {
     /// At the front of the upstream's input, read into [`Bridge::response`].
@@ -417,6 +429,8 @@ impl Bridge<'_> {
     /// The head has been passed on: what follows is the body.
     pub fn begin_download(&mut self) {
         self.consume_head();
+        // Another time holds from here on.
+        self.seen_progress = u64::MAX;
         if let Side::Http1(side) = &mut self.upstream {
             side.decoder = BodyDecoder::new(self.response.framing, self.limits);
         }
@@ -443,8 +457,7 @@ impl Bridge<'_> {
             self.body_time
         };
         ready!(self.poll_deadline(context, time));
-        let waits_for_client = !sent && matches!(&self.upstream, Side::Http2(_));
-        Poll::Ready(Err(if waits_for_client {
+        Poll::Ready(Err(if !sent && self.waits_for_client() {
             Failure::ClientSlow
         } else {
             Failure::ReplyTimeout
@@ -532,6 +545,20 @@ impl Bridge<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether nothing more can be sent because the client has sent no more.
+    fn waits_for_client(&self) -> bool {
+        let is_flushed = match &self.upstream {
+            Side::Http1(side) => side.written == side.staged.len(),
+            Side::Http2(_) => true,
+        };
+        let has_nothing = match &self.client {
+            Some(Side::Http1(side)) => side.ready == 0,
+            Some(Side::Http2(stream)) => stream.read(|bytes, _| (0, bytes.is_empty())),
+            None => false,
+        };
+        is_flushed && has_nothing && self.up.at_hand.is_empty()
     }
 
     fn client_has_left(&mut self, context: &mut Context<'_>) -> bool {

@@ -2,6 +2,7 @@
 //! written for HTTP/1.1 by then: it is read once more, and what is in it sent as HTTP/2.
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use bytes::Bytes;
 use message::{Field, Method};
@@ -9,7 +10,7 @@ use net::http1::{BodyDecoder, Framing, Piece, RequestHead, ResponseHead, Version
 use net::http2::{Head, Link};
 use tokio::time::Instant;
 
-use crate::bridge::{Bridge, Flow, Http1Side, ReplyHead, Side};
+use crate::bridge::{Bridge, Flow, Http1Side, ReplyHead, Side, is_stream};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, head_limits};
 use crate::h2_forward::{invalid, open};
@@ -58,11 +59,16 @@ pub(crate) async fn forward(
         closes: !session.head.keeps_alive()
             || session.worker.is_draining()
             || session.listener.is_closed(),
+        stream_time: timeouts.stream,
     };
     let result = receive(&mut bridge, target, &asked, lease).await;
     let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
     let received = bridge.down.moved;
     session.now = Instant::now();
+    if matches!(&result, Err(failed) if matches!(failed.failure, Failure::ReplyTimeout)) {
+        // It may be dead: nobody else shall wait for it.
+        link.go_away();
+    }
     let (status, after) = result?;
     let after = match after {
         After::Keep if !uploaded => After::Close,
@@ -87,6 +93,7 @@ struct Asked<'a> {
     method: &'a Method,
     version: Version,
     closes: bool,
+    stream_time: Duration,
 }
 
 /// Reads a request that was written for HTTP/1.1: its head, what is there of its body, and the
@@ -188,6 +195,10 @@ async fn relay(
     let closes = asked.closes || framing == Framing::UntilClose;
     let asked = Asked { closes, ..*asked };
     stage_head(bridge, target, &asked, head, framing);
+    bridge.begin_download();
+    if is_stream(head.fields.view()) {
+        bridge.body_time = asked.stream_time;
+    }
     if let Some(Side::Http1(client)) = &mut bridge.client {
         client.chunked = framing == Framing::Chunked;
     }

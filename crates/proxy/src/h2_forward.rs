@@ -9,7 +9,7 @@ use net::http1::{BodyDecoder, Framing, HeadError, ResponseHead};
 use net::http2::{Code, Link, RequestLine, Stream};
 use tokio::time::Instant;
 
-use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side};
+use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side, is_stream};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, balance_key, head_limits};
 use crate::h2_request::{Served, StreamSession};
@@ -26,6 +26,11 @@ pub(crate) async fn forward(
     upload: Flow,
 ) -> Served {
     let key = balance_key(&target.plan.upstream.balance, path, &request);
+    let mut request = request;
+    if upload.is_nothing() {
+        // Its end came in a frame of its own, which HTTP/1.1 has no need to know.
+        request.framing = Framing::None;
+    }
     let mut attempt = Attempt::new(key);
     let result = send(session, target, request, &mut attempt, &upload).await;
     session.now = Instant::now();
@@ -127,6 +132,10 @@ impl<'a> Exchange<'a> {
         let mut response = ResponseHead::default();
         let mut bridge = self.bridge(Side::Http2(&upstream), upload, &mut response);
         let result = self.receive(&mut bridge, lease).await;
+        if matches!(&result, Err(failed) if matches!(failed.failure, Failure::ReplyTimeout)) {
+            // It may be dead: nobody else shall wait for it.
+            link.go_away();
+        }
         result.map(|relayed| relayed.served)
     }
 
@@ -147,7 +156,10 @@ impl<'a> Exchange<'a> {
             response,
             method: self.method,
             limits: head_limits(&self.session.settings.limits),
-            body_time: own.body.unwrap_or(timeouts.body),
+            body_time: match is_stream(self.request.headers) {
+                true => timeouts.stream,
+                false => own.body.unwrap_or(timeouts.body),
+            },
             response_time: own.response.unwrap_or(timeouts.response),
             upload_failed: None,
             seen_progress: u64::MAX,
@@ -223,6 +235,13 @@ impl<'a> Exchange<'a> {
         if self.send_head(bridge, &head, status, end).is_none() {
             return Relayed::gone();
         }
+        let streams = match &head {
+            ReplyHead::Http1 => bridge.response.is_event_stream,
+            ReplyHead::Http2(head) => is_stream(head.fields.view()),
+        };
+        if streams {
+            bridge.body_time = self.session.settings.timeouts.stream;
+        }
         let keeps = match head {
             ReplyHead::Http1 => bridge.keeps().filter(|_| has_none || !unwanted),
             ReplyHead::Http2(head) => {
@@ -232,9 +251,6 @@ impl<'a> Exchange<'a> {
                 None
             }
         };
-        if matches!(&bridge.upstream, Side::Http1(_)) && bridge.response.is_event_stream {
-            bridge.body_time = self.session.settings.timeouts.stream;
-        }
         bridge.begin_download();
         bridge.down.finished = end;
         if !end && let Err(stopped) = poll_fn(|context| bridge.poll_relay(context)).await {

@@ -1,8 +1,8 @@
 //! Every folder of `examples/`, over real sockets on free ports.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use testkit::{StrictBackend, TempDir, free_port};
+use testkit::{Authority, StrictBackend, TempDir, free_port};
 
 use crate::support::{Engine, get, output, post, repository};
 
@@ -26,11 +26,21 @@ fn copy(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> PathBuf {
     folder.path().join(name)
 }
 
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
 #[test]
 fn every_example_is_checked() {
     for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
+            let folder = TempDir::new();
+            let path = copy(&folder, &name(&path), &[]);
+            // Whoever follows the example makes these first.
+            let issued = Authority::new("example").issue(&["localhost"]);
+            folder.write(&format!("{}/server.pem", name(&path)), &issued.cert);
+            folder.write(&format!("{}/server.key", name(&path)), &issued.key);
             let result = output(&["check", path.to_str().unwrap()]);
             let report = String::from_utf8_lossy(&result.stdout).into_owned();
             assert_eq!(result.status.code(), Some(0), "{report}");
@@ -71,6 +81,39 @@ fn the_quick_start_needs_nothing_else() {
         "{}",
         unmappable.text()
     );
+    engine.stop();
+}
+
+#[test]
+fn https_in_front_of_two_back_ends() {
+    let folder = TempDir::new();
+    let (port, first) = (free_port(), StrictBackend::start());
+    let second = StrictBackend::start();
+    let ports = [
+        (":8443", port),
+        (":8688", first.port()),
+        (":8689", second.port()),
+    ];
+    let path = copy(&folder, "https", &ports);
+    let authority = Authority::new("example");
+    let issued = authority.issue(&["localhost"]);
+    folder.write("https/server.pem", &issued.cert);
+    folder.write("https/server.key", &issued.key);
+    let ca = folder.write("ca.pem", authority.pem());
+    let engine = Engine::run(&[&path], &[]);
+    for _ in 0..4 {
+        let output = std::process::Command::new("curl")
+            .args(["--silent", "--http2", "--data", "hello", "--cacert"])
+            .arg(&ca)
+            .args(["--write-out", " %{http_version}"])
+            .arg(format!("https://localhost:{port}/shop/cart"))
+            .output()
+            .expect("curl is missing: `cargo xtask test` installs it");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello 2");
+    }
+    let requests = [first.requests(), second.requests()];
+    assert!(requests.iter().all(|it| !it.is_empty()), "both have work");
+    assert_eq!(requests[0][0].target, "/cart");
     engine.stop();
 }
 

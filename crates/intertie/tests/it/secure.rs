@@ -62,7 +62,8 @@ const VERSION: [&str; 2] = ["--write-out", " %{http_version}"];
 fn every_combination_of_protocols_carries_bodies_both_ways() {
     let place = Place::new();
     let backend = StrictBackend::start();
-    let [front, back, clear] = [free_port(), free_port(), free_port()];
+    let [back, clear] = [free_port(), free_port()];
+    let fronts = [free_port(), free_port(), free_port(), free_port()];
     let tls = "tls: { cert: server.pem, key: server.key }";
     let mut flows = format!(
         "flow: back\nfrom:\n  http: {{ listen: 'localhost:{back}', path: /x, {tls} }}\n\
@@ -83,26 +84,26 @@ fn every_combination_of_protocols_carries_bodies_both_ways() {
         flows.push_str(&format!(
             "---\nflow: front{at}\nfrom:\n  http: {{ listen: 'localhost:{}', path: /x, {tls} }}\n\
              steps: [ forward: {target} ]\n",
-            front + at as u16,
+            fronts[at],
         ));
     }
     let engine = place.run(&flows);
     let large = "0123456789".repeat(200_000);
     place.folder.write("large", &large);
     let upload = format!("@{}", place.path("large"));
-    for at in 0..targets.len() as u16 {
+    for (at, front) in fronts.into_iter().enumerate() {
         for (option, version) in [("--http1.1", " 1.1"), ("--http2", " 2")] {
             let mut small = vec![option, "--data", "hello"];
             small.extend(VERSION);
-            let text = place.text(front + at, &small);
+            let text = place.text(front, &small);
             assert_eq!(text, format!("hello{version}"), "target {at}");
-            let text = place.text(front + at, &[option, "--data-binary", &upload]);
+            let text = place.text(front, &[option, "--data-binary", &upload]);
             assert!(text == large, "target {at} {option}: {} bytes", text.len());
             let chunked = [option, "-H", "Transfer-Encoding: chunked", "--data", "a"];
             if option == "--http1.1" {
-                assert_eq!(place.text(front + at, &chunked), "a", "target {at}");
+                assert_eq!(place.text(front, &chunked), "a", "target {at}");
             }
-            let head = place.text(front + at, &[option, "--head"]);
+            let head = place.text(front, &[option, "--head"]);
             assert!(head.contains(" 200"), "target {at} {option}: {head}");
         }
     }
@@ -322,6 +323,46 @@ fn floods_end_the_connection_and_nobody_else_notices() {
     let mut client = RawClient::connect(port);
     client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().text(), "hello");
+    engine.stop();
+}
+
+/// A request of these frames behind the preface, the last of them a little later; its reply ends
+/// the connection's first stream.
+fn slow_request(port: u16, frames: &[Vec<u8>]) {
+    let mut client = RawClient::connect(port);
+    client.send([PREFACE, &frame(4, 0, 0, &[])].concat());
+    for frame in frames {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        client.send(frame);
+    }
+    // The head of the reply, whatever it says: HEADERS with END_HEADERS on stream 1.
+    client.until(&[1, 4, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_body_may_end_in_a_frame_of_its_own() {
+    let place = Place::new();
+    let port = free_port();
+    let backend =
+        StrictBackend::answering(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec());
+    let engine = place.run(&format!(
+        "flow: a\nfrom:\n  http: {{ listen: '127.0.0.1:{port}', path: /x, protocols: [h2] }}\n\
+         steps: [ forward: http://127.0.0.1:{}/x ]\n",
+        backend.port()
+    ));
+    let post = [b"\x83".as_slice(), &GET_X[1..]].concat();
+    let (head, end) = (frame(1, 4, 1, &post), frame(0, 1, 1, b""));
+    slow_request(port, &[[head.clone(), end.clone()].concat()]);
+    slow_request(port, &[head.clone(), end.clone()]);
+    slow_request(port, &[head.clone(), frame(0, 0, 1, b"late"), end]);
+    let trailers = frame(1, 5, 1, b"\x40\x03x-t\x01v");
+    slow_request(port, &[head, frame(0, 0, 1, b"late"), trailers]);
+    let requests = backend.requests();
+    let bodies: Vec<&[u8]> = requests.iter().map(|it| it.body.as_slice()).collect();
+    assert_eq!(bodies, [b"".as_slice(), b"", b"late", b"late"]);
+    assert_eq!(requests[0].header("content-length"), Some("0"));
+    assert_eq!(requests[3].trailers, [("x-t".to_owned(), "v".to_owned())]);
+    assert_eq!(backend.violations(), [""; 0]);
     engine.stop();
 }
 
