@@ -81,6 +81,8 @@ pub struct WorkerMetrics {
     pub upstream_ejections: Counter,
     /// Requests that found no free connection, and no place in the queue in time.
     pub upstream_queue_refusals: Counter,
+    /// Client connections on which TLS took an earlier session up again.
+    pub tls_resumptions: Counter,
     /// HTTP/2 connections of clients that broke the rules or a limit.
     pub h2_errors: Counter,
     /// Client connections refused because of the limit.

@@ -152,7 +152,7 @@ fn encode_flows(
 type Pick = fn(&WorkerMetrics) -> &Counter;
 
 /// Counters without labels: name, help, and where it is.
-const COUNTERS: [(&str, &str, Pick); 10] = [
+const COUNTERS: [(&str, &str, Pick); 11] = [
     (
         "connections_accepted",
         "Client connections accepted",
@@ -167,6 +167,11 @@ const COUNTERS: [(&str, &str, Pick); 10] = [
         "tls_handshake_failures",
         "Client connections on which TLS could not be agreed on",
         |worker| &worker.handshake_failures,
+    ),
+    (
+        "tls_resumptions",
+        "Client connections on which TLS took an earlier session up again",
+        |worker| &worker.tls_resumptions,
     ),
     (
         "http2_errors",

@@ -91,6 +91,14 @@ impl Connection {
         }
     }
 
+    /// Whether TLS took an earlier session up again.
+    pub fn is_resumed(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(_) => false,
+            Stream::Tls(stream) => stream.is_resumed(),
+        }
+    }
+
     /// Whether the connection is encrypted.
     #[inline]
     pub fn is_tls(&self) -> bool {

@@ -53,7 +53,12 @@ async fn shake_hands(worker: &Worker, client: &mut Connection, deadline: &Deadli
         deadline.poll(context).map(|()| None)
     });
     let cause = match result.await {
-        Some(Ok(())) => return true,
+        Some(Ok(())) => {
+            if client.is_resumed() {
+                worker.metrics.tls_resumptions.add(1);
+            }
+            return true;
+        }
         Some(Err(error)) => error.to_string(),
         None => "it took too long".to_owned(),
     };

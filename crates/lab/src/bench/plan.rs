@@ -114,7 +114,7 @@ impl HttpArgs {
         if !self.system.is_empty() {
             return Ok(self.system.clone());
         }
-        let mut systems = vec![System::Intertie, System::Floor];
+        let mut systems = vec![System::Intertie, System::Passthrough, System::Floor];
         for peer in [System::HaProxy, System::Nginx, System::Envoy] {
             let is_asked = self.peers.iter().any(|name| name == peer.name());
             let is_there = programs.find(peer).is_some();

@@ -139,7 +139,8 @@ impl Bench {
             }
             false => None,
         };
-        let becomes_xml = scenario.converts && system != System::Direct;
+        let is_plain = matches!(system, System::Direct | System::Passthrough);
+        let becomes_xml = scenario.converts && !is_plain;
         Ok(Plan {
             address,
             is_h2: scenario.front.is_h2(),

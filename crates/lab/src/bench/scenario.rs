@@ -150,6 +150,8 @@ pub(crate) fn names() -> [&'static str; ALL.len()] {
 pub(crate) enum System {
     /// The binary under test.
     Intertie,
+    /// The binary under test without the conversion, where a scenario has one: what that costs.
+    Passthrough,
     /// A relay that copies bytes and reads nothing: the least that a proxy can cost.
     Floor,
     /// nginx.
@@ -167,6 +169,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             Self::Intertie => "intertie",
+            Self::Passthrough => "passthrough",
             Self::Floor => "floor",
             Self::Nginx => "nginx",
             Self::HaProxy => "haproxy",
@@ -180,6 +183,8 @@ impl System {
         let is_mixed = scenario.front != scenario.back;
         match self {
             Self::Intertie | Self::Direct => None,
+            Self::Passthrough if scenario.converts => None,
+            Self::Passthrough => Some("is what is measured here anyway"),
             _ if scenario.converts => Some("does not convert JSON to XML"),
             Self::Floor if is_mixed => Some("copies bytes, and the two sides speak differently"),
             Self::Nginx if scenario.back == Side::H2Tls => Some("has no HTTP/2 to its back ends"),
@@ -203,11 +208,12 @@ mod tests {
         };
         let systems = [
             System::Intertie,
+            System::Passthrough,
             System::Floor,
             System::Nginx,
             System::HaProxy,
         ];
-        assert_eq!(systems.map(count), [8, 4, 4, 6]);
+        assert_eq!(systems.map(count), [8, 2, 4, 4, 6]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
     }

@@ -29,7 +29,7 @@ impl Programs {
     /// The program of a system: what its variable names, or what is in the path.
     pub fn find(&self, system: System) -> Option<PathBuf> {
         match system {
-            System::Intertie => Some(self.intertie.clone()),
+            System::Intertie | System::Passthrough => Some(self.intertie.clone()),
             System::Floor | System::Direct => Some(self.own.clone()),
             System::Nginx => named("NGINX", "nginx"),
             System::HaProxy => named("HAPROXY", "haproxy"),
@@ -42,7 +42,7 @@ impl Programs {
         let argument = match system {
             System::Floor | System::Direct => return "part of the lab".to_owned(),
             System::Nginx | System::HaProxy => "-v",
-            System::Intertie | System::Envoy => "--version",
+            System::Intertie | System::Passthrough | System::Envoy => "--version",
         };
         let output = self
             .find(system)
@@ -105,7 +105,7 @@ pub(crate) fn set_up(
         .with_context(|| format!("no program {} was found", system.name()))?;
     let mut command = Command::new(program);
     let (name, template) = match system {
-        System::Intertie => ("flow.yaml", INTERTIE),
+        System::Intertie | System::Passthrough => ("flow.yaml", INTERTIE),
         System::Nginx => ("nginx.conf", NGINX),
         System::HaProxy => ("haproxy.cfg", HAPROXY),
         System::Envoy => ("envoy.yaml", ENVOY),
@@ -119,11 +119,12 @@ pub(crate) fn set_up(
             });
         }
     };
-    let config = values(place).fill(template)?;
+    let converts = place.scenario.converts && system != System::Passthrough;
+    let config = values(place, converts).fill(template)?;
     let file = place.folder.join(name);
     fs::write(&file, &config)?;
     match system {
-        System::Intertie => {
+        System::Intertie | System::Passthrough => {
             let admin = super::process::free_address()?.to_string();
             command.arg("run").arg(&file);
             command.args(["--workers", "1", "--admin", &admin])
@@ -145,7 +146,7 @@ pub(crate) fn set_up(
     })
 }
 
-fn values(place: &Place<'_>) -> Values {
+fn values(place: &Place<'_>, converts: bool) -> Values {
     let Scenario { front, back, .. } = place.scenario;
     let lists = |side: &Side, separator: &str| side.offers().join(separator);
     let mut values = Values::default();
@@ -165,7 +166,7 @@ fn values(place: &Place<'_>) -> Values {
         .text("back_alpn", lists(back, ","))
         .text("front_alpn_list", lists(front, ", "))
         .text("back_alpn_list", lists(back, ", "))
-        .flag("converts", place.scenario.converts)
+        .flag("converts", converts)
         .flag("front_tls", front.is_tls())
         .flag("front_h2", front.offers().contains(&"h2"))
         .flag("back_tls", back.is_tls())
@@ -189,13 +190,16 @@ mod tests {
             key: folder.join("server.key"),
         };
         for scenario in &scenario::ALL {
-            let values = values(&Place {
-                scenario,
-                listen: "127.0.0.1:1".parse().unwrap(),
-                backend: "127.0.0.1:2".parse().unwrap(),
-                identity: &identity,
-                folder: &folder,
-            });
+            let values = values(
+                &Place {
+                    scenario,
+                    listen: "127.0.0.1:1".parse().unwrap(),
+                    backend: "127.0.0.1:2".parse().unwrap(),
+                    identity: &identity,
+                    folder: &folder,
+                },
+                scenario.converts,
+            );
             for template in [NGINX, HAPROXY, ENVOY, INTERTIE] {
                 let text = values.fill(template).unwrap();
                 assert!(text.contains("127.0.0.1") && !text.contains("${"), "{text}");
@@ -220,13 +224,16 @@ mod tests {
             cert: "server.pem".into(),
             key: "server.key".into(),
         };
-        let values = values(&Place {
-            scenario: scenario::find("json-xml-tls").unwrap(),
-            listen: "127.0.0.1:1".parse().unwrap(),
-            backend: "127.0.0.1:2".parse().unwrap(),
-            identity: &identity,
-            folder: &folder,
-        });
+        let values = values(
+            &Place {
+                scenario: scenario::find("json-xml-tls").unwrap(),
+                listen: "127.0.0.1:1".parse().unwrap(),
+                backend: "127.0.0.1:2".parse().unwrap(),
+                identity: &identity,
+                folder: &folder,
+            },
+            true,
+        );
         let text = values.fill(INTERTIE).unwrap();
         for part in [
             "  backend: { http: \"https://127.0.0.1:2\", tls: { ca: ca.pem }, protocols: [http/1.1] }",

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::{ClientConnection, Connection as Session, ServerConnection};
+use rustls::{ClientConnection, Connection as Session, HandshakeKind, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -60,6 +60,11 @@ impl TlsStream {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
+    }
+
+    /// Whether an earlier session was taken up again (RFC 8446, section 2.2).
+    pub fn is_resumed(&self) -> bool {
+        self.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// What both sides have agreed to speak; none when the client named no protocol.

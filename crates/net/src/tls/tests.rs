@@ -164,6 +164,20 @@ async fn both_sides_agree_on_a_protocol() {
 }
 
 #[tokio::test]
+async fn sessions_are_taken_up_again() {
+    let authority = Authority::new("test");
+    let issued = authority.issue(&["localhost"]);
+    let server = Server::new(server(vec![identity(&issued)])).unwrap();
+    let trust = client(Trust::Chain(roots(&authority), Vec::new()));
+    let client = Client::new("localhost", trust).unwrap();
+    for expected in [false, true, true] {
+        for side in connect(&server, &client).await {
+            assert_eq!(side.unwrap().is_resumed(), expected);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_certificate_is_that_of_the_name() {
     let authority = Authority::new("test");
     let issued = ["one.example", "two.example"].map(|name| authority.issue(&[name]));
