@@ -15,6 +15,9 @@ use crate::http2::{self, Driver, Link};
 use crate::queue::Queue;
 use crate::tls::{self, Protocol};
 
+/// How long nothing is under way on a connection before it gives memory back.
+const REST: Duration = Duration::from_secs(1);
+
 /// What holds for one worker's connections to an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointLimits {
@@ -59,6 +62,8 @@ struct Multiplexed {
     link: Link,
     /// Since when nothing is under way on it, as far as somebody has looked.
     idle_since: Option<Instant>,
+    /// Whether it has given back the memory that it can do without.
+    is_trimmed: bool,
 }
 
 /// A new connection by its protocol.
@@ -185,6 +190,13 @@ impl Endpoint {
         self.open.queue.wake_one();
     }
 
+    /// Closes all idle connections: one that was in use has just been cut, and a request that may
+    /// not be repeated shall not find out that they are too.
+    pub fn forget_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        drop(idle);
+    }
+
     /// Closes idle connections that are too old or that the other side has closed.
     pub fn prune(&self, now: Instant) {
         let dead: Vec<Idle> = self
@@ -200,6 +212,10 @@ impl Endpoint {
                 kept.idle_since = None;
             }
             let since = *kept.idle_since.get_or_insert(now);
+            if kept.link.is_idle() && now - since >= REST && !kept.is_trimmed {
+                kept.link.trim();
+            }
+            kept.is_trimmed = kept.link.is_idle() && now - since >= REST;
             let is_old = kept.link.is_idle() && now - since >= idle_time;
             if is_old {
                 kept.link.go_away();
@@ -279,6 +295,7 @@ impl Endpoint {
         links.push(Multiplexed {
             link: link.clone(),
             idle_since: None,
+            is_trimmed: false,
         });
         Ok(Connected::Http2(link, driver))
     }

@@ -202,8 +202,9 @@ async fn send(
                 }
             }
             Line::Http2(link) => {
+                // Boxed, for every session would carry its room.
                 let work = h1_to_h2::forward(session, target, method, &link, &lease, out);
-                match work.await {
+                match Box::pin(work).await {
                     Ok(served) => return Ok(served),
                     Err(failed) => failed,
                 }

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::Connection;
@@ -17,6 +17,8 @@ use crate::worker::{Listener, Worker};
 
 /// How long a connection that we close stays open for what the client still sends.
 const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How long nothing is under way before the connection gives memory back.
+const REST: Duration = Duration::from_secs(1);
 
 /// Serves the connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) {
@@ -65,7 +67,9 @@ struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
-    /// Nothing is under way.
+    /// Nothing is under way, but may be soon.
+    Resting,
+    /// Nothing has been under way for a while.
     Idle,
     /// The client takes nothing of what we send; so many bytes had moved by then.
     Stuck(u64),
@@ -91,11 +95,17 @@ impl Session {
             Poll::Pending => {}
         }
         self.watch();
-        if self.deadline.poll(context).is_pending() {
-            return Poll::Pending;
+        ready!(self.deadline.poll(context));
+        if self.watched == Watched::Resting {
+            self.link.trim();
+            self.watched = Watched::Idle;
+            let idle = self.worker.settings().timeouts.idle;
+            self.deadline.set(Instant::now(), idle.saturating_sub(REST));
+            ready!(self.deadline.poll(context));
         }
         Poll::Ready(match self.watched {
             Watched::Idle if !self.is_going => Next::Idle,
+            // It was asked to go, or takes nothing of what we send.
             _ => Next::Stuck,
         })
     }
@@ -104,10 +114,12 @@ impl Session {
     fn watch(&mut self) {
         let watched = if self.driver.has_output() {
             Watched::Stuck(self.driver.moved())
-        } else if self.link.stream_count() == 0 {
+        } else if self.link.stream_count() > 0 {
+            Watched::Nothing
+        } else if self.watched == Watched::Idle {
             Watched::Idle
         } else {
-            Watched::Nothing
+            Watched::Resting
         };
         if watched == self.watched {
             return;
@@ -116,7 +128,9 @@ impl Session {
         let timeouts = self.worker.settings().timeouts;
         match watched {
             Watched::Nothing => self.deadline.clear(),
-            Watched::Idle => self.deadline.set(Instant::now(), timeouts.idle),
+            Watched::Resting | Watched::Idle => {
+                self.deadline.set(Instant::now(), REST.min(timeouts.idle));
+            }
             Watched::Stuck(_) => self.deadline.set(Instant::now(), timeouts.body),
         }
     }

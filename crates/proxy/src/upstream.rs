@@ -166,6 +166,9 @@ impl Upstream {
             failure,
             repeatable,
         } = failed;
+        if matches!(failure, Failure::Closed(_)) {
+            lease.endpoint().forget_idle();
+        }
         match failure {
             // A kept connection may have been closed at any time.
             Failure::Closed(_) if reused && repeatable => {

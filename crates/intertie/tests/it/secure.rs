@@ -133,6 +133,34 @@ fn one_address_serves_several_names() {
 }
 
 #[test]
+fn old_versions_are_refused() {
+    let place = Place::new();
+    let [modern, usual] = [free_port(), free_port()];
+    let flow = |name: &str, port: u16, more: &str| {
+        format!(
+            "flow: {name}\nfrom:\n  http: {{ listen: 'localhost:{port}', path: /x, \
+             tls: {{ cert: server.pem, key: server.key{more} }} }}\n\
+             steps: [ reply: {{ body: hello }} ]\n"
+        )
+    };
+    let (one, other) = (
+        flow("a", modern, ", min_version: '1.3'"),
+        flow("b", usual, ""),
+    );
+    let engine = place.run(&format!("{one}---\n{other}"));
+    for (port, option, fits) in [
+        (modern, "1.3", true),
+        (modern, "1.2", false),
+        (usual, "1.2", true),
+        (usual, "1.1", false),
+    ] {
+        let output = place.curl(port, &["--tls-max", option]);
+        assert_eq!(output.status.success(), fits, "at most {option} at {port}");
+    }
+    engine.stop();
+}
+
+#[test]
 fn clients_and_upstreams_show_certificates() {
     let place = Place::new();
     place.put("me", &place.authority.issue(&["me"]));
@@ -363,6 +391,38 @@ fn a_body_may_end_in_a_frame_of_its_own() {
     assert_eq!(requests[0].header("content-length"), Some("0"));
     assert_eq!(requests[3].trailers, [("x-t".to_owned(), "v".to_owned())]);
     assert_eq!(backend.violations(), [""; 0]);
+    engine.stop();
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_little() {
+    let place = Place::new();
+    let port = free_port();
+    // Endless, as far as this test goes: 64 MiB for each request.
+    let body = vec![b'x'; 64 << 20];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let backend = testkit::ScriptedBackend::start(vec![vec![
+        testkit::Action::ReadRequest,
+        testkit::Action::Send([head.into_bytes(), body].concat()),
+        testkit::Action::Stall,
+    ]]);
+    let engine = place.run(&format!(
+        "flow: a\nfrom:\n  http: {{ listen: '127.0.0.1:{port}', path: /x, protocols: [h2] }}\n\
+         steps: [ forward: http://127.0.0.1:{}/x ]\n",
+        backend.port()
+    ));
+    let before = engine.process.resident_kib();
+    let mut client = RawClient::connect(port);
+    client.send([PREFACE, &frame(4, 0, 0, &[])].concat());
+    for at in 0..20 {
+        client.send(frame(1, 5, at * 2 + 1, GET_X));
+    }
+    wait_until("all are under way", || backend.accepted() == 20);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let held = engine.process.resident_kib() - before;
+    // Windows let 64 KiB through; then each request holds a buffer of 16 KiB.
+    assert!(held < 8 * 1024, "{held} KiB for 20 requests");
+    drop(client);
     engine.stop();
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -19,6 +20,8 @@ use crate::pki::Identity;
 const FOREIGN_MAX: f64 = 0.08;
 /// How often a spoiled sample is taken again.
 const REPEATS_MAX: usize = 3;
+/// A sample of this length is taken once.
+const LONG: Duration = Duration::from_secs(60);
 /// A user needs a file in the generator and in the stub, and two in the proxy.
 const FILES_EACH: u64 = 2;
 
@@ -198,7 +201,10 @@ impl Run<'_> {
         let system = series.system;
         let what = format!("{} {}, {}", scenario.name, system.name(), case.label());
         self.progress.next(&what);
-        for repeat in 0..=REPEATS_MAX {
+        // What others did in the minutes of a long sample evens out, and its report says how much.
+        let is_long = self.bench.window >= LONG;
+        let repeats = if is_long { 0 } else { REPEATS_MAX };
+        for repeat in 0..=repeats {
             let (figures, facts) = match self.bench.sample(system, scenario, case, stubs) {
                 Ok(sample) => sample,
                 Err(error) => {
@@ -207,7 +213,7 @@ impl Run<'_> {
                 }
             };
             self.keep_facts(system, facts);
-            if figures.foreign <= FOREIGN_MAX || repeat == REPEATS_MAX {
+            if figures.foreign <= FOREIGN_MAX || repeat == repeats {
                 series.rounds.push(figures);
                 return;
             }

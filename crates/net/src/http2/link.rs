@@ -168,6 +168,15 @@ impl Link {
         })
     }
 
+    /// Frees the memory that a connection can do without on which nothing is under way.
+    pub fn trim(&self) {
+        self.0.engine.borrow_mut().trim();
+        let mut slots = self.0.slots.borrow_mut();
+        if slots.is_empty() {
+            slots.shrink_to_fit();
+        }
+    }
+
     /// Begins a graceful end: nothing new is taken or opened, what is under way ends.
     pub fn go_away(&self) {
         let mut engine = self.0.engine.borrow_mut();
