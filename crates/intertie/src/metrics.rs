@@ -78,6 +78,7 @@ impl Collector for EngineCollector {
         encode_flows(&mut encoder, &flows)?;
         let workers = self.0.registry.workers();
         encode_workers(&mut encoder, &workers)?;
+        encode_endpoints(&mut encoder, &self.0)?;
         let mut open = describe(
             &mut encoder,
             "intertie_connections_open",
@@ -86,6 +87,17 @@ impl Collector for EngineCollector {
         )?;
         open.encode_gauge(&(self.0.connection_count() as i64))
     }
+}
+
+fn encode_endpoints(encoder: &mut DescriptorEncoder<'_>, engine: &Engine) -> fmt::Result {
+    let help = "Whether an endpoint that is asked how it is (`health`) is well: 1, or down: 0";
+    let mut family = describe(encoder, "intertie_endpoint_up", help, MetricType::Gauge)?;
+    for (upstream, endpoint, is_down) in engine.endpoint_verdicts() {
+        let labels = [("upstream", &*upstream), ("endpoint", &*endpoint)];
+        let up = i64::from(!is_down);
+        family.encode_family(&labels)?.encode_gauge(&up)?;
+    }
+    Ok(())
 }
 
 fn describe<'e>(

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use component::observe::WorkerMetrics;
@@ -52,6 +52,18 @@ pub(crate) struct HealthBoard(Mutex<Vec<BoardEntry>>);
 type BoardEntry = ((Arc<str>, String, u16), Arc<AtomicBool>);
 
 impl HealthBoard {
+    /// Every endpoint that is asked how it is: its upstream, its address, and whether it is down.
+    pub fn verdicts(&self) -> Vec<(Arc<str>, String, bool)> {
+        let mut board = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What only the board knows belongs to a plan that is gone.
+        board.retain(|(_, down)| Arc::strong_count(down) > 1);
+        let entries = board.iter().map(|((upstream, host, port), down)| {
+            let address = format!("{host}:{port}");
+            (Arc::clone(upstream), address, down.load(Ordering::Relaxed))
+        });
+        entries.collect()
+    }
+
     /// Whether this endpoint of the upstream is down. It is up until somebody has looked.
     pub fn entry(&self, plan: &UpstreamPlan, at: usize) -> Arc<AtomicBool> {
         let Some(endpoint) = plan.endpoints.get(at).filter(|_| plan.health.is_some()) else {

@@ -56,6 +56,11 @@ impl Engine {
         }
     }
 
+    /// Every endpoint that is asked how it is: its upstream, its address, and whether it is down.
+    pub fn endpoint_verdicts(&self) -> Vec<(Arc<str>, String, bool)> {
+        self.health.verdicts()
+    }
+
     /// How many client connections are open.
     pub fn connection_count(&self) -> usize {
         self.connections.load(Ordering::Relaxed)

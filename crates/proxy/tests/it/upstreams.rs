@@ -250,6 +250,9 @@ fn checks_take_an_endpoint_out_and_bring_it_back() {
     testkit::wait_until("both are used", || taken() == 2);
     healthy.store(false, Ordering::SeqCst);
     testkit::wait_until("the sick one is left out", || taken() == 0);
+    let verdicts = proxy.engine.endpoint_verdicts();
+    let down = verdicts.iter().filter(|(_, _, is_down)| *is_down);
+    assert_eq!(down.count(), 1, "{verdicts:?}");
     healthy.store(true, Ordering::SeqCst);
     testkit::wait_until("it is back", || taken() == 2);
     let checks = well.requests();
