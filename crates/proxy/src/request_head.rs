@@ -21,7 +21,9 @@ pub(crate) struct ForwardTarget {
     pub upstream: Rc<Upstream>,
     /// What `Host` says, unless that is the client's.
     host: Option<String>,
-    /// Lines behind the client's fields, for requests that came by HTTP/1.1 and by HTTP/2.
+    /// Fields behind the client's, for requests that came by HTTP/1.1 and by HTTP/2.
+    own_fields: [Vec<OwnField>; 2],
+    /// The same as lines.
     tails: [Vec<u8>; 2],
 }
 
@@ -30,6 +32,16 @@ pub(crate) struct ForwardTarget {
 pub(crate) enum CameBy {
     Http1,
     Http2,
+}
+
+impl CameBy {
+    /// The one of two that belongs to this version.
+    fn pick<T>(self, [http1, http2]: &[T; 2]) -> &T {
+        match self {
+            Self::Http1 => http1,
+            Self::Http2 => http2,
+        }
+    }
 }
 
 impl ForwardTarget {
@@ -44,28 +56,32 @@ impl ForwardTarget {
             HostField::Fixed(host) => Some(host.clone()),
             HostField::Keep => None,
         };
-        let tail = |version: &[u8]| {
+        let own_fields = [own_fields(plan, b"1.1 "), own_fields(plan, b"2.0 ")];
+        let tails = own_fields.each_ref().map(|fields| {
             let mut tail = Vec::new();
-            for (name, value) in own_fields(plan, version) {
-                line(&mut tail, name.as_bytes(), &[&value]);
+            for (name, value) in fields {
+                line(&mut tail, name.as_bytes(), &[value]);
             }
             tail
-        };
+        });
         Self {
             plan: Arc::clone(plan),
             upstream,
             host,
-            tails: [tail(b"1.1 "), tail(b"2.0 ")],
+            own_fields,
+            tails,
         }
     }
 }
 
-/// Fields that are added to every request.
-fn own_fields<'a>(plan: &'a ForwardPlan, version: &[u8]) -> Vec<(&'a str, Vec<u8>)> {
+/// A field that is added to every request: name and value.
+type OwnField = (String, Vec<u8>);
+
+fn own_fields(plan: &ForwardPlan, version: &[u8]) -> Vec<OwnField> {
     let via = plan.via.as_ref();
-    let via = via.map(|name| ("Via", [version, name.as_bytes()].concat()));
+    let via = via.map(|name| ("Via".to_owned(), [version, name.as_bytes()].concat()));
     let set = plan.request_fields.set.iter();
-    let set = set.map(|(name, value)| (name.as_str(), value.as_bytes().to_vec()));
+    let set = set.map(|(name, value)| (name.clone(), value.as_bytes().to_vec()));
     via.into_iter().chain(set).collect()
 }
 
@@ -205,9 +221,8 @@ pub(crate) struct Http2Head {
 pub(crate) fn write_http2(target: &ForwardTarget, request: &Outgoing<'_>, head: &mut Http2Head) {
     let plan = &*target.plan;
     let method = plan.method.as_ref().unwrap_or(request.method);
-    let spare = plan.upstream.authority();
     head.authority
-        .extend_from_slice(request.host(target, &spare));
+        .extend_from_slice(request.host(target, &spare_host(target)));
     write_path(plan, request, &mut head.path);
     let out = &mut head.fields;
     write_fields(plan, request, out);
@@ -219,12 +234,16 @@ pub(crate) fn write_http2(target: &ForwardTarget, request: &Outgoing<'_>, head: 
         out.copy(b"content-length", b"0", None);
     }
     write_proxy_fields(plan, request, out);
-    let version: &[u8] = match request.came_by {
-        CameBy::Http1 => b"1.1 ",
-        CameBy::Http2 => b"2.0 ",
-    };
-    for (name, value) in own_fields(plan, version) {
-        out.copy(name.as_bytes(), &value, None);
+    for (name, value) in request.came_by.pick(&target.own_fields) {
+        out.copy(name.as_bytes(), value, None);
+    }
+}
+
+/// The target's host, in case neither the flow nor the client names one.
+fn spare_host(target: &ForwardTarget) -> String {
+    match target.host {
+        Some(_) => String::new(),
+        None => target.plan.upstream.authority(),
     }
 }
 
@@ -236,22 +255,15 @@ pub(crate) fn write(target: &ForwardTarget, request: &Outgoing<'_>, out: &mut Ve
     out.push(b' ');
     write_path(plan, request, out);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let spare = match target.host {
-        Some(_) => String::new(),
-        None => plan.upstream.authority(),
-    };
-    line(out, b"Host", &[request.host(target, &spare)]);
+    line(out, b"Host", &[request.host(target, &spare_host(target))]);
     write_fields(plan, request, out);
     write_framing(request.framing, method, out);
     write_proxy_fields(plan, request, out);
     if request.upgrades {
         out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
     }
-    let [http1, http2] = &target.tails;
-    out.extend_from_slice(match request.came_by {
-        CameBy::Http1 => http1,
-        CameBy::Http2 => http2,
-    });
+    let tail: &Vec<u8> = request.came_by.pick(&target.tails);
+    out.extend_from_slice(tail);
     out.extend_from_slice(b"\r\n");
 }
 

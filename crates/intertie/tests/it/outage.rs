@@ -124,8 +124,9 @@ fn only_requests_in_flight_fail_when_one_of_two_back_ends_dies() {
     std::thread::sleep(Duration::from_millis(400));
     load.goes_on(1000);
     let failures = load.finish();
-    // Each client had at most one request there when it died.
-    assert!(failures.len() <= CLIENTS, "{failures:?}");
+    // Each connection to it fails one request at most, for the system closes them one by one while
+    // the process dies; each of the two workers had at most one for each client.
+    assert!(failures.len() <= 2 * CLIENTS, "{failures:?}");
     assert!(
         failures.iter().all(|(_, status)| *status == 502),
         "{failures:?}"

@@ -235,11 +235,6 @@ impl Shared {
 }
 
 impl Driver {
-    /// The other side.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// How many bytes have gone either way; tells progress.
     pub fn moved(&self) -> u64 {
         self.moved
@@ -381,11 +376,6 @@ impl Driver {
 }
 
 impl Stream {
-    /// Its number, for logs.
-    pub fn id(&self) -> StreamId {
-        self.id
-    }
-
     /// The head of the request at a server.
     pub fn take_head(&self) -> Option<Head> {
         self.shared.engine.borrow_mut().take_head(self.id)
