@@ -36,6 +36,26 @@ pub struct ForwardPlan {
     pub timeouts: ForwardTimeouts,
 }
 
+impl ForwardPlan {
+    /// A plan that sends requests to this path as they are and adds nothing.
+    pub fn new(upstream: Arc<UpstreamPlan>, path: impl Into<String>) -> Self {
+        Self {
+            upstream,
+            path: path.into(),
+            appends_rest: false,
+            query: None,
+            method: None,
+            host_field: HostField::Target,
+            x_forwarded: false,
+            forwarded: false,
+            via: None,
+            request_fields: FieldEdits::default(),
+            reply_fields: FieldEdits::default(),
+            timeouts: ForwardTimeouts::default(),
+        }
+    }
+}
+
 /// What the `Host` field of a forwarded request says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostField {

@@ -1,7 +1,7 @@
 //! TLS settings as flow files say them: names of files with their places, and choices. Plain data;
 //! the files are read where the plan is put to use.
 
-use config::Span;
+use config::{Span, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,15 @@ pub struct FileName {
     pub path: String,
     /// Where it is written.
     pub span: Span,
+}
+
+impl From<&Spanned<String>> for FileName {
+    fn from(name: &Spanned<String>) -> Self {
+        Self {
+            path: name.value.clone(),
+            span: name.span,
+        }
+    }
 }
 
 /// Two files are one when they are written alike in one flow file's folder; the place is no part

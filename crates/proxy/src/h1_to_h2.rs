@@ -37,6 +37,7 @@ pub(crate) async fn forward(
     let upstream = open(link, target, method, &head, &up)?;
     let timeouts = session.settings.timeouts;
     let own = &target.plan.timeouts;
+    let closes = session.closes_after_this();
     let mut response = ResponseHead::default();
     let client = Http1Side::new(&mut session.client, decoder, Vec::new());
     let mut bridge = Bridge {
@@ -56,9 +57,7 @@ pub(crate) async fn forward(
     let asked = Asked {
         method: &session.head.method,
         version: session.head.version,
-        closes: !session.head.keeps_alive()
-            || session.worker.is_draining()
-            || session.listener.is_closed(),
+        closes,
         stream_time: timeouts.stream,
     };
     let result = receive(&mut bridge, target, &asked, lease).await;

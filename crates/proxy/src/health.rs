@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::forward::{ForwardPlan, ForwardTimeouts};
 use component::plan::Plan;
 use component::upstream::{HealthCheck, UpstreamPlan};
 use message::{Body, Headers, Method, Request};
@@ -51,20 +51,8 @@ fn target(
         response: Some(check.timeout),
         body: Some(check.timeout),
     };
-    let plan = ForwardPlan {
-        upstream: Arc::clone(&probe.plan),
-        path: check.path.clone(),
-        appends_rest: false,
-        query: None,
-        method: None,
-        host_field: HostField::Target,
-        x_forwarded: false,
-        forwarded: false,
-        via: None,
-        request_fields: FieldEdits::default(),
-        reply_fields: FieldEdits::default(),
-        timeouts,
-    };
+    let mut plan = ForwardPlan::new(Arc::clone(&probe.plan), &*check.path);
+    plan.timeouts = timeouts;
     ForwardTarget::over(&Arc::new(plan), probe)
 }
 

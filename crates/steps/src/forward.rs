@@ -297,18 +297,11 @@ fn find_way(
 /// A plan with the defaults.
 fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
     ForwardPlan {
-        upstream: way.upstream,
-        path: way.path,
-        appends_rest: false,
         query: way.query,
         method,
-        host_field: HostField::Target,
         x_forwarded: true,
-        forwarded: false,
         via: Some(VIA.to_owned()),
-        request_fields: FieldEdits::default(),
-        reply_fields: FieldEdits::default(),
-        timeouts: ForwardTimeouts::default(),
+        ..ForwardPlan::new(way.upstream, way.path)
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn read(
     else {
         return tls;
     };
-    tls.ca = config.ca.as_ref().map(file);
+    tls.ca = config.ca.as_ref().map(FileName::from);
     tls.identity = read_identity(config, *span, report);
     tls.server_name = config
         .server_name
@@ -81,8 +81,8 @@ pub(crate) fn read(
 fn read_identity(config: &TlsConfig, span: Span, report: &mut Report) -> Option<IdentityFiles> {
     match (&config.cert, &config.key) {
         (Some(cert), Some(key)) => Some(IdentityFiles {
-            cert: file(cert),
-            key: file(key),
+            cert: cert.into(),
+            key: key.into(),
         }),
         (None, None) => None,
         _ => {
@@ -130,11 +130,4 @@ fn read_pin(pin: &Spanned<String>, report: &mut Report) -> Option<[u8; 32]> {
             );
     }
     hash
-}
-
-fn file(name: &Spanned<String>) -> FileName {
-    FileName {
-        path: name.value.clone(),
-        span: name.span,
-    }
 }

@@ -63,7 +63,7 @@ pub(super) fn read(config: &Spanned<TlsConfig>, report: &mut Report) -> Listener
         clients: config
             .client_ca
             .as_ref()
-            .map(|ca| (file(ca), auth.unwrap_or_default())),
+            .map(|ca| (FileName::from(ca), auth.unwrap_or_default())),
         min_version: config.min_version,
     }
 }
@@ -94,14 +94,7 @@ pub(super) fn read_protocols(
 
 fn identity(cert: &Spanned<String>, key: &Spanned<String>) -> IdentityFiles {
     IdentityFiles {
-        cert: file(cert),
-        key: file(key),
-    }
-}
-
-fn file(name: &Spanned<String>) -> FileName {
-    FileName {
-        path: name.value.clone(),
-        span: name.span,
+        cert: cert.into(),
+        key: key.into(),
     }
 }

@@ -1,6 +1,6 @@
 //! Which route a path finds.
 
-use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::forward::ForwardPlan;
 use component::trigger::{ListenAddress, PathPattern};
 
 use super::*;
@@ -31,24 +31,8 @@ fn methods(text: &str) -> Methods {
 }
 
 fn table(routes: &[&str]) -> Table {
-    let plan = Arc::new(ForwardPlan {
-        upstream: Arc::new(component::upstream::UpstreamPlan::single(
-            "127.0.0.1",
-            1,
-            None,
-        )),
-        path: "/".to_owned(),
-        appends_rest: false,
-        query: None,
-        method: None,
-        host_field: HostField::Target,
-        x_forwarded: false,
-        forwarded: false,
-        via: None,
-        request_fields: FieldEdits::default(),
-        reply_fields: FieldEdits::default(),
-        timeouts: ForwardTimeouts::default(),
-    });
+    let upstream = component::upstream::UpstreamPlan::single("127.0.0.1", 1, None);
+    let plan = Arc::new(ForwardPlan::new(Arc::new(upstream), "/"));
     let routes = routes.iter().map(|route| {
         let (names, path) = route.split_once(' ').unwrap();
         RoutePlan {

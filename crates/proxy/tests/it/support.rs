@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::forward::ForwardPlan;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::observe::FlowMetrics;
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
@@ -168,19 +168,10 @@ impl Proxy {
 
 /// A plan that keeps path and query and changes nothing that a test does not look at.
 pub fn forward_plan(port: u16) -> ForwardPlan {
+    let upstream = UpstreamPlan::single("127.0.0.1", port, None);
     ForwardPlan {
-        upstream: Arc::new(UpstreamPlan::single("127.0.0.1", port, None)),
-        path: "/".to_owned(),
         appends_rest: true,
-        query: None,
-        method: None,
-        host_field: HostField::Target,
-        x_forwarded: false,
-        forwarded: false,
-        via: None,
-        request_fields: FieldEdits::default(),
-        reply_fields: FieldEdits::default(),
-        timeouts: ForwardTimeouts::default(),
+        ..ForwardPlan::new(Arc::new(upstream), "/")
     }
 }
 
