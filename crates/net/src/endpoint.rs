@@ -60,6 +60,7 @@ struct Idle {
 #[derive(Debug)]
 struct Multiplexed {
     link: Link,
+    peer: IpAddr,
     /// Since when nothing is under way on it, as far as somebody has looked.
     idle_since: Option<Instant>,
     /// Whether it has given back the memory that it can do without.
@@ -109,6 +110,8 @@ impl Drop for Permit {
 struct Names {
     addresses: Vec<SocketAddr>,
     until: Option<Instant>,
+    /// When a request may next be made to look the name up, though connections are there.
+    again: Option<Instant>,
     /// Where the next connection begins.
     next: usize,
 }
@@ -257,6 +260,19 @@ impl Endpoint {
         self.is_connecting.get()
     }
 
+    /// Whether a request shall make a new connection though others are there, so that the name is
+    /// looked up again: its addresses are too old. Asked at most once a second.
+    pub fn must_resolve(&self, now: Instant) -> bool {
+        let mut names = self.names.borrow_mut();
+        let is_old = names.until.is_some_and(|until| until <= now);
+        let may = names.again.is_none_or(|again| again <= now)
+            && self.open.count.get() < self.limits.get().connections;
+        if is_old && may {
+            names.again = Some(now + Duration::from_secs(1));
+        }
+        is_old && may
+    }
+
     /// The right to make one more connection, unless there are as many as may be.
     pub fn permit(&self) -> Option<Permit> {
         let count = self.open.count.get();
@@ -289,11 +305,13 @@ impl Endpoint {
             return Ok(Connected::Http1(connection));
         }
         let queue = Rc::clone(&self.open.queue);
+        let peer = connection.peer();
         let (link, driver) = Link::new(connection, http2::Role::Client, h2, queue);
         let mut links = self.links.borrow_mut();
         links.retain(|kept| !kept.link.is_over());
         links.push(Multiplexed {
             link: link.clone(),
+            peer,
             idle_since: None,
             is_trimmed: false,
         });
@@ -358,6 +376,12 @@ impl Endpoint {
             .extract_if(.., |kept| is_gone(kept.connection.peer()))
             .collect();
         drop(gone);
+        self.links.borrow_mut().retain(|kept| {
+            if is_gone(kept.peer) {
+                kept.link.go_away();
+            }
+            !is_gone(kept.peer)
+        });
         let mut names = self.names.borrow_mut();
         names.addresses = found;
         names.until = Some(now + self.limits.get().resolve);

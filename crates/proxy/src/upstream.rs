@@ -325,7 +325,7 @@ async fn lend_from(
 ) -> Result<Option<Lent>, Failure> {
     let metrics = &patience.worker.metrics;
     let endpoint = lease.endpoint();
-    let kept = if fresh {
+    let kept = if fresh || endpoint.must_resolve(now) {
         None
     } else {
         let link = endpoint.link().map(Line::Http2);
