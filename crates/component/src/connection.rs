@@ -14,6 +14,8 @@ pub struct HttpConnection {
     pub upstream: Arc<UpstreamPlan>,
     /// What every path begins with, without a slash at its end; may be empty.
     pub base: String,
+    /// Header lines that every request gets, such as `Authorization`.
+    pub fields: Vec<(String, String)>,
 }
 
 /// A connection that `use:` names.

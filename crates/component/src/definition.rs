@@ -1,14 +1,24 @@
 //! How a step is declared once, so that loader, schema, reference pages and `intertie list` all
-//! read the same table.
+//! read the same table; and what a step is given while it is built.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use config::{Node, Report};
+use bytes::Bytes;
+use config::{Node, Report, SourceId, Span, Spanned};
+use expr::jq::{CompileError, Expression};
+use expr::template::Template;
 
+use crate::block::Block;
+use crate::codes::{BAD_EXPRESSION, UNKNOWN_NAME};
 use crate::connection::Connections;
+use crate::failure::Handlers;
+use crate::scope::{self, Scope};
+use crate::state::{State, StateKey, States};
 use crate::step::Step;
 use crate::trigger::HttpTrigger;
+use crate::upstream::UpstreamPlan;
+use crate::value_template::ValueTemplate;
 
 /// The declaration of one kind of step.
 pub struct StepDefinition {
@@ -27,18 +37,303 @@ pub struct StepDefinition {
     pub build: fn(&Node, &mut BuildContext<'_>) -> Option<Box<dyn Step>>,
 }
 
+/// Reads steps within a step: the loader.
+pub trait BlockReader {
+    /// Reads a list of steps. Every problem goes into the report; `None` when there was one.
+    fn read_block(
+        &self,
+        items: &Node,
+        is_last: bool,
+        context: &mut BuildContext<'_>,
+    ) -> Option<Block>;
+
+    /// Reads one step, its verb among the keys of a mapping beside those named here.
+    fn read_one(
+        &self,
+        item: &Node,
+        beside: &[&str],
+        is_last: bool,
+        context: &mut BuildContext<'_>,
+    ) -> Option<Block>;
+
+    /// Reads clauses for failures.
+    fn read_handlers(&self, clauses: &Node, context: &mut BuildContext<'_>) -> Option<Handlers>;
+}
+
+/// What the loader knows beside the files themselves.
+pub struct Surroundings<'a> {
+    /// Reads a file that a flow file names, by that file and the name in it.
+    pub files: &'a dyn Fn(SourceId, &str) -> Result<Bytes, String>,
+    /// What steps remember.
+    pub states: &'a States,
+}
+
+/// A place of a flow that a message can reach, for coverage.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// What the step is called, or the step that the list belongs to.
+    pub label: String,
+    /// Where it stands.
+    pub span: Span,
+    /// Whether it is a step; else it is the beginning of a list of steps.
+    pub is_step: bool,
+}
+
 /// What a step may know of its surroundings while it is built.
 pub struct BuildContext<'a> {
     /// Where problems go.
     pub report: &'a mut Report,
     /// The flow's name.
-    pub flow: &'a str,
-    /// The flow's trigger; absent when the trigger itself has a problem.
+    pub flow: &'a Arc<str>,
+    /// What logs call the step.
+    pub label: Arc<str>,
+    /// Where the step stands: the numbers of the steps that it is within and its own, with points
+    /// between.
+    pub path: String,
+    /// The flow's trigger; absent when it is not HTTP or has a problem itself.
     pub trigger: Option<&'a HttpTrigger>,
     /// The connections that the flow may use.
     pub connections: &'a Connections,
-    /// Whether the step is the flow's last: a last step that forwards streams the reply.
+    /// Whether the flow ends with the step and nothing stands beside it that looks at its result: a
+    /// step that forwards then sends the reply on as it is.
     pub is_last: bool,
+    /// Whether nobody handles the flow's failures, so that a last step that forwards can leave the
+    /// reply to be streamed.
+    pub may_stream: bool,
+    /// The names that expressions may use.
+    pub scope: &'a mut Scope,
+    /// The systems that steps send to.
+    pub upstreams: &'a mut Vec<Arc<UpstreamPlan>>,
+    /// The flows that steps call, and where.
+    pub calls: &'a mut Vec<(String, Span)>,
+    /// The texts that have been read as expressions: a `${ }` in any other is a mistake.
+    pub compiled: &'a mut Vec<Span>,
+    /// The places of the flow so far.
+    pub places: &'a mut Vec<Place>,
+    /// Reads steps within the step.
+    pub blocks: &'a dyn BlockReader,
+    /// What the loader knows beside the files.
+    pub surroundings: &'a Surroundings<'a>,
+}
+
+impl BuildContext<'_> {
+    /// Reads a list of steps within the step. Every problem goes into the report; `None` when there
+    /// was one.
+    pub fn block(&mut self, items: &Node, is_last: bool) -> Option<Block> {
+        self.blocks.read_block(items, is_last, self)
+    }
+
+    /// The same for one of several lists of a step: its name is a part of what logs call its steps.
+    pub fn branch(&mut self, name: &str, items: &Node, is_last: bool) -> Option<Block> {
+        let length = self.path.len();
+        self.path.push('.');
+        self.path.push_str(name);
+        let block = self.blocks.read_block(items, is_last, self);
+        self.path.truncate(length);
+        block
+    }
+
+    /// The same for one step whose keys stand in a mapping beside those named here.
+    pub fn single(
+        &mut self,
+        name: &str,
+        item: &Node,
+        beside: &[&str],
+        is_last: bool,
+    ) -> Option<Block> {
+        let length = self.path.len();
+        self.path.push('.');
+        self.path.push_str(name);
+        let block = self.blocks.read_one(item, beside, is_last, self);
+        self.path.truncate(length);
+        block
+    }
+
+    /// Reads clauses for failures. Every problem goes into the report; `None` when there was one.
+    pub fn handlers(&mut self, name: &str, clauses: &Node) -> Option<Handlers> {
+        let length = self.path.len();
+        self.path.push('.');
+        self.path.push_str(name);
+        let handlers = self.blocks.read_handlers(clauses, self);
+        self.path.truncate(length);
+        handlers
+    }
+
+    /// The same for steps that run beside others or many times: names that they declare are not
+    /// usable behind them.
+    pub fn inner_branch(&mut self, name: &str, items: &Node) -> Option<Block> {
+        let mark = self.scope.enter();
+        let block = self.branch(name, items, false);
+        self.scope.leave(mark);
+        block
+    }
+
+    /// Compiles a bare expression. Every problem goes into the report.
+    pub fn expression(&mut self, text: &Spanned<String>) -> Option<Expression> {
+        self.compiled.push(text.span);
+        compile_expression(&text.value, text.span, self.scope, self.report)
+    }
+
+    /// Compiles a text with `${ }` in it. Every problem goes into the report.
+    pub fn template(&mut self, text: &Spanned<String>) -> Option<Template> {
+        self.compiled.push(text.span);
+        compile_text(&text.value, text.span, self.scope, self.report)
+    }
+
+    /// Compiles a YAML value with `${ }` in its texts. Every problem goes into the report.
+    pub fn value(&mut self, node: &Node) -> Option<ValueTemplate> {
+        note_texts(node, self.compiled);
+        ValueTemplate::read(node, self.scope, self.report)
+    }
+
+    /// What the step remembers from one message to the next, made when it is not there yet.
+    pub fn state<T: State>(
+        &self,
+        kind: &'static str,
+        settings: impl std::fmt::Debug,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let key = StateKey {
+            flow: Arc::clone(self.flow),
+            step: Arc::clone(&self.label),
+            kind,
+            settings: format!("{settings:?}"),
+        };
+        self.surroundings.states.get(key, make)
+    }
+
+    /// The number of a new place of the flow: a step, or the beginning of a list of steps.
+    pub fn place(&mut self, label: &str, span: Span, is_step: bool) -> u32 {
+        self.places.push(Place {
+            label: label.to_owned(),
+            span,
+            is_step,
+        });
+        self.places.len() as u32 - 1
+    }
+
+    /// How many problems there are so far.
+    pub fn problems(&self) -> usize {
+        self.report.diagnostics().len()
+    }
+}
+
+fn note_texts(node: &Node, texts: &mut Vec<Span>) {
+    match &node.value {
+        config::Value::String(_) => texts.push(node.span),
+        config::Value::Sequence(items) => {
+            items.iter().for_each(|item| note_texts(item, texts));
+        }
+        config::Value::Mapping(entries) => {
+            entries
+                .iter()
+                .for_each(|entry| note_texts(&entry.value, texts));
+        }
+        _ => {}
+    }
+}
+
+/// Compiles a bare expression that stands at a place of a file.
+pub fn compile_expression(
+    text: &str,
+    span: Span,
+    scope: &Scope,
+    report: &mut Report,
+) -> Option<Expression> {
+    match Expression::compile(text, scope) {
+        Ok(expression) => {
+            check_members(text, expression.variables(), span, scope, report).then_some(expression)
+        }
+        Err(errors) => {
+            refuse(errors, span, report);
+            None
+        }
+    }
+}
+
+/// Compiles a text with `${ }` in it that stands at a place of a file.
+pub(crate) fn compile_template(
+    node: &Node,
+    scope: &Scope,
+    report: &mut Report,
+) -> Option<Template> {
+    compile_text(node.as_str().unwrap_or_default(), node.span, scope, report)
+}
+
+/// Compiles a text with `${ }` in it that stands at a place of a file.
+pub fn compile_text(
+    text: &str,
+    span: Span,
+    scope: &Scope,
+    report: &mut Report,
+) -> Option<Template> {
+    match Template::compile(text, scope) {
+        Ok(template) => {
+            check_members(text, template.variables(), span, scope, report).then_some(template)
+        }
+        Err(errors) => {
+            refuse(errors, span, report);
+            None
+        }
+    }
+}
+
+fn refuse(errors: Vec<CompileError>, span: Span, report: &mut Report) {
+    for error in errors {
+        let diagnostic = report
+            .error(BAD_EXPRESSION, span, error.message)
+            .within(error.at);
+        if let Some(hint) = error.hint {
+            diagnostic.hint(hint);
+        }
+    }
+}
+
+/// `$secret` and `$env` are asked for one name, which is declared.
+fn check_members(
+    text: &str,
+    variables: &[usize],
+    span: Span,
+    scope: &Scope,
+    report: &mut Report,
+) -> bool {
+    let before = report.diagnostics().len();
+    for (slot, variable) in [(scope::SECRET, "$secret"), (scope::ENV, "$env")] {
+        if !variables.contains(&slot) {
+            continue;
+        }
+        for (at, _) in text.match_indices(variable) {
+            let behind = text.get(at + variable.len()..).unwrap_or_default();
+            let is_longer = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if behind.starts_with(is_longer) {
+                continue;
+            }
+            let name = behind.strip_prefix('.').unwrap_or_default();
+            let end = name.find(|c| !is_longer(c)).unwrap_or(name.len());
+            let name = name.get(..end).unwrap_or_default();
+            let known = scope.members(slot);
+            if known.iter().any(|known| known == name) {
+                continue;
+            }
+            let range = at..at + variable.len() + 1 + name.len();
+            let (message, hint) = if name.is_empty() {
+                let message = format!("`{variable}` is asked for one name");
+                (message, format!("write `{variable}.NAME`"))
+            } else {
+                let what = variable.trim_start_matches('$');
+                let hint = match config::suggest(name, known.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean `{variable}.{near}`?"),
+                    None => format!("declare it in the `engine:` document, under `{what}`"),
+                };
+                (format!("`{variable}.{name}` is not declared"), hint)
+            };
+            report
+                .error(UNKNOWN_NAME, span, message)
+                .within(range)
+                .hint(hint);
+        }
+    }
+    report.diagnostics().len() == before
 }
 
 /// The declaration of one kind of connection, so that loader, schema and reference pages read the

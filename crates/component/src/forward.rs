@@ -99,4 +99,6 @@ pub struct ForwardTimeouts {
     pub response: Option<Duration>,
     /// The longest a body may stand still.
     pub body: Option<Duration>,
+    /// The longest from the request's head to the reply's, connecting and waiting included.
+    pub total: Option<Duration>,
 }

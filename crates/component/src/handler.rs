@@ -1,23 +1,30 @@
-//! A whole flow seen from outside: a request goes in, a reply or an order to forward comes out.
+//! A whole flow seen from outside: a request goes in, a reply or an order to forward comes out; and
+//! what whoever runs it offers to its steps.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use message::{Fault, Reply, Request};
 
+use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
 
 /// A future that stays on its worker's thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Work that goes on when nobody waits for it.
+pub type Work = Box<dyn for<'a> FnOnce(&'a dyn Services) -> LocalFuture<'a, ()>>;
 
 /// What a handler decides.
 #[derive(Debug)]
 pub enum Outcome {
     /// Send this reply.
     Reply(Reply),
-    /// Forward this request and stream the reply back.
-    Forward(Arc<ForwardPlan>, Box<Request>),
+    /// Forward this request and stream the reply back, whose head comes within this time.
+    Forward(Arc<ForwardPlan>, Box<Request>, Option<Duration>),
 }
 
 /// Something that takes requests: a flow with steps, or one of the engine's own pages. One value
@@ -27,6 +34,11 @@ pub trait Handler: Send + Sync {
     /// request has [`message::Body::Unread`].
     fn reads_body(&self) -> bool;
 
+    /// Whether the work goes on when the client leaves.
+    fn detaches(&self) -> bool {
+        false
+    }
+
     /// Takes one request. Dropping the future cancels the work.
     fn handle<'a>(
         &'a self,
@@ -35,13 +47,95 @@ pub trait Handler: Send + Sync {
     ) -> LocalFuture<'a, Result<Outcome, Fault>>;
 }
 
-/// What the worker offers to steps that call out.
-pub trait Services {
-    /// Sends the request as the plan says and reads the whole reply, whatever its status, bounded
-    /// by the engine's body limit.
+/// A flow that other flows call.
+pub trait Callee: Send + Sync {
+    /// Runs the flow on a request. `depth` is how many flows have called each other so far.
     fn call<'a>(
         &'a self,
-        plan: &'a Arc<ForwardPlan>,
-        request: &'a Request,
+        request: Request,
+        depth: u16,
+        services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>>;
+}
+
+/// A request to another system.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Where it goes and how.
+    pub plan: &'a Arc<ForwardPlan>,
+    /// The request, its body in memory.
+    pub request: &'a Request,
+    /// The most bytes of the reply's body; the engine's limit without one.
+    pub body_max: Option<u64>,
+    /// What logs call the step that sends it.
+    pub step: &'a str,
+}
+
+/// A step that is about to reach another system by other means than [`Services::call`].
+#[derive(Clone, Copy, Debug)]
+pub struct Outbound<'a> {
+    /// The step's verb.
+    pub verb: &'a str,
+    /// What logs call the step.
+    pub step: &'a str,
+    /// The connection that it uses.
+    pub connection: &'a str,
+}
+
+/// What whoever runs a flow offers to its steps: a worker, or a test.
+pub trait Services {
+    /// Sends a request and reads the whole reply, whatever its status.
+    fn call<'a>(&'a self, call: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>>;
+
+    /// Waits.
+    fn sleep(&self, time: Duration) -> LocalFuture<'static, ()>;
+
+    /// A clock that only goes forward.
+    fn now(&self) -> Instant;
+
+    /// The time of day, as the time since 1970 began (UTC).
+    fn wall(&self) -> Duration;
+
+    /// A number from 0 to just below 1, by chance.
+    fn chance(&self) -> f64;
+
+    /// The flow of this name, to be called.
+    fn flow(&self, name: &str) -> Option<Arc<dyn Callee>>;
+
+    /// Has work done that nobody waits for.
+    fn spawn(&self, work: Work);
+
+    /// Does work that may block, such as writing a file, where it holds nobody up.
+    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()>;
+
+    /// Notes that a place of a flow has been reached, for coverage.
+    fn visit(&self, _place: u32) {}
+
+    /// Stands in for another system, in tests: the reply that it would give.
+    fn stand_in<'a>(
+        &'a self,
+        _outbound: Outbound<'a>,
+        _exchange: &mut Exchange,
+    ) -> Option<LocalFuture<'a, Result<Reply, Fault>>> {
+        None
+    }
+}
+
+/// Does work for at most this time; `None` when it takes longer. The work is dropped then.
+pub async fn within<T>(
+    time: Duration,
+    services: &dyn Services,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut sleep = None;
+    poll_fn(|context| {
+        if let Poll::Ready(result) = work.as_mut().poll(context) {
+            return Poll::Ready(Some(result));
+        }
+        // Made only when the work has to wait at all.
+        let sleep = sleep.get_or_insert_with(|| services.sleep(time));
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }

@@ -1,21 +1,36 @@
-//! The parts a flow is made of, as traits and plain data, and the plan that `flow` makes of YAML
-//! and `proxy` serves.
+//! The parts a flow is made of, as traits and plain data, the plan that `flow` makes of YAML and
+//! `proxy` serves, and how steps are run.
 //!
-//! Reading order: [`trigger`] says what starts a flow, [`step`] what happens in it, [`forward`]
-//! where it goes on to, [`upstream`] and [`connection`] what lies there, [`tls`] how it is
-//! encrypted, [`handler`] is a whole flow seen from outside, [`plan`] is all flows at
-//! once. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
-//! socket or reads YAML files.
+//! Reading order: [`trigger`] says what starts a flow; [`exchange`] is a message on its way, with
+//! its [`content`]; [`step`] is what happens to it, and [`block`] steps in order with what stands
+//! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
+//! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
+//! whole flow seen from outside, [`plan`] all flows at once. [`definition`] and [`scope`] are for
+//! building. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
+//! socket or reads a file.
 
+pub mod block;
+pub mod codes;
 pub mod connection;
+pub mod content;
 pub mod definition;
+pub mod exchange;
+pub mod failure;
 pub mod forward;
 pub mod handler;
 pub mod observe;
 pub mod plan;
+pub mod resilience;
+pub mod scope;
 pub mod settings;
+pub mod source;
+pub mod state;
 pub mod step;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod tls;
 pub mod trigger;
 pub mod upstream;
+pub mod value_template;
+pub mod variables;

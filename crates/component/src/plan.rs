@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::forward::ForwardPlan;
-use crate::handler::Handler;
+use crate::handler::{Callee, Handler};
 use crate::settings::Settings;
+use crate::source::SourcePlan;
 use crate::tls::{ListenerTls, Protocol};
 use crate::trigger::{ListenAddress, Methods, PathPattern};
 use crate::upstream::UpstreamPlan;
@@ -16,6 +17,10 @@ pub struct Plan {
     pub listeners: Vec<ListenerPlan>,
     /// All systems that requests may be sent to, each once.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// The flows that other flows may call, by name.
+    pub callees: Vec<(Arc<str>, Arc<dyn Callee>)>,
+    /// Flows that something else than a request starts.
+    pub sources: Vec<SourcePlan>,
     /// Limits and time-outs.
     pub settings: Settings,
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use message::Method;
 
+use crate::content::Format;
+
 /// The request methods a flow takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Methods {
@@ -97,4 +99,6 @@ pub struct HttpTrigger {
     pub path: PathPattern,
     /// The most bytes of a request body that the message path reads into memory.
     pub body_max: u64,
+    /// The format of bodies, when it does not go by their `Content-Type`.
+    pub decode: Option<Format>,
 }

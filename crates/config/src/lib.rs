@@ -20,6 +20,7 @@ mod source;
 mod spanned;
 mod suggest;
 mod units;
+mod within;
 
 pub use check::check;
 pub use codes::{Code, CodeInfo};

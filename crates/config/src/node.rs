@@ -69,6 +69,14 @@ impl Number {
         i64::from_str_radix(&format!("{sign}{digits}"), radix).ok()
     }
 
+    /// The value as a JSON number (RFC 8259, section 6): the text of the file where that is one.
+    pub fn json_text(&self) -> Option<String> {
+        if is_json_number(&self.text) {
+            return Some(self.text.clone());
+        }
+        self.as_i64().map(|whole| whole.to_string())
+    }
+
     /// The value as a floating-point number.
     pub fn as_f64(&self) -> f64 {
         match self.as_i64() {
@@ -142,6 +150,52 @@ impl Node {
                     .map(|entry| (entry.key.clone(), entry.value.to_json()));
                 serde_json::Value::Object(members.collect())
             }
+        }
+    }
+}
+
+/// The grammar of RFC 8259, section 6.
+fn is_json_number(text: &str) -> bool {
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (
+            mantissa,
+            Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)),
+        ),
+        None => (unsigned, None),
+    };
+    let (integer, fraction) = match mantissa.split_once('.') {
+        Some((integer, fraction)) => (integer, Some(fraction)),
+        None => (mantissa, None),
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits(integer)
+        && (integer == "0" || !integer.starts_with('0'))
+        && fraction.is_none_or(digits)
+        && exponent.is_none_or(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_numbers_are_told() {
+        for text in [
+            "0",
+            "-0",
+            "12",
+            "1.50",
+            "1e9",
+            "-1.2E-3",
+            "12345678901234567890123",
+        ] {
+            assert!(is_json_number(text), "{text}");
+        }
+        for text in [
+            "", "-", "+1", "01", ".5", "5.", "0x1F", "0o7", "1e", "1e+", "1_0", "--1",
+        ] {
+            assert!(!is_json_number(text), "{text}");
         }
     }
 }

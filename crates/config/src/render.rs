@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::report::{Diagnostic, Report, Severity};
 use crate::source::{SourceId, Sources, Span, floor_boundary};
+use crate::within;
 
 /// How many problems are shown.
 const SHOWN_MAX: usize = 100;
@@ -91,7 +92,7 @@ fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
         .primary_title(visible(&diagnostic.message))
         .id(diagnostic.code.as_str());
     let mut group = Group::with_title(title);
-    if let Some(span) = diagnostic.span {
+    if let Some(span) = place_of(diagnostic, sources) {
         group = group.element(snippet(sources, span, AnnotationKind::Primary, ""));
     }
     for (span, label) in &diagnostic.related {
@@ -101,6 +102,15 @@ fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
         group = group.element(Level::HELP.message(visible(hint)));
     }
     group
+}
+
+/// The place of a problem, narrowed down to the part of a text that it is about.
+fn place_of(diagnostic: &Diagnostic, sources: &Sources) -> Option<Span> {
+    let span = diagnostic.span?;
+    Some(match &diagnostic.within {
+        Some(part) => within::narrow(sources, span, part),
+        None => span,
+    })
 }
 
 /// The line of a place, cut where it is very long, with the place marked.
@@ -168,7 +178,7 @@ fn json_line(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
     if let Some(hint) = &diagnostic.hint {
         members.insert("hint".into(), hint.as_str().into());
     }
-    if let Some(span) = diagnostic.span {
+    if let Some(span) = place_of(diagnostic, sources) {
         members.extend(place(sources, span));
     }
     let related: Vec<serde_json::Value> = diagnostic

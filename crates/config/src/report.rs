@@ -1,5 +1,7 @@
 //! What is wrong with the files, collected before anything is done about it.
 
+use std::ops::Range;
+
 use crate::codes::Code;
 use crate::source::Span;
 
@@ -21,6 +23,8 @@ pub struct Diagnostic {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
     pub(crate) related: Vec<(Span, String)>,
+    /// The part of the text that stands at `span`, in bytes of what the text means.
+    pub(crate) within: Option<Range<usize>>,
 }
 
 impl Diagnostic {
@@ -33,6 +37,13 @@ impl Diagnostic {
     /// Points at another place that matters.
     pub fn also(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
         self.related.push((span, label.into()));
+        self
+    }
+
+    /// Narrows the place down to a part of the text that stands there: bytes of the text as it is
+    /// meant, without quotes, escapes and indentation.
+    pub fn within(&mut self, part: Range<usize>) -> &mut Self {
+        self.within = Some(part);
         self
     }
 
@@ -121,6 +132,7 @@ impl Report {
             message,
             hint: None,
             related: Vec::new(),
+            within: None,
         });
         &mut self.diagnostics[at]
     }

@@ -1,4 +1,16 @@
-//! What can be done with the content of messages, without input or output: conversions now,
-//! expressions later.
+//! What can be done with the content of messages, without input or output: conversions,
+//! expressions and templates.
 
 pub mod convert;
+pub mod format;
+pub mod jq;
+pub mod json;
+pub mod template;
+pub mod value;
+
+pub use jq::{
+    CompileError, EvalError, EvalErrorKind, Expression, Limits, Scope, Variables, function_names,
+    set_stack,
+};
+pub use template::{Part, Template};
+pub use value::Value;

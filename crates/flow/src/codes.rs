@@ -10,7 +10,7 @@ pub const FLOW_NAME_TAKEN: Code = Code::new("IT0202");
 pub const BAD_NAME: Code = Code::new("IT0203");
 /// A second `engine:` document.
 pub const SECOND_ENGINE: Code = Code::new("IT0204");
-/// A `${ }` that is not an environment name.
+/// A `${ }` where no expression can stand.
 pub const EXPRESSION: Code = Code::new("IT0205");
 /// An entry of `engine.env` that is unset or no name.
 pub const ENVIRONMENT: Code = Code::new("IT0206");
@@ -50,6 +50,10 @@ pub const UNREACHABLE_STEP: Code = Code::new("IT0222");
 pub const STEP_NAME_TAKEN: Code = Code::new("IT0223");
 /// A connection under `use:` of an unknown kind.
 pub const UNKNOWN_CONNECTION: Code = Code::new("IT0224");
+/// Something beside a verb that cannot be used.
+pub const BAD_MODIFIER: Code = Code::new("IT0226");
+/// A called flow that is not there, or is none to be called.
+pub const UNKNOWN_FLOW: Code = Code::new("IT0227");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -71,7 +75,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: EXPRESSION,
-        title: "expressions are not available",
+        title: "no expression can stand here",
     },
     CodeInfo {
         code: ENVIRONMENT,
@@ -148,5 +152,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: UNKNOWN_CONNECTION,
         title: "unknown kind of connection",
+    },
+    CodeInfo {
+        code: BAD_MODIFIER,
+        title: "bad key beside a verb",
+    },
+    CodeInfo {
+        code: UNKNOWN_FLOW,
+        title: "unknown flow",
     },
 ];

@@ -1,23 +1,35 @@
-//! One `flow:` document: its name, its trigger and what happens to its requests.
+//! One `flow:` document: its name, what starts it, its limits and what happens to its messages.
 
+use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
+use component::block::Block;
 use component::connection::Connections;
+use component::definition::{BlockReader as _, BuildContext, Place, Surroundings};
+use component::exchange::FlowContext;
+use component::failure::Handlers;
+use component::forward::ForwardPlan;
+use component::handler::{Callee, Handler};
 use component::plan::RouteTarget;
+use component::scope::Scope;
+use component::source::{SourceContext, SourcePlan, Started};
+use component::trigger::HttpTrigger;
 use component::upstream::UpstreamPlan;
-use config::{Entry, Node, Report, Span, Value};
+use config::{Node, Report, Span};
 use serde_json::json;
 
 use crate::Table;
-use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, NOT_AVAILABLE};
+use crate::blocks::StepReader;
+use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
 use crate::connections;
+use crate::environment::Environment;
+use crate::limits;
 use crate::names::{NAME_RULE, is_name};
-use crate::running::RunningFlow;
-use crate::step_list::{BuiltStep, StepReader};
+use crate::running::{FlowLimits, RunningFlow};
+use crate::suggest::did_you_mean;
+use crate::tests_section::{self, TestCase};
 use crate::trigger::{self, Defaults, Trigger};
-
-/// Keys of DESIGN's language that this version does not have.
-const LATER: [&str; 3] = ["limits", "on_error", "tests"];
 
 /// A flow as far as it could be read.
 pub(crate) struct Flow {
@@ -26,118 +38,373 @@ pub(crate) struct Flow {
     pub name_span: Span,
     /// What starts it; absent when that has a problem.
     pub trigger: Option<Trigger>,
-    /// What happens to its requests; absent when a step has a problem.
+    /// The flow itself; absent when a part of it has a problem.
+    pub running: Option<Arc<RunningFlow>>,
+    /// What happens to the requests of an HTTP trigger.
     pub target: Option<RouteTarget>,
     /// The systems that it sends to.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// The flows that it calls, and where.
+    pub calls: Vec<(String, Span)>,
+    /// Its tests.
+    pub tests: Vec<TestCase>,
+    /// Its places by their numbers, for coverage.
+    pub places: Vec<Place>,
 }
 
-/// Reads all flows. What has a problem is reported and left out.
-pub(crate) fn read_all(
-    documents: &[Node],
-    table: Table<'_>,
-    shared: &Connections,
-    defaults: &Defaults,
-    report: &mut Report,
-) -> Vec<Flow> {
-    let mut flows: Vec<Flow> = Vec::new();
-    for document in documents {
-        let flow = read(document, table, shared, defaults, report);
-        if let Some(first) = flows.iter().find(|other| other.name == flow.name) {
-            let message = format!("a second flow named `{}`", flow.name);
-            report
-                .error(FLOW_NAME_TAKEN, flow.name_span, message)
-                .also(first.name_span, "the first one")
-                .hint("every flow needs a name of its own");
+/// What all flows are read with.
+pub(crate) struct Reader<'a> {
+    pub table: Table<'a>,
+    /// The connections of the engine.
+    pub shared: &'a Connections,
+    pub defaults: &'a Defaults,
+    pub environment: &'a Environment,
+    pub surroundings: &'a Surroundings<'a>,
+}
+
+/// What a step list is built with and what building finds.
+struct Workshop {
+    scope: Scope,
+    upstreams: Vec<Arc<UpstreamPlan>>,
+    calls: Vec<(String, Span)>,
+    compiled: Vec<Span>,
+    places: Vec<Place>,
+}
+
+impl Reader<'_> {
+    /// Reads all flows. What has a problem is reported and left out.
+    pub fn read_all(&self, documents: &[Node], report: &mut Report) -> Vec<Flow> {
+        let mut flows: Vec<Flow> = Vec::new();
+        for document in documents {
+            let flow = self.read(document, report);
+            if let Some(first) = flows.iter().find(|other| other.name == flow.name) {
+                let message = format!("a second flow named `{}`", flow.name);
+                report
+                    .error(FLOW_NAME_TAKEN, flow.name_span, message)
+                    .also(first.name_span, "the first one")
+                    .hint("every flow needs a name of its own");
+            }
+            flows.push(flow);
         }
-        flows.push(flow);
+        check_calls(&flows, report);
+        flows
     }
-    flows
+
+    fn read(&self, document: &Node, report: &mut Report) -> Flow {
+        config::check(document, &shape(Parts::default()), report);
+        let before = report.diagnostics().len();
+        let (name, name_span) = read_name(document, report);
+        let name: Arc<str> = name.as_str().into();
+        let trigger = document.get("from").and_then(|from| {
+            let mut context = SourceContext {
+                report: &mut *report,
+                flow: &name,
+                surroundings: self.surroundings,
+            };
+            trigger::read(from, self.table.sources, self.defaults, &mut context)
+        });
+        let mut connections = connections::read(document, self.table.connections, report);
+        let mut upstreams = connections::upstreams(&connections);
+        connections.0.extend(self.shared.0.iter().cloned());
+        let mut scope = Scope::default();
+        scope.env = self.environment.names().map(str::to_owned).collect();
+        scope.secrets = Vec::new();
+        let mut workshop = Workshop {
+            scope,
+            upstreams: Vec::new(),
+            calls: Vec::new(),
+            compiled: Vec::new(),
+            places: Vec::new(),
+        };
+        let http = trigger.as_ref().and_then(Trigger::http);
+        let built = self.read_steps(document, (&name, http), &connections, &mut workshop, report);
+        upstreams.append(&mut workshop.upstreams);
+        let limits = limits::read(document, &name, self.surroundings, report);
+        let tests = tests_section::read(document, report);
+        let flow = Flow {
+            running: None,
+            target: None,
+            name,
+            name_span,
+            trigger,
+            upstreams,
+            calls: workshop.calls,
+            tests,
+            places: workshop.places,
+        };
+        let is_sound = report.diagnostics().len() == before;
+        match (built, limits) {
+            (Some(built), Some(limits)) => self.finish(
+                flow,
+                document,
+                built,
+                limits,
+                (&workshop.scope, is_sound),
+                report,
+            ),
+            _ => flow,
+        }
+    }
+
+    fn read_steps(
+        &self,
+        document: &Node,
+        (name, trigger): (&Arc<str>, Option<&HttpTrigger>),
+        connections: &Connections,
+        workshop: &mut Workshop,
+        report: &mut Report,
+    ) -> Option<Built> {
+        let steps = StepReader {
+            definitions: self.table.steps,
+            names: RefCell::default(),
+        };
+        let handlers = document.get("on_error");
+        let mut context = BuildContext {
+            report,
+            flow: name,
+            label: Arc::clone(name),
+            path: String::new(),
+            trigger,
+            connections,
+            is_last: true,
+            may_stream: handlers.is_none(),
+            scope: &mut workshop.scope,
+            upstreams: &mut workshop.upstreams,
+            calls: &mut workshop.calls,
+            compiled: &mut workshop.compiled,
+            places: &mut workshop.places,
+            blocks: &steps,
+            surroundings: self.surroundings,
+        };
+        let items = document
+            .get("steps")
+            .filter(|node| node.as_sequence().is_some());
+        let block = items.and_then(|items| steps.read_block(items, true, &mut context));
+        context.may_stream = false;
+        let on_error = match handlers {
+            Some(clauses) => Some(steps.read_handlers(clauses, &mut context)?),
+            None => None,
+        };
+        Some(Built {
+            block: block?,
+            on_error,
+        })
+    }
+
+    /// Makes the flow of its parts.
+    fn finish(
+        &self,
+        mut flow: Flow,
+        document: &Node,
+        built: Built,
+        limits: FlowLimits,
+        (scope, is_sound): (&Scope, bool),
+        report: &mut Report,
+    ) -> Flow {
+        let http = flow.trigger.as_ref().and_then(Trigger::http);
+        let context = FlowContext {
+            env: self.environment.value(),
+
+            slots: scope.slots(),
+            keeps_original: scope.uses_original(),
+            decode: http.and_then(|http| http.decode),
+            limits: self.defaults.expressions,
+            ..FlowContext::new(&flow.name)
+        };
+        let ends = built.block.ends_flow();
+        let reads_body = !ends
+            || context.keeps_original
+            || built.block.reads_body()
+            || built.on_error.as_ref().is_some_and(Handlers::reads_body);
+        let detach = document.entry("detach");
+        let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
+        let plain = only_forward(&built).filter(|_| limits.is_only_time());
+        let running = Arc::new(RunningFlow {
+            context: Arc::new(context),
+            block: built.block,
+            on_error: built.on_error,
+            limits,
+            detaches,
+            reads_body,
+        });
+        let body_max = http.map_or(self.defaults.body_max, |http| http.body_max);
+        flow.target = Some(match &plain {
+            Some(plan) => RouteTarget::Forward(with_time(plan, running.limits.time)),
+            None => RouteTarget::Handle {
+                handler: Arc::clone(&running) as Arc<dyn Handler>,
+                body_max,
+            },
+        });
+        if is_sound {
+            let reads_body = reads_body && plain.is_none();
+            check_effects(&flow, (reads_body, plain.is_some()), detach, report);
+        }
+        flow.running = Some(running);
+        flow
+    }
 }
 
-fn read(
-    document: &Node,
-    table: Table<'_>,
-    shared: &Connections,
-    defaults: &Defaults,
+/// The steps of a flow and what happens when they fail.
+struct Built {
+    block: Block,
+    on_error: Option<Handlers>,
+}
+
+/// The plan of a flow that does nothing but forward: its requests take the forward path.
+fn only_forward(built: &Built) -> Option<Arc<ForwardPlan>> {
+    let [only] = built.block.steps.as_slice() else {
+        return None;
+    };
+    let is_plain = only.condition.is_none() && built.on_error.is_none();
+    only.step.forwards().filter(|_| is_plain).map(Arc::clone)
+}
+
+fn with_time(plan: &Arc<ForwardPlan>, time: Option<Duration>) -> Arc<ForwardPlan> {
+    if time.is_none() {
+        return Arc::clone(plan);
+    }
+    let mut plan = ForwardPlan::clone(plan);
+    plan.timeouts.total = time;
+    Arc::new(plan)
+}
+
+/// Refuses settings that the flow makes nothing of.
+fn check_effects(
+    flow: &Flow,
+    (reads_body, is_plain): (bool, bool),
+    detach: Option<&config::Entry>,
     report: &mut Report,
-) -> Flow {
-    check_shape(document, report);
-    let (name, name_span) = read_name(document, report);
-    let trigger = document
-        .get("from")
-        .and_then(|from| trigger::read(from, defaults, report));
-    let mut connections = connections::read(document, table.connections, report);
-    let mut upstreams = connections::upstreams(&connections);
-    connections.0.extend(shared.0.iter().cloned());
-    let reader = StepReader {
-        definitions: table.steps,
-        connections: &connections,
-        flow: &name,
-        trigger: trigger.as_ref().map(|trigger| &trigger.http),
-    };
-    let steps = document
-        .get("steps")
-        .and_then(Node::as_sequence)
-        .and_then(|items| reader.read(items, report));
-    let name: Arc<str> = name.as_str().into();
-    let built = steps.iter().flatten();
-    upstreams.extend(built.filter_map(|built| Some(Arc::clone(&built.step.forwards()?.upstream))));
-    let target = match (&trigger, steps) {
-        (Some(trigger), Some(steps)) => Some(make_target(&name, trigger, steps, report)),
-        _ => None,
-    };
-    Flow {
-        name,
-        name_span,
-        trigger,
-        target,
-        upstreams,
+) {
+    let body_max = flow.trigger.as_ref().and_then(Trigger::start);
+    let body_max = body_max.and_then(|start| start.body_max_span);
+    if let Some(span) = body_max.filter(|_| !reads_body) {
+        let message = "`body_max` has no effect: no step of the flow reads the body";
+        report
+            .error(NO_EFFECT, span, message)
+            .hint("leave it out: the body is streamed and never held in memory");
+    }
+    if let Some(detach) = detach.filter(|_| is_plain) {
+        let message = "`detach` has no effect: the flow only forwards";
+        report
+            .error(NO_EFFECT, detach.key_span, message)
+            .hint("leave it out");
+    }
+    let is_http = flow
+        .trigger
+        .as_ref()
+        .is_none_or(|trigger| trigger.http().is_some());
+    if let Some(detach) = detach.filter(|_| !is_http) {
+        let message = "`detach` has no effect: no client starts the flow";
+        report
+            .error(NO_EFFECT, detach.key_span, message)
+            .hint("leave it out");
     }
 }
 
-/// Checks which keys there are and of which type. What is below `from` and `steps` is checked by
-/// those who read it.
-fn check_shape(document: &Node, report: &mut Report) {
-    let Value::Mapping(entries) = &document.value else {
-        return;
-    };
-    let is_later = |entry: &&Entry| LATER.contains(&entry.key.as_str());
-    for entry in entries.iter().filter(is_later) {
-        let message = format!("`{}` is not available in this version", entry.key);
-        report.error(NOT_AVAILABLE, entry.key_span, message);
+/// Flows that are called are there.
+fn check_calls(flows: &[Flow], report: &mut Report) {
+    for (name, span) in flows.iter().flat_map(|flow| &flow.calls) {
+        let Some(found) = flows.iter().find(|flow| *flow.name == **name) else {
+            let message = format!("there is no flow `{}`", name.escape_debug());
+            let names = flows.iter().map(|flow| &*flow.name);
+            let hint = did_you_mean(name, names);
+            let hint = hint.unwrap_or_else(|| "a flow to be called says `from: call`".to_owned());
+            report.error(UNKNOWN_FLOW, *span, message).hint(hint);
+            continue;
+        };
+        if matches!(&found.trigger, Some(trigger) if !trigger.is_call()) {
+            let message = format!("`{name}` is not a flow to be called");
+            report
+                .error(UNKNOWN_FLOW, *span, message)
+                .also(found.name_span, "this flow has a trigger of its own")
+                .hint("give what both do to a third flow that says `from: call`");
+        }
     }
-    let known = entries
+}
+
+/// The flows that others call.
+pub(crate) fn callees(flows: &[Flow]) -> Vec<(Arc<str>, Arc<dyn Callee>)> {
+    let callable = flows
         .iter()
-        .filter(|entry| !is_later(entry))
-        .cloned()
-        .collect();
-    let document = Node {
-        value: Value::Mapping(known),
-        span: document.span,
-    };
-    config::check(&document, &shape(json!({}), json!({}), json!({})), report);
+        .filter(|flow| flow.trigger.as_ref().is_some_and(Trigger::is_call));
+    let running = callable.filter_map(|flow| {
+        let running = Arc::clone(flow.running.as_ref()?);
+        Some((Arc::clone(&flow.name), running as Arc<dyn Callee>))
+    });
+    running.collect()
 }
 
-/// The schema of a flow document with these schemas for `use`, `from` and each step.
-pub(crate) fn shape(
-    connections: serde_json::Value,
-    from: serde_json::Value,
-    step: serde_json::Value,
-) -> serde_json::Value {
+/// The flows that sources start.
+pub(crate) fn sources(flows: &[Flow]) -> Vec<SourcePlan> {
+    let plans = flows.iter().filter_map(|flow| {
+        let source = flow.trigger.as_ref().and_then(Trigger::source)?;
+        let running = Arc::clone(flow.running.as_ref()?);
+        Some(SourcePlan {
+            flow: running as Arc<dyn Started>,
+            source: Arc::clone(source),
+        })
+    });
+    plans.collect()
+}
+
+/// What is below the keys of a flow document, as schemas.
+pub(crate) struct Parts {
+    pub connections: serde_json::Value,
+    pub from: serde_json::Value,
+    pub step: serde_json::Value,
+    pub clause: serde_json::Value,
+    pub limits: serde_json::Value,
+    pub test: serde_json::Value,
+}
+
+impl Default for Parts {
+    /// Anything: what is below is checked by those who read it.
+    fn default() -> Self {
+        let anything = || json!({});
+        Self {
+            connections: anything(),
+            from: anything(),
+            step: anything(),
+            clause: anything(),
+            limits: anything(),
+            test: anything(),
+        }
+    }
+}
+
+/// The schema of a flow document.
+pub(crate) fn shape(parts: Parts) -> serde_json::Value {
     json!({
         "type": "object",
         "description": "A flow: what starts it and what happens then.",
         "properties": {
             "flow": { "type": "string", "description": "The flow's name, unique in all files." },
             "doc": { "type": "string", "description": "What the flow is for, in prose." },
-            "use": connections,
-            "from": from,
+            "use": parts.connections,
+            "from": parts.from,
+            "limits": parts.limits,
+            "detach": {
+                "type": "boolean",
+                "default": false,
+                "description": "Whether the work goes on when the client leaves."
+            },
             "steps": {
                 "type": "array",
                 "description": "What happens to each message, in order.",
-                "items": step,
+                "items": parts.step,
                 "minItems": 1
+            },
+            "on_error": {
+                "type": "array",
+                "description": "What happens when a step fails: the first clause that fits is run. \
+                                Without one the reply is a problem document (RFC 9457).",
+                "items": parts.clause,
+                "minItems": 1
+            },
+            "tests": {
+                "type": "array",
+                "description": "Tests of the flow, run by `intertie test`.",
+                "items": parts.test
             }
         },
         "required": ["flow", "from", "steps"],
@@ -160,42 +427,4 @@ fn read_name(document: &Node, report: &mut Report) -> (String, Span) {
     }
     // Told apart by place, so that two flows without a name are not two of one name.
     (format!("#{}", node.span.start), node.span)
-}
-
-/// A flow whose only step forwards is left to the forward path; any other becomes a handler.
-fn make_target(
-    name: &Arc<str>,
-    trigger: &Trigger,
-    steps: Vec<BuiltStep>,
-    report: &mut Report,
-) -> RouteTarget {
-    let only_forward = match steps.as_slice() {
-        [only] => only.step.forwards().map(Arc::clone),
-        _ => None,
-    };
-    let (target, reads_body) = match only_forward {
-        Some(plan) => (RouteTarget::Forward(plan), false),
-        None => {
-            let flow = RunningFlow::new(Arc::clone(name), steps);
-            let reads_body = flow.reads_body;
-            let body_max = trigger.http.body_max;
-            (
-                RouteTarget::Handle {
-                    handler: Arc::new(flow),
-                    body_max,
-                },
-                reads_body,
-            )
-        }
-    };
-    if let Some(span) = trigger.body_max_span.filter(|_| !reads_body) {
-        report
-            .error(
-                NO_EFFECT,
-                span,
-                "`body_max` has no effect: no step of the flow reads the body",
-            )
-            .hint("leave it out: the body is streamed and never held in memory");
-    }
-    target
 }

@@ -102,6 +102,13 @@ struct LimitsConfig {
     upstream_idle: Option<Spanned<u64>>,
     /// What a peer can make one HTTP/2 connection hold or do.
     h2: Option<Http2Config>,
+    /// The most steps of one evaluation of an expression, from 1000 to 1000000000; an expression
+    /// holds its worker up while it runs.
+    #[schemars(extend("default" = 1000000))]
+    expression_steps: Option<Spanned<u64>>,
+    /// The most bytes that one evaluation of an expression may allocate, from 64KiB to 16GiB.
+    #[schemars(extend("default" = "64MiB"))]
+    expression_memory: Option<Spanned<ByteSize>>,
 }
 
 /// What a peer can make one HTTP/2 connection hold or do. A connection on which a peer passes one
@@ -182,6 +189,7 @@ pub(crate) struct Engine {
     pub listen: ListenAddress,
     pub settings: Settings,
     pub engine: EngineSettings,
+    pub expressions: expr::jq::Limits,
 }
 
 impl Default for Engine {
@@ -193,6 +201,7 @@ impl Default for Engine {
             },
             settings: Settings::default(),
             engine: EngineSettings::default(),
+            expressions: expr::jq::Limits::default(),
         }
     }
 }
@@ -239,11 +248,9 @@ fn read(node: &Node, report: &mut Report) -> Engine {
             Err(problem) => problem.put(listen.span, report),
         }
     }
-    read_limits(
-        &config.limits.unwrap_or_default(),
-        &mut engine.settings.limits,
-        report,
-    );
+    let limits = config.limits.unwrap_or_default();
+    read_limits(&limits, &mut engine.settings.limits, report);
+    read_expression_limits(&limits, &mut engine.expressions, report);
     read_timeouts(
         &config.timeouts.unwrap_or_default(),
         &mut engine.settings.timeouts,
@@ -302,6 +309,28 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
         if let Some(count) = value {
             set_count(place, bounds.check_count(name, count, report));
         }
+    }
+}
+
+fn read_expression_limits(
+    config: &LimitsConfig,
+    limits: &mut expr::jq::Limits,
+    report: &mut Report,
+) {
+    const STEPS: Bounds<u64> = Bounds {
+        least: 1000,
+        greatest: 1_000_000_000,
+    };
+    const MEMORY: Bounds<u64> = Bounds {
+        least: 64 << 10,
+        greatest: 16 << 30,
+    };
+    let steps = config.expression_steps.as_ref();
+    let steps = steps.and_then(|steps| STEPS.check_count("expression_steps", steps, report));
+    limits.steps = steps.unwrap_or(limits.steps);
+    if let Some(memory) = &config.expression_memory {
+        let memory = MEMORY.check_size("expression_memory", memory, report);
+        set_count(&mut limits.memory, memory);
     }
 }
 

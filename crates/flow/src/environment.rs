@@ -1,9 +1,10 @@
-//! `${ }` in strings: environment names are put in, everything else is refused.
+//! `${ $env.NAME }` in strings: the values are put in when flow files are loaded.
 //!
-//! This version has no expressions, so a `${` that is not `${ $env.NAME }` is an error wherever it
-//! stands; it is never passed on as text.
+//! Outside steps, where no message is there to be asked, every other `${` is an error; it is never
+//! passed on as text. In steps the others are left to whoever compiles expressions.
 
-use config::{EnvLookup, Node, Report, Span, Value};
+use config::{EnvLookup, Node, Report, Span, Value as Tree};
+use expr::Value;
 
 use crate::codes::{ENVIRONMENT, EXPRESSION};
 
@@ -50,21 +51,57 @@ impl Environment {
         Self { names }
     }
 
-    /// Puts values in for `${ $env.NAME }` in all string values, and refuses every other `${`.
-    /// The places where that failed go into `spoiled`: what else is wrong there follows from it.
-    pub fn expand(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The names and values as expressions see them.
+    pub fn value(&self) -> Value {
+        let members = self.names.iter();
+        expr::value::object(members.map(|(name, value)| {
+            let value = value.as_deref().unwrap_or_default();
+            (name.clone(), expr::value::text(value))
+        }))
+    }
+
+    /// Puts values in for the texts of steps that have no other `${` than `${ $env.NAME }`.
+    pub fn expand_plain(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
         match &mut node.value {
-            Value::String(text) if text.contains("${") => {
+            Tree::String(text) if text.contains("${") && environment_names(text).is_some() => {
                 if !self.expand_text(node, report) {
                     spoiled.push(node.span);
                 }
             }
-            Value::Sequence(items) => {
+            Tree::Sequence(items) => {
+                items
+                    .iter_mut()
+                    .for_each(|item| self.expand_plain(item, spoiled, report));
+            }
+            Tree::Mapping(entries) => {
+                for entry in entries {
+                    self.expand_plain(&mut entry.value, spoiled, report);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts values in for `${ $env.NAME }` in all string values, and refuses every other `${`.
+    /// The places where that failed go into `spoiled`: what else is wrong there follows from it.
+    pub fn expand(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
+        match &mut node.value {
+            Tree::String(text) if text.contains("${") => {
+                if !self.expand_text(node, report) {
+                    spoiled.push(node.span);
+                }
+            }
+            Tree::Sequence(items) => {
                 items
                     .iter_mut()
                     .for_each(|item| self.expand(item, spoiled, report));
             }
-            Value::Mapping(entries) => {
+            Tree::Mapping(entries) => {
                 for entry in entries {
                     if entry.key.contains("${") {
                         report
@@ -79,7 +116,7 @@ impl Environment {
                     self.expand(&mut entry.value, spoiled, report);
                 }
             }
-            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Tree::String(_) | Tree::Null | Tree::Bool(_) | Tree::Number(_) => {}
         }
     }
 
@@ -87,12 +124,8 @@ impl Environment {
     fn expand_text(&self, node: &mut Node, report: &mut Report) -> bool {
         let Some(names) = node.as_str().and_then(environment_names) else {
             report
-                .error(
-                    EXPRESSION,
-                    node.span,
-                    "expressions are not available in this version",
-                )
-                .hint("the only `${ }` it knows is `${ $env.NAME }`");
+                .error(EXPRESSION, node.span, "no expression can stand here")
+                .hint("the only `${ }` that can is `${ $env.NAME }`");
             return false;
         };
         let is_set = |name: &String| matches!(self.look_up(name), EnvLookup::Value(_));

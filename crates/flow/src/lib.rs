@@ -4,10 +4,11 @@
 //! given. It reports every problem of all documents at once.
 //!
 //! The life of a document: `document` sorts it, `environment` puts environment values in,
-//! `engine` or `compile` reads it (`connections` its `use:`, `trigger` its `from:`, `step_list` its
-//! `steps:`), `routes` looks at all flows together, and `running` is what a flow is when requests
-//! come.
+//! `engine` or `compile` reads it (`connections` its `use:`, `trigger` its `from:`, `blocks` its
+//! `steps:` with the `modifiers` beside the verbs), `routes` looks at all flows together, and
+//! `running` is what a flow is when messages come.
 
+mod blocks;
 mod bounds;
 pub mod codes;
 mod compile;
@@ -15,21 +16,30 @@ mod connections;
 mod document;
 mod engine;
 mod environment;
+mod limits;
+mod modifiers;
 mod names;
 mod problem;
 mod routes;
 mod running;
 pub mod schema;
-mod step_list;
 mod suggest;
+mod tests_section;
 mod trigger;
 
-use component::definition::{ConnectionDefinition, StepDefinition};
+use std::sync::Arc;
+
+use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
+use component::handler::Handler;
 use component::plan::Plan;
+use component::source::SourceDefinition;
 use config::{Node, Report, Span};
 
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
 
+pub use tests_section::TestCase;
+
+use crate::compile::{Flow, Reader};
 use crate::environment::Environment;
 use crate::trigger::Defaults;
 
@@ -40,6 +50,21 @@ pub struct Loaded {
     pub plan: Plan,
     /// Settings beside the plan's own.
     pub engine: EngineSettings,
+    /// The flows one by one, for tests.
+    pub flows: Vec<LoadedFlow>,
+}
+
+/// One flow, for tests.
+#[derive(Clone)]
+pub struct LoadedFlow {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What runs it.
+    pub handler: Arc<dyn Handler>,
+    /// Its tests.
+    pub tests: Vec<TestCase>,
+    /// Its places by their numbers, for coverage.
+    pub places: Vec<Place>,
 }
 
 /// The parts that flow files may use.
@@ -49,25 +74,33 @@ pub struct Table<'a> {
     pub steps: &'a [StepDefinition],
     /// Kinds of connections.
     pub connections: &'a [ConnectionDefinition],
+    /// What starts flows beside requests and other flows.
+    pub sources: &'a [SourceDefinition],
 }
 
-/// Makes a plan of all documents of all files, in order. `environment` looks an environment
-/// variable up.
+/// What flow files are loaded with.
+pub struct Input<'a> {
+    /// All documents of all files, in order.
+    pub documents: Vec<Node>,
+    /// The parts that they may use.
+    pub table: Table<'a>,
+    /// Looks an environment variable up.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Files that flow files name, and what steps remember.
+    pub surroundings: &'a Surroundings<'a>,
+}
+
+/// Makes a plan of all documents.
 ///
 /// Every problem goes into the report. `None` when the report has errors, those that were there
 /// before included.
-pub fn load(
-    documents: Vec<Node>,
-    table: Table<'_>,
-    environment: &dyn Fn(&str) -> Option<String>,
-    report: &mut Report,
-) -> Option<Loaded> {
-    let mut documents = document::sort(documents, report);
+pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
+    let mut documents = document::sort(input.documents, report);
     let engine_value = documents
         .engine
         .as_ref()
         .and_then(|document| document.get("engine"));
-    let names = Environment::read(engine_value, environment, report);
+    let names = Environment::read(engine_value, input.environment, report);
     let mut spoiled = Vec::new();
     let engine = match &mut documents.engine {
         Some(document) => {
@@ -77,18 +110,27 @@ pub fn load(
         None => engine::Engine::default(),
     };
     for document in &mut documents.flows {
-        names.expand(document, &mut spoiled, report);
+        expand_flow(document, &names, &mut spoiled, report);
     }
+    let connections = input.table.connections;
     let shared = documents
         .engine
         .as_ref()
-        .map(|document| connections::read(document, table.connections, report))
+        .map(|document| connections::read(document, connections, report))
         .unwrap_or_default();
     let defaults = Defaults {
         listen: engine.listen.clone(),
         body_max: engine.settings.limits.body,
+        expressions: engine.expressions,
     };
-    let flows = compile::read_all(&documents.flows, table, &shared, &defaults, report);
+    let reader = Reader {
+        table: input.table,
+        shared: &shared,
+        defaults: &defaults,
+        environment: &names,
+        surroundings: input.surroundings,
+    };
+    let flows = reader.read_all(&documents.flows, report);
     routes::check(&flows, report);
     drop_consequences(&spoiled, report);
     if flows.is_empty() && !report.has_errors() {
@@ -102,12 +144,44 @@ pub fn load(
     let plan = Plan {
         listeners: routes::group(&flows),
         upstreams: connections::gather(&flows),
+        callees: compile::callees(&flows),
+        sources: compile::sources(&flows),
         settings: engine.settings,
     };
     Some(Loaded {
         plan,
         engine: engine.engine,
+        flows: flows.into_iter().filter_map(loaded).collect(),
     })
+}
+
+fn loaded(flow: Flow) -> Option<LoadedFlow> {
+    Some(LoadedFlow {
+        handler: flow.running? as Arc<dyn Handler>,
+        name: flow.name,
+        tests: flow.tests,
+        places: flow.places,
+    })
+}
+
+/// Puts environment values into a flow document. In its steps other expressions may stand, and its
+/// tests are left as they are.
+fn expand_flow(
+    document: &mut Node,
+    names: &Environment,
+    spoiled: &mut Vec<Span>,
+    report: &mut Report,
+) {
+    let config::Value::Mapping(entries) = &mut document.value else {
+        return;
+    };
+    for entry in entries {
+        match entry.key.as_str() {
+            "steps" | "on_error" => names.expand_plain(&mut entry.value, spoiled, report),
+            "tests" | "doc" => {}
+            _ => names.expand(&mut entry.value, spoiled, report),
+        }
+    }
 }
 
 /// Where a `${ }` could not be put in, what else is wrong with the text follows from that.

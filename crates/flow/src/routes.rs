@@ -10,13 +10,13 @@ use config::Report;
 
 use crate::codes::{DIFFERENT_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
 use crate::compile::Flow;
-use crate::trigger::Trigger;
+use crate::trigger::{HttpStart, Trigger};
 
 /// A flow whose trigger could be read.
 #[derive(Clone, Copy)]
 struct Routed<'a> {
     flow: &'a Flow,
-    trigger: &'a Trigger,
+    trigger: &'a HttpStart,
 }
 
 /// Checks every flow against those before it.
@@ -24,9 +24,8 @@ pub(crate) fn check(flows: &[Flow], report: &mut Report) {
     let routed: Vec<Routed<'_>> = flows
         .iter()
         .filter_map(|flow| {
-            flow.trigger
-                .as_ref()
-                .map(|trigger| Routed { flow, trigger })
+            let trigger = flow.trigger.as_ref()?.start()?;
+            Some(Routed { flow, trigger })
         })
         .collect();
     check_conflicts(&routed, report);
@@ -37,7 +36,8 @@ pub(crate) fn check(flows: &[Flow], report: &mut Report) {
 pub(crate) fn group(flows: &[Flow]) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
     for flow in flows {
-        let (Some(trigger), Some(target)) = (&flow.trigger, &flow.target) else {
+        let start = flow.trigger.as_ref().and_then(Trigger::start);
+        let (Some(trigger), Some(target)) = (start, &flow.target) else {
             continue;
         };
         listeners

@@ -1,75 +1,152 @@
-//! A flow that runs: its steps in order, then a reply or an order to forward.
+//! A flow that runs: its steps in order within its time, its failures handled, then a reply or an
+//! order to forward.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use component::block::Block;
+use component::exchange::{Exchange, FlowContext};
+use component::failure::{Handled, Handlers};
 use component::forward::ForwardPlan;
-use component::handler::{Handler, LocalFuture, Outcome, Services};
-use component::step::{Exchange, Next, Progress};
-use message::{Body, Fault, Reply, Request};
+use component::handler::{Callee, Handler, LocalFuture, Outcome, Services, within};
+use component::resilience::{Bulkhead, Throttle};
+use component::source::Started;
+use component::step::Next;
+use message::{Body, Fault, Kind, Origin, Reply, Request};
 
-use crate::step_list::BuiltStep;
+/// How many flows may call each other.
+const DEPTH_MAX: u16 = 32;
 
 /// A flow with steps.
 pub(crate) struct RunningFlow {
-    name: Arc<str>,
-    /// The steps that are run; a last step that forwards is not among them.
-    steps: Vec<BuiltStep>,
-    /// The plan of a last step that forwards.
-    forward: Option<Arc<ForwardPlan>>,
+    pub context: Arc<FlowContext>,
+    pub block: Block,
+    pub on_error: Option<Handlers>,
+    pub limits: FlowLimits,
+    /// Whether the work goes on when the client leaves.
+    pub detaches: bool,
     /// Whether any of it needs the body in memory.
     pub reads_body: bool,
 }
 
+/// What a flow may take.
+#[derive(Default)]
+pub(crate) struct FlowLimits {
+    /// The longest that a message may be under way.
+    pub time: Option<Duration>,
+    /// How many at a time.
+    pub concurrent: Option<Arc<Bulkhead>>,
+    /// How often.
+    pub throttle: Option<Arc<Throttle>>,
+}
+
+/// How a flow has ended.
+enum End {
+    Reply(Reply),
+    Forward(Arc<ForwardPlan>),
+}
+
 impl RunningFlow {
-    /// A flow of these steps.
-    pub fn new(name: Arc<str>, mut steps: Vec<BuiltStep>) -> Self {
-        let forward = steps
-            .last()
-            .and_then(|last| last.step.forwards())
-            .map(Arc::clone);
-        if forward.is_some() {
-            steps.pop();
+    async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<End, Fault> {
+        if let Some(throttle) = &self.limits.throttle {
+            throttle.pass(services).await?;
         }
-        let ends = forward.is_some() || steps.last().is_some_and(|last| last.step.ends_flow());
-        let reads_body = !ends || steps.iter().any(|built| built.step.reads_body());
-        Self {
-            name,
-            steps,
-            forward,
-            reads_body,
+        let _place = match &self.limits.concurrent {
+            Some(concurrent) => Some(concurrent.enter(services).await?),
+            None => None,
+        };
+        let next = self
+            .in_time(self.block.run(exchange, services), services)
+            .await;
+        let fault = match next {
+            Some(Ok(next)) => return self.end(next, exchange),
+            Some(Err(fault)) => fault,
+            None => self.out_of_time(exchange),
+        };
+        let Some(handlers) = &self.on_error else {
+            return Err(fault);
+        };
+        tracing::debug!(
+            target: "flow",
+            flow = &*self.context.name,
+            step = fault.step.as_deref().unwrap_or_default(),
+            kind = fault.name(),
+            cause = fault.cause.as_deref().unwrap_or_default(),
+            "{}", fault.detail
+        );
+        // Handlers have the same time again: the flow's own may be what has run out.
+        exchange.deadline = self.limits.time.map(|time| services.now() + time);
+        let handled = self
+            .in_time(handlers.handle(fault, exchange, services), services)
+            .await;
+        match handled {
+            Some(Ok(Handled::Ended(next))) => self.end(next, exchange),
+            Some(Ok(Handled::Done(fault))) => Ok(End::Reply(fault.to_reply())),
+            Some(Err(fault)) => Err(fault),
+            None => Err(self.out_of_time(exchange)),
         }
     }
 
-    async fn run(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
-        let mut exchange = Exchange {
-            flow: Arc::clone(&self.name),
-            request,
-        };
-        for built in &self.steps {
-            let next = match built.step.run(&mut exchange, services) {
-                Progress::Done(next) => next,
-                Progress::Waits(future) => future.await,
-            };
-            match next {
-                Ok(Next::Continue) => {}
-                Ok(Next::Reply(reply)) => return Ok(Outcome::Reply(reply)),
-                Err(fault) => return Err(self.blame(&built.label, fault)),
-            }
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = T>,
+        services: &dyn Services,
+    ) -> Option<T> {
+        match self.limits.time {
+            Some(time) => within(time, services, work).await,
+            None => Some(work.await),
         }
-        Ok(match &self.forward {
-            Some(plan) => Outcome::Forward(Arc::clone(plan), Box::new(exchange.request)),
-            None => Outcome::Reply(end(&mut exchange)),
+    }
+
+    fn out_of_time(&self, exchange: &Exchange) -> Fault {
+        let time = self.limits.time.unwrap_or_default();
+        let mut fault = Fault::new(Kind::Timeout, Origin::Upstream, "the flow took too long")
+            .with_cause(format_args!("longer than {time:?}"));
+        fault.step = Some(Arc::clone(&exchange.at));
+        fault
+    }
+
+    fn end(&self, next: Next, exchange: &mut Exchange) -> Result<End, Fault> {
+        Ok(match next {
+            Next::Reply(reply) => End::Reply(reply),
+            Next::Forward(plan) => End::Forward(plan),
+            Next::Continue => {
+                let mut reply = exchange.take_reply(200)?;
+                if matches!(reply.body, Body::Empty) {
+                    reply.status = 204;
+                }
+                End::Reply(reply)
+            }
         })
     }
 
     /// Tells the log which step of which flow failed.
-    fn blame(&self, label: &str, fault: Fault) -> Fault {
-        let place = format!("flow {}, step {label}", self.name);
+    fn place(&self, fault: Fault) -> Fault {
+        let step = fault.step.as_deref().unwrap_or_default();
+        let place = match step {
+            "" => format!("flow {}", self.context.name),
+            step => format!("flow {}, step {step}", self.context.name),
+        };
         let cause = match &fault.cause {
             Some(cause) => format!("{place}: {cause}"),
             None => place,
         };
         fault.with_cause(cause)
+    }
+
+    async fn handle(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
+        let mut exchange = Exchange::new(&self.context, request);
+        exchange.deadline = self.limits.time.map(|time| services.now() + time);
+        let end = self.run(&mut exchange, services).await;
+        match end.map_err(|fault| self.place(fault))? {
+            End::Reply(reply) => Ok(Outcome::Reply(reply)),
+            End::Forward(plan) => {
+                let left = exchange.deadline;
+                let left = left.map(|at| at.saturating_duration_since(services.now()));
+                let request = exchange.take_request().map_err(|fault| self.place(fault))?;
+                Ok(Outcome::Forward(plan, Box::new(request), left))
+            }
+        }
     }
 }
 
@@ -78,19 +155,70 @@ impl Handler for RunningFlow {
         self.reads_body
     }
 
+    fn detaches(&self) -> bool {
+        self.detaches
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(self.run(request, services))
+        Box::pin(self.handle(request, services))
     }
 }
 
-/// The reply of a flow that ends without one.
-fn end(exchange: &mut Exchange) -> Reply {
-    let is_empty = matches!(exchange.request.body, Body::Empty);
-    exchange.take_reply(if is_empty { 204 } else { 200 })
+impl Callee for RunningFlow {
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        depth: u16,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Reply, Fault>> {
+        Box::pin(async move {
+            if depth > DEPTH_MAX {
+                let detail = "flows call each other without end";
+                return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
+            }
+            let mut exchange = Exchange::new(&self.context, request);
+            exchange.depth = depth;
+            exchange.deadline = self.limits.time.map(|time| services.now() + time);
+            match self.run(&mut exchange, services).await? {
+                End::Reply(reply) => Ok(reply),
+                // Only the last step of a flow that answers requests streams.
+                End::Forward(_) => {
+                    let detail = "a called flow cannot stream";
+                    Err(Fault::new(Kind::Internal, Origin::Engine, detail))
+                }
+            }
+        })
+    }
+}
+
+impl Started for RunningFlow {
+    fn name(&self) -> &Arc<str> {
+        &self.context.name
+    }
+
+    fn start<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Reply, Fault>> {
+        Box::pin(async move {
+            let result = self.call(request, 0, services).await;
+            result.map_err(|fault| {
+                let fault = self.place(fault);
+                tracing::warn!(
+                    target: "flow",
+                    kind = fault.name(),
+                    cause = fault.cause.as_deref().unwrap_or_default(),
+                    "{}", fault.detail
+                );
+                fault
+            })
+        })
+    }
 }
 
 #[cfg(test)]

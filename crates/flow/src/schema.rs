@@ -2,10 +2,12 @@
 //! reads. For editors and reference pages; the loader says more than a schema can.
 
 use component::definition::StepDefinition;
+use component::source::SourceDefinition;
 use serde_json::{Map, Value, json};
 
+use crate::compile::Parts;
 use crate::names::NAME_PATTERN;
-use crate::{Table, compile, engine, trigger};
+use crate::{Table, compile, engine, limits, modifiers, trigger};
 
 const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: https://crm.example }`. \
                            Those of the `engine:` document serve every flow.";
@@ -32,15 +34,22 @@ pub fn file(table: Table<'_>) -> Value {
     });
     definitions.insert("connections".into(), connections);
     let connections = json!({ "$ref": "#/$defs/connections" });
+    for (name, schema) in modifiers::schemas() {
+        place(&mut definitions, &format!("modifier-{name}"), schema);
+    }
     definitions.insert("step".into(), step_item(steps));
-    let from = json!({
-        "type": "object",
-        "description": "What starts the flow.",
-        "properties": { "http": { "$ref": "#/$defs/http-trigger" } },
-        "required": ["http"],
-        "additionalProperties": false
+    let from = from_schema(table.sources, &mut definitions);
+    let step = || json!({ "$ref": "#/$defs/step" });
+    definitions.insert("clause".into(), clause_item(steps));
+    place(&mut definitions, "limits", limits::schema());
+    let mut flow = compile::shape(Parts {
+        connections: connections.clone(),
+        from,
+        step: step(),
+        clause: json!({ "$ref": "#/$defs/clause" }),
+        limits: json!({ "$ref": "#/$defs/limits" }),
+        test: json!({ "type": "object" }),
     });
-    let mut flow = compile::shape(connections.clone(), from, json!({ "$ref": "#/$defs/step" }));
     if let Some(name) = flow
         .pointer_mut("/properties/flow")
         .and_then(Value::as_object_mut)
@@ -71,12 +80,79 @@ pub fn http_trigger() -> Value {
 
 /// The schema of a flow document, with anything under `from` and `steps`.
 pub fn flow() -> Value {
-    let from = json!({ "type": "object", "description": "What starts the flow: one trigger." });
     let connections = json!({ "type": "object", "description": CONNECTIONS });
-    compile::shape(connections, from, json!({ "type": "object" }))
+    compile::shape(Parts {
+        connections,
+        from: json!({ "type": "object", "description": "What starts the flow: one trigger." }),
+        step: json!({ "type": "object" }),
+        clause: json!({ "type": "object" }),
+        limits: json!({ "type": "object", "description": "What the flow may take." }),
+        test: json!({ "type": "object" }),
+    })
 }
 
-/// One step: exactly one verb of the table, and perhaps a name.
+/// The schema of the value under `limits`.
+pub fn limits() -> Value {
+    limits::schema()
+}
+
+/// The schemas of what may stand beside a verb, by key.
+pub fn modifiers() -> Vec<(&'static str, Value)> {
+    modifiers::schemas()
+}
+
+fn from_schema(sources: &[SourceDefinition], definitions: &mut Map<String, Value>) -> Value {
+    let mut properties = Map::new();
+    let mut triggers = vec![json!({ "required": ["http"] })];
+    properties.insert("http".into(), json!({ "$ref": "#/$defs/http-trigger" }));
+    for source in sources {
+        let name = format!("{}-source", source.name);
+        place(definitions, &name, (source.schema)());
+        let property = json!({ "$ref": format!("#/$defs/{name}"), "description": source.summary });
+        properties.insert(source.name.into(), property);
+        triggers.push(json!({ "required": [source.name] }));
+    }
+    json!({
+        "description": "What starts the flow.",
+        "anyOf": [
+            { "const": "call", "description": "Other flows call it, by the step `call`." },
+            {
+                "type": "object",
+                "properties": properties,
+                "additionalProperties": false,
+                "oneOf": triggers
+            }
+        ]
+    })
+}
+
+/// A clause for failures: `on` beside one step, or beside `steps` and perhaps a `reply`.
+fn clause_item(steps: &[StepDefinition]) -> Value {
+    let mut clause = step_item(steps);
+    if let Some(object) = clause.as_object_mut() {
+        object.remove("oneOf");
+        object.insert("required".into(), json!(["on"]));
+    }
+    if let Some(Value::Object(properties)) = clause.get_mut("properties") {
+        let name = json!({ "type": ["string", "integer"] });
+        let on = json!({
+            "description": "For which failures: kinds, `4xx`, statuses, types that the flow \
+                            raises, `any`.",
+            "anyOf": [name, { "type": "array", "items": name, "minItems": 1 }]
+        });
+        properties.insert("on".into(), on);
+        let steps = json!({
+            "type": "array",
+            "description": "What is done.",
+            "items": { "$ref": "#/$defs/step" },
+            "minItems": 1
+        });
+        properties.insert("steps".into(), steps);
+    }
+    clause
+}
+
+/// One step: exactly one verb of the table, and what may stand beside it.
 fn step_item(steps: &[StepDefinition]) -> Value {
     let mut properties = Map::new();
     let mut verbs = Vec::new();
@@ -84,7 +160,10 @@ fn step_item(steps: &[StepDefinition]) -> Value {
         let reference = format!("#/$defs/{}", step.name);
         let property = json!({ "$ref": reference, "description": step.summary });
         properties.insert(step.name.into(), property);
-        verbs.push(json!({ "required": [step.name] }));
+        verbs.push(match step.name {
+            "if" => json!({ "properties": { "if": { "type": "object" } }, "required": ["if"] }),
+            name => json!({ "required": [name] }),
+        });
     }
     let name = json!({
         "type": "string",
@@ -92,6 +171,16 @@ fn step_item(steps: &[StepDefinition]) -> Value {
         "description": "The step's name in logs, unique in the flow."
     });
     properties.insert("name".into(), name);
+    for (name, _) in modifiers::schemas() {
+        let condition = json!({ "$ref": format!("#/$defs/modifier-{name}") });
+        let verb = properties.remove(name);
+        let schema = match verb {
+            // `if` is both: a condition, or steps under a condition.
+            Some(verb) => json!({ "anyOf": [condition, verb] }),
+            None => condition,
+        };
+        properties.insert(name.into(), schema);
+    }
     json!({
         "type": "object",
         "properties": properties,

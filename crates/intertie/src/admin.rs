@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
+use component::state::States;
 use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern, Segment};
 use message::{Fault, Method, Reply, Request};
@@ -72,6 +73,7 @@ impl Page {
 pub(crate) async fn start(
     admin: Admin,
     engine: &Arc<Engine>,
+    states: &Arc<States>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<Option<Crew>> {
     let Admin::On(address) = admin else {
@@ -84,7 +86,7 @@ pub(crate) async fn start(
     let pages = [
         ("health", Page::Health),
         ("ready", Page::Ready(Arc::clone(ready))),
-        ("metrics", Page::Metrics(Metrics::new(engine))),
+        ("metrics", Page::Metrics(Metrics::new(engine, states))),
     ];
     let routes = pages
         .into_iter()

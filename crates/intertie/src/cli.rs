@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use component::state::States;
 
 use crate::tls::LoadedTls;
 use crate::{load, reference, run};
@@ -41,7 +42,7 @@ enum Command {
     Bench(lab::bench::Args),
     /// Print the JSON Schema of flow files, for editors.
     Schema,
-    /// List the steps and connections there are.
+    /// List the triggers, steps and connections there are.
     List,
     /// Print a completion script for a shell.
     Completions {
@@ -122,13 +123,12 @@ impl Cli {
 
 fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
     let files = load::read(paths)?;
-    let (loaded, problems) = load::load(&files, &LoadedTls::default());
+    let states = States::default();
+    let (loaded, problems) = load::load(&files, &LoadedTls::default(), &states);
     let text = match format {
         ReportFormat::Json => problems.json(),
         ReportFormat::Text if problems.is_empty() => {
-            let count = loaded
-                .as_ref()
-                .map_or(0, |loaded| loaded.flows.plan.route_count());
+            let count = loaded.as_ref().map_or(0, |loaded| loaded.flows.flows.len());
             let plural = if count == 1 { "" } else { "s" };
             format!("{count} flow{plural} checked, no problem\n")
         }
@@ -145,8 +145,15 @@ fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
 fn list() -> String {
     let steps = steps::ALL.iter().map(|step| (step.name, step.summary));
     let connections = steps::CONNECTIONS.iter().map(|it| (it.name, it.summary));
+    let http = ("http", "Takes HTTP requests.");
+    let call = ("call", "Other flows call it.");
+    let sources = steps::SOURCES.iter().map(|it| (it.name, it.summary));
     let mut text = String::new();
     for (title, parts) in [
+        (
+            "triggers",
+            [http].into_iter().chain(sources).chain([call]).collect(),
+        ),
         ("steps", steps.collect::<Vec<_>>()),
         ("connections", connections.collect()),
     ] {

@@ -10,6 +10,9 @@ use component::trigger::ListenAddress;
 use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
 
+/// The stack of a worker: expressions may nest deeply. Memory is only used as far as the stack is.
+const STACK: usize = 256 * 1024 * 1024;
+
 /// Worker threads that serve one plan.
 pub(crate) struct Crew {
     members: Vec<Member>,
@@ -40,7 +43,9 @@ impl Crew {
             };
             thread::Builder::new()
                 .name(format!("{name}-{number}"))
+                .stack_size(STACK)
                 .spawn(move || {
+                    expr::jq::set_stack(STACK / 4 * 3);
                     // Nobody listens any more when the process is going down.
                     let _ = report_end.send(Worker::run(setup));
                 })

@@ -1,9 +1,12 @@
 //! Files and folders to a checked plan.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
+use component::definition::Surroundings;
+use component::state::States;
 use config::{Report, Sources};
 use flow::Loaded;
 
@@ -13,6 +16,8 @@ use crate::tls::LoadedTls;
 const FILES_MAX: usize = 10_000;
 /// The most bytes that are read of a file; `config` refuses far less.
 const READ_MAX: u64 = 64 * 1024 * 1024;
+/// The most bytes of a file that a flow file names.
+const NAMED_MAX: u64 = 16 * 1024 * 1024;
 
 /// The files that flows are read from, in a fixed order.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,6 +117,28 @@ fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Reads a file whose name is relative to the flow file that names it, and lies in its folder or
+/// below.
+fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
+    let is_inside = Path::new(name)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !is_inside {
+        return Err("a file is named relative to the flow file, and lies in its folder".to_owned());
+    }
+    let folder = Path::new(flow_file).parent().unwrap_or(Path::new("."));
+    let path = folder.join(name);
+    let size = fs::metadata(&path)
+        .map_err(|error| error.to_string())?
+        .len();
+    if size > NAMED_MAX {
+        return Err(format!("it has {size} bytes, more than 16 MiB"));
+    }
+    fs::read(&path)
+        .map(Bytes::from)
+        .map_err(|error| error.to_string())
+}
+
 /// Files that have been checked and can be run.
 pub(crate) struct Sound {
     /// Flows and settings.
@@ -124,11 +151,16 @@ pub(crate) struct Sound {
 pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     steps: steps::ALL,
     connections: steps::CONNECTIONS,
+    sources: steps::SOURCES,
 };
 
 /// Checks the files. The plan is there exactly when there is no error. TLS that was there `before`
 /// is used again where nothing about it has changed.
-pub(crate) fn load(files: &Files, before: &LoadedTls) -> (Option<Sound>, Problems) {
+pub(crate) fn load(
+    files: &Files,
+    before: &LoadedTls,
+    states: &States,
+) -> (Option<Sound>, Problems) {
     let mut sources = Sources::default();
     let mut report = Report::default();
     let mut ids = Vec::new();
@@ -140,7 +172,16 @@ pub(crate) fn load(files: &Files, before: &LoadedTls) -> (Option<Sound>, Problem
         documents.extend(config::parse(&sources, id, &mut report));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let flows = flow::load(documents, TABLE, &environment, &mut report);
+    let input = flow::Input {
+        documents,
+        table: TABLE,
+        environment: &environment,
+        surroundings: &Surroundings {
+            files: &|source, name| read_named(sources.name(source), name),
+            states,
+        },
+    };
+    let flows = flow::load(input, &mut report);
     let sound = flows.map(|flows| Sound {
         tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
         flows,

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use component::observe::{Counter, FlowMetrics, LATENCY_BOUNDS_US, WorkerMetrics};
+use component::state::{Measure, StateKey, States};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -17,9 +19,10 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub fn new(engine: &Arc<Engine>) -> Self {
+    pub fn new(engine: &Arc<Engine>, states: &Arc<States>) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(EngineCollector(Arc::clone(engine))));
+        registry.register_collector(Box::new(StateCollector(Arc::clone(states))));
         Self { registry }
     }
 
@@ -39,6 +42,47 @@ struct EngineCollector(Arc<Engine>);
 impl fmt::Debug for EngineCollector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("EngineCollector")
+    }
+}
+
+/// What steps remember: breakers, throttles, caches.
+struct StateCollector(Arc<States>);
+
+impl fmt::Debug for StateCollector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("StateCollector")
+    }
+}
+
+impl Collector for StateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families: BTreeMap<&str, Vec<(StateKey, Measure)>> = BTreeMap::new();
+        for (key, measure) in self.0.measures(Instant::now()) {
+            families
+                .entry(measure.name)
+                .or_default()
+                .push((key, measure));
+        }
+        for (name, members) in families {
+            let counted = name.strip_suffix("_total");
+            let kind = match counted {
+                Some(_) => MetricType::Counter,
+                None => MetricType::Gauge,
+            };
+            let help = members.first().map_or("", |(_, measure)| measure.help);
+            let help = help.trim_end_matches('.');
+            let name = format!("intertie_{}", counted.unwrap_or(name));
+            let mut family = describe(&mut encoder, &name, help, kind)?;
+            for (key, measure) in &members {
+                let labels = [("flow", &*key.flow), ("step", &*key.step)];
+                let mut member = family.encode_family(&labels)?;
+                match counted {
+                    Some(_) => member.encode_counter::<NoLabelSet, _, f64>(&measure.value, None)?,
+                    None => member.encode_gauge(&measure.value)?,
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use component::state::States;
 use proxy::{AccessLog, Engine};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -27,7 +28,8 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// When the start fails. What is wrong with flow files is printed, and the exit code is 1.
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let files = load::read(&arguments.paths)?;
-    let (loaded, problems) = load::load(&files, &LoadedTls::default());
+    let states = Arc::new(States::default());
+    let (loaded, problems) = load::load(&files, &LoadedTls::default(), &states);
     if !problems.is_empty() {
         eprint!("{}", problems.text(std::io::stderr().is_terminal()));
     }
@@ -45,6 +47,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
             log,
             files,
             tls: loaded.tls,
+            states,
         }
         .run(loaded.flows),
     )
@@ -57,6 +60,8 @@ struct Application<'a> {
     files: Files,
     /// The TLS that is used.
     tls: LoadedTls,
+    /// What steps remember.
+    states: Arc<States>,
 }
 
 /// Why the main loop goes on.
@@ -80,9 +85,9 @@ impl Application<'_> {
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
-        let (flows, listeners) = (loaded.plan.route_count(), loaded.plan.addresses());
+        let (flows, listeners) = (loaded.flows.len(), loaded.plan.addresses());
         crew.serve(loaded.plan, &self.tls.table).await?;
-        let admin = admin::start(self.arguments.admin, &engine, &ready).await?;
+        let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         tracing::info!(flows, listeners, workers = self.worker_count(), "started");
         let mut tick = tokio::time::interval(LOOK_AFTER);
@@ -146,7 +151,7 @@ impl Application<'_> {
 
     /// Loads the files as they are, certificates too, and has the crew serve them.
     async fn take_over(&mut self, crew: &mut Crew) {
-        let (loaded, problems) = load::load(&self.files, &self.tls);
+        let (loaded, problems) = load::load(&self.files, &self.tls, &self.states);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }
@@ -159,7 +164,7 @@ impl Application<'_> {
             return;
         };
         self.log.change(&loaded.engine.log);
-        let (flows, listeners) = (loaded.plan.route_count(), loaded.plan.addresses());
+        let (flows, listeners) = (loaded.flows.len(), loaded.plan.addresses());
         match crew.serve(loaded.plan, &tls.table).await {
             Ok(()) => tracing::info!(flows, listeners, "reloaded"),
             Err(error) => {

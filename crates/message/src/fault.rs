@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::reply::{Reply, reason_phrase};
@@ -11,24 +12,65 @@ use crate::reply::{Reply, reason_phrase};
 pub enum Kind {
     /// The message cannot be understood or may not be sent.
     Invalid,
+    /// Nobody knows who asks.
+    Unauthorized,
+    /// Whoever asks may not.
+    Forbidden,
+    /// A rate is exceeded.
+    Limited,
     /// Somebody took longer than the configured time.
     Timeout,
     /// A connection could not be made, or broke, or carried nonsense.
     Connection,
-    /// The work is refused for now: a limit is reached or the engine is stopping.
+    /// The work is refused for now: a limit is reached, a breaker is open, or the engine is
+    /// stopping.
     Unavailable,
-    /// Our own or the flow's fault.
+    /// Another system answered with a status that is no success.
+    Status,
+    /// A broker has not taken a message.
+    Nack,
+    /// A broker knows nobody who wants a message.
+    Unroutable,
+    /// An expression of the flow failed.
+    Expression,
+    /// The flow raised an error of its own.
+    Raised,
+    /// Our own fault.
     Internal,
 }
 
 impl Kind {
+    /// The kinds that flow files name, but for those of [`Kind::Status`] and [`Kind::Raised`],
+    /// whose names are statuses and the flow's own.
+    pub const NAMED: [Self; 11] = [
+        Self::Invalid,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::Limited,
+        Self::Timeout,
+        Self::Connection,
+        Self::Unavailable,
+        Self::Nack,
+        Self::Unroutable,
+        Self::Expression,
+        Self::Internal,
+    ];
+
     /// The name used in flow files, logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::Limited => "limited",
             Self::Timeout => "timeout",
             Self::Connection => "connection",
             Self::Unavailable => "unavailable",
+            Self::Status => "status",
+            Self::Nack => "nack",
+            Self::Unroutable => "unroutable",
+            Self::Expression => "expression",
+            Self::Raised => "raised",
             Self::Internal => "internal",
         }
     }
@@ -37,10 +79,13 @@ impl Kind {
     pub fn default_status(self) -> u16 {
         match self {
             Self::Invalid => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::Limited => 429,
             Self::Timeout => 504,
-            Self::Connection => 502,
+            Self::Connection | Self::Status | Self::Nack | Self::Unroutable => 502,
             Self::Unavailable => 503,
-            Self::Internal => 500,
+            Self::Expression | Self::Raised | Self::Internal => 500,
         }
     }
 }
@@ -84,6 +129,23 @@ pub struct Fault {
     pub cause: Option<Box<str>>,
     /// When it makes sense to ask again, for `Retry-After` (RFC 9110, section 10.2.3).
     pub retry_after: Option<Duration>,
+    /// Of [`Kind::Raised`]: the name that the flow gave it. Of [`Kind::Status`]: the status that
+    /// came.
+    pub of: Of,
+    /// The step that failed, when one did.
+    pub step: Option<Arc<str>>,
+}
+
+/// What tells failures of one kind apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Of {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The name and the title that the flow gave it.
+    Type(Box<(String, Option<String>)>),
+    /// The status that another system answered with.
+    Status(u16),
 }
 
 impl Fault {
@@ -97,6 +159,56 @@ impl Fault {
             detail: detail.into(),
             cause: None,
             retry_after: None,
+            of: Of::Nothing,
+            step: None,
+        }
+    }
+
+    /// An error that a flow raises under a name of its own.
+    pub fn raised(name: &str, title: Option<String>, detail: String) -> Self {
+        let mut fault = Self::new(Kind::Raised, Origin::Engine, detail);
+        fault.of = Of::Type(Box::new((name.to_owned(), title)));
+        fault
+    }
+
+    /// Another system answered with this status, which is no success.
+    pub fn of_status(status: u16) -> Self {
+        let detail = "the upstream did not answer with success";
+        let mut fault = Self::new(Kind::Status, Origin::Upstream, detail);
+        fault.of = Of::Status(status);
+        if matches!(status, 408 | 425 | 429 | 500..) {
+            fault.retry = Retry::IfRepeatable;
+        }
+        fault.with_cause(format_args!("status {status}"))
+    }
+
+    /// An expression of the flow failed.
+    pub fn expression(cause: impl fmt::Display) -> Self {
+        Self::new(
+            Kind::Expression,
+            Origin::Engine,
+            "an expression of the flow failed",
+        )
+        .with_cause(cause)
+    }
+
+    /// The name that `on_error` clauses and logs use: a kind's, a status class such as `5xx`, or
+    /// the type that the flow raised.
+    pub fn name(&self) -> &str {
+        match &self.of {
+            Of::Type(names) => &names.0,
+            Of::Status(400..=499) => "4xx",
+            Of::Status(500..=599) => "5xx",
+            Of::Status(300..=399) => "3xx",
+            Of::Status(_) | Of::Nothing => self.kind.name(),
+        }
+    }
+
+    /// The status that a flow sees: what another system answered with, or that of the reply.
+    pub fn seen_status(&self) -> u16 {
+        match self.of {
+            Of::Status(status) => status,
+            Of::Nothing | Of::Type(_) => self.status,
         }
     }
 
@@ -129,12 +241,18 @@ impl Fault {
         self
     }
 
-    /// The reply that tells the caller: `application/problem+json` (RFC 9457) with the type
-    /// `about:blank`, the status' own words as title, and the detail.
+    /// The reply that tells the caller: `application/problem+json` (RFC 9457). Its type is
+    /// `about:blank` and its title the status' own words, unless the flow raised the error under
+    /// a name of its own.
     pub fn to_reply(&self) -> Reply {
+        let (name, title) = match &self.of {
+            Of::Type(names) => (names.0.as_str(), names.1.as_deref()),
+            Of::Status(_) | Of::Nothing => ("about:blank", None),
+        };
         let mut problem = serde_json::Map::new();
-        problem.insert("type".into(), "about:blank".into());
-        problem.insert("title".into(), reason_phrase(self.status).into());
+        problem.insert("type".into(), name.into());
+        let title = title.unwrap_or_else(|| reason_phrase(self.status));
+        problem.insert("title".into(), title.into());
         problem.insert("status".into(), self.status.into());
         if !self.detail.is_empty() {
             problem.insert("detail".into(), self.detail.as_ref().into());
@@ -143,7 +261,8 @@ impl Fault {
         content.push(b'\n');
         let mut reply = Reply::with_content(self.status, "application/problem+json", content);
         if let Some(time) = self.retry_after {
-            let seconds = time.as_secs().max(1).to_string();
+            // Rounded up: whoever comes at that time must not be too early.
+            let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
             reply.headers.append("Retry-After", seconds);
         }
         reply
@@ -152,7 +271,7 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.kind.name(), self.detail)?;
+        write!(formatter, "{}: {}", self.name(), self.detail)?;
         if let Some(cause) = &self.cause {
             write!(formatter, " ({cause})")?;
         }

@@ -12,7 +12,7 @@ mod reply;
 mod request;
 
 pub use body::Body;
-pub use fault::{Fault, Kind, Origin, Retry};
+pub use fault::{Fault, Kind, Of, Origin, Retry};
 pub use field::Field;
 pub use headers::{Entry, Headers, HeadersView};
 pub use method::Method;

@@ -45,6 +45,8 @@ struct Slot {
 pub struct Deadline {
     shared: Rc<Shared>,
     index: usize,
+    /// The latest that it may be set to, in microseconds from the origin.
+    cap: Cell<u64>,
 }
 
 impl Deadlines {
@@ -82,6 +84,7 @@ impl Deadlines {
         Deadline {
             shared: Rc::clone(&self.shared),
             index,
+            cap: Cell::new(NEVER),
         }
     }
 
@@ -155,10 +158,11 @@ impl Shared {
 }
 
 impl Deadline {
-    /// Moves the deadline to `duration` after `now`.
+    /// Moves the deadline to `duration` after `now`, or to its cap when that is earlier.
     #[inline]
     pub fn set(&self, now: Instant, duration: Duration) {
         let at = (now - self.shared.origin + duration).as_micros() as u64;
+        let at = at.min(self.cap.get());
         if let Some(slot) = self.shared.slots.borrow_mut().get_mut(self.index) {
             slot.at = at;
             slot.expired = false;
@@ -169,6 +173,23 @@ impl Deadline {
                 waker.wake();
             }
         }
+    }
+
+    /// From now on the deadline is never set to a later time than `duration` after `now`.
+    pub fn cap(&self, now: Instant, duration: Duration) {
+        let at = (now - self.shared.origin + duration).as_micros() as u64;
+        self.cap.set(at);
+    }
+
+    /// Takes the cap away. The deadline stays where it is until it is set again.
+    #[inline]
+    pub fn lift(&self) {
+        self.cap.set(NEVER);
+    }
+
+    /// Whether the time of the cap is over.
+    pub fn is_over(&self) -> bool {
+        self.cap.get() <= self.shared.now()
     }
 
     /// Takes the deadline away.
@@ -225,6 +246,30 @@ mod tests {
 
     async fn passed(deadline: &Deadline) {
         poll_fn(|context| deadline.poll(context)).await;
+    }
+
+    #[test]
+    fn a_cap_bounds_whatever_is_set() {
+        run(async {
+            let deadlines = Deadlines::new();
+            tokio::task::spawn_local(deadlines.clone().sweep());
+            let deadline = deadlines.add();
+            let start = Instant::now();
+            deadline.cap(start, Duration::from_millis(300));
+            deadline.set(start, Duration::from_secs(10));
+            passed(&deadline).await;
+            let elapsed = start.elapsed();
+            assert!(elapsed >= Duration::from_millis(300), "{elapsed:?}");
+            assert!(
+                elapsed < Duration::from_millis(320) && deadline.is_over(),
+                "{elapsed:?}"
+            );
+            deadline.lift();
+            assert!(!deadline.is_over());
+            deadline.set(Instant::now(), Duration::from_secs(10));
+            passed(&deadline).await;
+            assert!(start.elapsed() >= Duration::from_secs(10));
+        });
     }
 
     #[test]

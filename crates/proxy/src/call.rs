@@ -1,12 +1,13 @@
 //! Calls from inside a flow: a request is sent and its reply read whole.
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use component::forward::ForwardPlan;
-use component::handler::{LocalFuture, Services};
+use component::handler::{self, Callee, LocalFuture, Services, Work};
 use component::settings::Settings;
 use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
 use net::Connection;
@@ -15,6 +16,7 @@ use net::http1::{BodyDecoder, Framing, ResponseHead};
 use net::http2::Link;
 use tokio::time::Instant;
 
+use crate::background;
 use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, balance_key, head_limits};
@@ -26,20 +28,67 @@ use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 use crate::worker::Worker;
 
 /// What a worker offers to steps.
-pub(crate) struct Caller<'a> {
-    pub worker: &'a Worker,
-    pub forwards: &'a ForwardTargets,
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub worker: Rc<Worker>,
+    forwards: Rc<ForwardTargets>,
 }
 
-impl Services for Caller<'_> {
-    fn call<'a>(
-        &'a self,
-        plan: &'a Arc<ForwardPlan>,
-        request: &'a Request,
-    ) -> LocalFuture<'a, Result<Reply, Fault>> {
+impl Caller {
+    /// What this worker offers to the steps of one flow.
+    pub fn new(worker: &Rc<Worker>, forwards: &Rc<ForwardTargets>) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            forwards: Rc::clone(forwards),
+        }
+    }
+}
+
+impl Services for Caller {
+    fn call<'a>(&'a self, call: handler::Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
         Box::pin(async move {
-            let target = self.forwards.get(plan, &self.worker.upstreams);
-            Call::new(self.worker, target).run(request).await
+            let target = self.forwards.get(call.plan, &self.worker.upstreams);
+            let sending = Call {
+                body_max: call.body_max,
+                ..Call::new(&self.worker, target)
+            };
+            sending.run(call.request).await
+        })
+    }
+
+    fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn now(&self) -> std::time::Instant {
+        std::time::Instant::now()
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+    }
+
+    fn chance(&self) -> f64 {
+        // Each of these is seeded anew; the upper 53 bits are what a float holds.
+        let random = RandomState::new().build_hasher().finish();
+        (random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn flow(&self, name: &str) -> Option<Arc<dyn Callee>> {
+        self.worker.callee(name)
+    }
+
+    fn spawn(&self, work: Work) {
+        background::spawn(self, work);
+    }
+
+    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        let task = tokio::task::spawn_blocking(work);
+        Box::pin(async {
+            // A panic of the work has been told already; whoever waits sees no result.
+            let _ = task.await;
         })
     }
 }
@@ -50,6 +99,8 @@ pub(crate) struct Call<'a> {
     deadline: Deadline,
     settings: Rc<Settings>,
     target: Rc<ForwardTarget>,
+    /// The most bytes of the reply's body, when it is not the engine's limit.
+    body_max: Option<u64>,
 }
 
 /// A reply, or the fault of one that has begun; before that, a failure.
@@ -62,6 +113,7 @@ impl<'a> Call<'a> {
             deadline: worker.deadlines.add(),
             settings: worker.settings(),
             target,
+            body_max: None,
         }
     }
 
@@ -104,6 +156,7 @@ impl Exchange<'_> {
             deadline,
             settings,
             target,
+            ..
         } = self.call;
         let connect = target.plan.timeouts.connect;
         loop {
@@ -185,7 +238,7 @@ impl Exchange<'_> {
         &self,
         bridge: &mut Bridge<'_>,
         lease: &Lease,
-    ) -> Result<(Result<Reply, Fault>, Option<Option<std::time::Duration>>), Failed> {
+    ) -> Result<(Result<Reply, Fault>, Option<Option<Duration>>), Failed> {
         for _ in 0..INTERIM_MAX {
             let head = poll_fn(|context| bridge.poll_reply(context)).await;
             let head = head.map_err(|failure| bridge.failed(failure))?;
@@ -211,7 +264,7 @@ impl Exchange<'_> {
         status: u16,
         headers: Headers,
     ) -> Result<Reply, Fault> {
-        let max = self.call.settings.limits.body;
+        let max = self.call.body_max.unwrap_or(self.call.settings.limits.body);
         let mut content = Vec::new();
         let read = poll_fn(|context| bridge.poll_collect(context, &mut content, max)).await;
         match read {
@@ -243,10 +296,10 @@ pub(crate) fn log_fault(fault: &Fault) {
     let cause = fault.cause.as_deref().unwrap_or_default();
     match fault.origin {
         Origin::Client => {
-            tracing::debug!(target: "proxy", kind = fault.kind.name(), cause, "{}", fault.detail);
+            tracing::debug!(target: "proxy", kind = fault.name(), cause, "{}", fault.detail);
         }
         Origin::Upstream | Origin::Engine => {
-            tracing::warn!(target: "proxy", kind = fault.kind.name(), cause, "{}", fault.detail);
+            tracing::warn!(target: "proxy", kind = fault.name(), cause, "{}", fault.detail);
         }
     }
 }

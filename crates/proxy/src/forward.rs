@@ -41,12 +41,16 @@ pub(crate) enum Source {
     Message(Box<Request>),
 }
 
-/// Forwards one request and relays the reply.
+/// Forwards one request and relays the reply, whose head must come within `time`.
 pub(crate) async fn forward(
     session: &mut Session,
     target: &Rc<ForwardTarget>,
     source: Source,
+    time: Option<Duration>,
 ) -> Served {
+    if let Some(time) = time {
+        session.deadline.cap(session.now, time);
+    }
     let mut out = session.worker.take_scratch();
     let method = target
         .plan
@@ -61,6 +65,7 @@ pub(crate) async fn forward(
         },
     };
     session.worker.return_scratch(out);
+    session.deadline.lift();
     served
 }
 
@@ -192,6 +197,7 @@ async fn send(
                     reply_head(session, target, method, out, upload, &mut connection).await;
                 let Err(failure) = result else {
                     lease.succeed();
+                    session.deadline.lift();
                     let line = (connection, lease);
                     return Ok(relay(session, target, method, line, upload, out).await);
                 };

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::bridge::{Bridge, Flow, Http1Side, ReplyHead, Side, is_stream};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, head_limits};
-use crate::h2_forward::{invalid, open};
+use crate::h2_forward::{invalid, is_dead, open};
 use crate::request_head::{ForwardTarget, Http2Head, Lines, write_decimal};
 use crate::response_head::{self, ClientSide, relayed_fields};
 use crate::session::{After, Served, Session};
@@ -64,7 +64,7 @@ pub(crate) async fn forward(
     let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
     let received = bridge.down.moved;
     session.now = Instant::now();
-    if matches!(&result, Err(failed) if matches!(failed.failure, Failure::ReplyTimeout)) {
+    if is_dead(&result, &session.deadline) {
         // It may be dead: nobody else shall wait for it.
         link.go_away();
     }
@@ -172,6 +172,7 @@ async fn receive(
             continue;
         }
         lease.succeed();
+        bridge.deadline.lift();
         return Ok(relay(bridge, target, asked, &head).await);
     }
     Err(bridge.failed(invalid("too many interim replies")))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use message::Method;
 use net::Connection;
+use net::deadline::Deadline;
 use net::http1::{BodyDecoder, Framing, HeadError, ResponseHead};
 use net::http2::{Code, Link, RequestLine, Stream};
 use tokio::time::Instant;
@@ -17,14 +18,18 @@ use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
 use crate::response_head::relayed_fields;
 use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 
-/// Forwards one request and relays the reply.
+/// Forwards one request and relays the reply, whose head must come within `time`.
 pub(crate) async fn forward(
     session: &mut StreamSession,
     target: &ForwardTarget,
     request: Outgoing<'_>,
     path: &[u8],
     upload: Flow,
+    time: Option<Duration>,
 ) -> Served {
+    if let Some(time) = time {
+        session.deadline.cap(session.now, time);
+    }
     let key = balance_key(&target.plan.upstream.balance, path, &request);
     let mut request = request;
     if upload.is_nothing() {
@@ -33,6 +38,7 @@ pub(crate) async fn forward(
     }
     let mut attempt = Attempt::new(key);
     let result = send(session, target, request, &mut attempt, &upload).await;
+    session.deadline.lift();
     session.now = Instant::now();
     match result {
         Ok(served) => served,
@@ -79,6 +85,13 @@ async fn send(
         }
         session.worker.metrics.upstream_retries.add(1);
     }
+}
+
+/// Whether a connection that carries many requests has let one wait too long for its reply. That a
+/// flow's own time was over says nothing.
+pub(crate) fn is_dead<T>(result: &Result<T, Failed>, deadline: &Deadline) -> bool {
+    let timed_out = |failed: &Failed| matches!(failed.failure, Failure::ReplyTimeout);
+    result.as_ref().err().is_some_and(timed_out) && !deadline.is_over()
 }
 
 /// One request and where it goes.
@@ -132,7 +145,7 @@ impl<'a> Exchange<'a> {
         let mut response = ResponseHead::default();
         let mut bridge = self.bridge(Side::Http2(&upstream), upload, &mut response);
         let result = self.receive(&mut bridge, lease).await;
-        if matches!(&result, Err(failed) if matches!(failed.failure, Failure::ReplyTimeout)) {
+        if is_dead(&result, &self.session.deadline) {
             // It may be dead: nobody else shall wait for it.
             link.go_away();
         }
@@ -180,6 +193,7 @@ impl<'a> Exchange<'a> {
                 continue;
             }
             lease.succeed();
+            bridge.deadline.lift();
             if status == 101 {
                 return Err(bridge.failed(invalid("the connection was switched unasked")));
             }

@@ -4,7 +4,8 @@
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::task::{Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,8 +17,9 @@ use net::http1::{Framing, is_host, is_path, is_target};
 use net::http2::{Head, Stream};
 use tokio::time::Instant;
 
+use crate::background;
 use crate::bridge::Flow;
-use crate::call::{Caller, log_fault};
+use crate::call::log_fault;
 use crate::exchange::Failure;
 use crate::forward::AT_HAND_MAX;
 use crate::h2_forward;
@@ -194,7 +196,8 @@ impl StreamSession {
                     came_by: CameBy::Http2,
                 };
                 let upload = self.begin_upload();
-                h2_forward::forward(self, target, outgoing, place.path, upload).await
+                let time = target.plan.timeouts.total;
+                h2_forward::forward(self, target, outgoing, place.path, upload, time).await
             }
             Target::Handle {
                 handler,
@@ -202,7 +205,7 @@ impl StreamSession {
                 forwards,
             } => {
                 let request = self.take_request(route, head, method, place);
-                self.handle(request, head, &**handler, *body_max, forwards)
+                self.handle(request, head, handler, *body_max, forwards)
                     .await
             }
         }
@@ -255,9 +258,9 @@ impl StreamSession {
         &mut self,
         mut request: Request,
         head: &Head,
-        handler: &dyn Handler,
+        handler: &Arc<dyn Handler>,
         body_max: u64,
-        forwards: &ForwardTargets,
+        forwards: &Rc<ForwardTargets>,
     ) -> Served {
         let method = request.method.clone();
         if head.is_end() {
@@ -269,26 +272,16 @@ impl StreamSession {
             }
         }
         let worker = Rc::clone(&self.worker);
-        let caller = Caller {
-            worker: &worker,
-            forwards,
-        };
-        let mut work = handler.handle(request, &caller);
         let stream = &self.stream;
-        let outcome = poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if stream.fate(context).is_some() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        });
-        let outcome = outcome.await;
-        drop(work);
+        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        let outcome = background::run(&worker, handler, forwards, request, has_left).await;
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
             Some(Ok(Outcome::Reply(reply))) => self.answer(&reply, &method).await,
-            Some(Ok(Outcome::Forward(plan, request))) => {
+            Some(Ok(Outcome::Forward(plan, request, time))) => {
                 let target = forwards.get(&plan, &worker.upstreams);
-                self.forward_message(&target, &request, head).await
+                self.forward_message(&target, &request, head, time).await
             }
             Some(Err(fault)) => {
                 log_fault(&fault);
@@ -302,6 +295,7 @@ impl StreamSession {
         target: &crate::request_head::ForwardTarget,
         request: &Request,
         head: &Head,
+        time: Option<Duration>,
     ) -> Served {
         let (framing, upload) = match &request.body {
             Body::Unread => (framing(head), self.begin_upload()),
@@ -315,7 +309,8 @@ impl StreamSession {
             came_by: CameBy::Http2,
             ..Outgoing::of_message(request, framing)
         };
-        h2_forward::forward(self, target, outgoing, request.path.as_bytes(), upload).await
+        let path = request.path.as_bytes();
+        h2_forward::forward(self, target, outgoing, path, upload, time).await
     }
 
     /// Reads the whole body, at most `max` bytes of it.

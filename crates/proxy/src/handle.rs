@@ -3,7 +3,8 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use component::handler::{Handler, Outcome};
@@ -11,7 +12,8 @@ use message::{Body, Fault, Request};
 use net::http1::{BodyDecoder, Framing, Piece};
 use tokio::time::Instant;
 
-use crate::call::{Caller, log_fault};
+use crate::background;
+use crate::call::log_fault;
 use crate::exchange::{Failure, has_left};
 use crate::forward::{self, Source};
 use crate::router::{ForwardTargets, Route};
@@ -21,9 +23,9 @@ use crate::session::{After, Served, Session};
 pub(crate) async fn handle(
     session: &mut Session,
     mut request: Request,
-    handler: &dyn Handler,
+    handler: &Arc<dyn Handler>,
     body_max: u64,
-    forwards: &ForwardTargets,
+    forwards: &Rc<ForwardTargets>,
 ) -> Served {
     let mut body = session.take_head();
     if handler.reads_body() {
@@ -36,19 +38,10 @@ pub(crate) async fn handle(
         request.body = Body::Empty;
     }
     let worker = Rc::clone(&session.worker);
-    let caller = Caller {
-        worker: &worker,
-        forwards,
-    };
-    let mut work = handler.handle(request, &caller);
     let watches = body.is_done();
-    let outcome = poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-        Poll::Pending if watches && has_left(context, &mut session.client) => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    });
-    let outcome = outcome.await;
-    drop(work);
+    let client = &mut session.client;
+    let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+    let outcome = background::run(&worker, handler, forwards, request, has_left).await;
     session.now = Instant::now();
     match outcome {
         None => Served {
@@ -57,9 +50,9 @@ pub(crate) async fn handle(
             received: 0,
         },
         Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
-        Some(Ok(Outcome::Forward(plan, request))) => {
+        Some(Ok(Outcome::Forward(plan, request, time))) => {
             let target = forwards.get(&plan, &worker.upstreams);
-            forward::forward(session, &target, Source::Message(request)).await
+            forward::forward(session, &target, Source::Message(request), time).await
         }
         Some(Err(fault)) => {
             log_fault(&fault);

@@ -50,6 +50,7 @@ fn target(
         connect: Some(check.timeout),
         response: Some(check.timeout),
         body: Some(check.timeout),
+        total: None,
     };
     let mut plan = ForwardPlan::new(Arc::clone(&probe.plan), &*check.path);
     plan.timeouts = timeouts;

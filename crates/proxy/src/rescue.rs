@@ -19,7 +19,7 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
             "the request body did not arrive in time",
         )
         .with_status(408),
-        Failure::Connect(error) => upstream(Kind::Unavailable, "the back end cannot be reached")
+        Failure::Connect(error) => upstream(Kind::Connection, "the back end cannot be reached")
             .with_retry(Retry::Yes)
             .with_cause(error),
         Failure::ConnectTimeout => {

@@ -36,7 +36,7 @@ pub(crate) enum Target {
         /// The most bytes of a body.
         body_max: u64,
         /// The targets that the handler's messages have been forwarded to.
-        forwards: ForwardTargets,
+        forwards: Rc<ForwardTargets>,
     },
 }
 
@@ -103,7 +103,7 @@ impl Table {
                 Target::Forward(Rc::new(ForwardTarget::new(forward, pool)))
             }
             RouteTarget::Handle { handler, body_max } => {
-                let forwards = ForwardTargets::default();
+                let forwards = Rc::default();
                 Target::Handle {
                     handler: Arc::clone(handler),
                     body_max: *body_max,

@@ -204,7 +204,8 @@ impl Session {
                     .last()
                     .copied()
                     .filter(|_| target.plan.appends_rest);
-                forward::forward(self, target, Source::Client { rest, path }).await
+                let time = target.plan.timeouts.total;
+                forward::forward(self, target, Source::Client { rest, path }, time).await
             }
             Target::Handle {
                 handler,
@@ -212,7 +213,7 @@ impl Session {
                 forwards,
             } => {
                 let request = handle::take_request(self, route, path);
-                handle::handle(self, request, &**handler, *body_max, forwards).await
+                handle::handle(self, request, handler, *body_max, forwards).await
             }
         }
     }

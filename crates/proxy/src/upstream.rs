@@ -243,7 +243,11 @@ impl Upstream {
             if ticket.poll(context).is_ready() {
                 return Poll::Ready(Ok(()));
             }
-            deadline.poll(context).map(|()| Err(Failure::QueueFull))
+            let over = || match deadline.is_over() {
+                true => Failure::ReplyTimeout,
+                false => Failure::QueueFull,
+            };
+            deadline.poll(context).map(|()| Err(over()))
         })
         .await
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use component::handler::Callee;
 use component::observe::{Registry, WorkerMetrics};
 use component::plan::Plan;
 use component::settings::Settings;
@@ -22,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::background::Sources;
 use crate::date::DateField;
 use crate::observe::AccessLog;
 use crate::router::Table;
@@ -120,6 +122,9 @@ pub struct Worker {
     sessions: Cell<usize>,
     drained: RefCell<Option<Waker>>,
     scratch: RefCell<Vec<Vec<u8>>>,
+    /// The flows that flows may call.
+    callees: RefCell<Vec<(Arc<str>, Arc<dyn Callee>)>>,
+    sources: Sources,
 }
 
 /// One address that a worker listens on.
@@ -206,6 +211,8 @@ impl Worker {
             sessions: Cell::new(0),
             drained: RefCell::default(),
             scratch: RefCell::default(),
+            callees: RefCell::default(),
+            sources: Sources::default(),
         });
         tokio::task::spawn_local(worker.deadlines.clone().sweep());
         tokio::task::spawn_local(Rc::clone(&worker).keep_house());
@@ -269,8 +276,10 @@ impl Worker {
         }
         self.deadlines.wake_all();
         self.generation.set(self.generation.get() + 1);
+        *self.callees.borrow_mut() = plan.callees.clone();
         if self.number == 0 {
             health::start(self, plan);
+            self.sources.replace(self, plan);
         }
     }
 
@@ -365,6 +374,21 @@ impl Worker {
         self.generation.get()
     }
 
+    /// The flow of this name, as it is now.
+    pub(crate) fn callee(&self, name: &str) -> Option<Arc<dyn Callee>> {
+        let callees = self.callees.borrow();
+        let found = callees.iter().find(|(known, _)| **known == *name);
+        found.map(|(_, callee)| Arc::clone(callee))
+    }
+
+    /// Counts something that a drain waits for, for as long as what this gives lives.
+    pub(crate) fn enter(self: &Rc<Self>) -> Busy {
+        self.sessions.set(self.sessions.get() + 1);
+        Busy {
+            worker: Rc::clone(self),
+        }
+    }
+
     /// Whether the worker is stopping.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
@@ -406,6 +430,7 @@ impl Worker {
     /// Closes listeners and idle connections, and waits for the others, up to the limit.
     async fn drain(&self) {
         self.draining.set(true);
+        self.sources.stop();
         for listener in self.listeners.borrow().iter() {
             listener.close();
         }
@@ -430,26 +455,36 @@ impl Worker {
     }
 }
 
+/// Something that a drain waits for.
+pub(crate) struct Busy {
+    worker: Rc<Worker>,
+}
+
 /// Counts a connection for as long as it lives.
 struct Guest {
-    worker: Rc<Worker>,
+    busy: Busy,
 }
 
 impl Guest {
     fn enter(worker: &Rc<Worker>) -> Self {
         worker.engine.connections.fetch_add(1, Ordering::Relaxed);
-        worker.sessions.set(worker.sessions.get() + 1);
         Self {
-            worker: Rc::clone(worker),
+            busy: worker.enter(),
         }
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let worker = &self.worker;
+        let worker = &self.busy.worker;
         worker.engine.connections.fetch_sub(1, Ordering::Relaxed);
         worker.metrics.closed.add(1);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let worker = &self.worker;
         worker.sessions.set(worker.sessions.get() - 1);
         if worker.sessions.get() == 0
             && let Some(waker) = worker.drained.borrow_mut().take()

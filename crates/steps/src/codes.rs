@@ -28,6 +28,16 @@ pub const OUT_OF_RANGE: Code = Code::new("IT0250");
 pub const UNKNOWN_CONNECTION: Code = Code::new("IT0251");
 /// Settings of an HTTP connection that contradict each other.
 pub const BAD_UPSTREAM: Code = Code::new("IT0252");
+/// A text that looks like an expression and is none, or the other way round.
+pub const NOT_EVALUATED: Code = Code::new("IT0253");
+/// A name that a variable cannot have.
+pub const BAD_VARIABLE: Code = Code::new("IT0254");
+/// Branches or parts of a step with steps that do not fit together.
+pub const BAD_BRANCH: Code = Code::new("IT0255");
+/// An error that cannot be raised.
+pub const BAD_RAISE: Code = Code::new("IT0256");
+/// Settings of a call that contradict each other or cannot be sent.
+pub const BAD_CALL: Code = Code::new("IT0257");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -82,5 +92,25 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_UPSTREAM,
         title: "bad settings of an HTTP connection",
+    },
+    CodeInfo {
+        code: NOT_EVALUATED,
+        title: "text that is not evaluated",
+    },
+    CodeInfo {
+        code: BAD_VARIABLE,
+        title: "bad name for a variable",
+    },
+    CodeInfo {
+        code: BAD_BRANCH,
+        title: "branches that do not fit together",
+    },
+    CodeInfo {
+        code: BAD_RAISE,
+        title: "bad error to raise",
+    },
+    CodeInfo {
+        code: BAD_CALL,
+        title: "bad call",
     },
 ];

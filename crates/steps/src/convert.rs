@@ -1,12 +1,14 @@
 //! `convert`: turns a JSON body into XML or the other way round. The conversion itself is `expr`'s;
 //! this file checks its options and says what a failure means to the client.
 
+use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
 use component::handler::Services;
-use component::step::{Exchange, Next, Progress, Step};
+use component::step::{Next, Progress, Step};
 use config::{Node, Report, Spanned};
 use expr::convert::{ConvertError, ConvertErrorKind, JsonToXml, Root, XmlRoot, XmlToJson};
-use message::{Fault, Field, Headers, HeadersView};
+use message::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -232,8 +234,9 @@ struct Convert(Conversion);
 
 impl Convert {
     fn convert(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
-        check_coding(exchange.request.headers.view())?;
-        let input = exchange.request.body.as_bytes();
+        check_coding(exchange)?;
+        let (body, _) = exchange.body()?;
+        let input = body.as_bytes();
         if input.is_empty() {
             return Err(Fault::invalid("the body is empty"));
         }
@@ -247,9 +250,7 @@ impl Convert {
             }
         };
         converted.map_err(|error| fault(&error))?;
-        let mut describes = Headers::new();
-        describes.append("Content-Type", media_type);
-        exchange.replace_body(output.into(), &describes);
+        exchange.content = Content::of_bytes(output, media_type);
         Ok(Next::Continue)
     }
 }
@@ -274,19 +275,17 @@ fn fault(error: &ConvertError) -> Fault {
 
 /// Refuses a compressed body and one in an alphabet other than UTF-8, which `us-ascii` is a part
 /// of (RFC 9110, section 15.5.16).
-fn check_coding(headers: HeadersView<'_>) -> Result<(), Fault> {
-    for (field, _, value) in headers.iter() {
-        match field {
-            Field::ContentEncoding if !is_identity(value) => {
-                let detail = "a body with a Content-Encoding cannot be converted";
-                return Err(Fault::invalid(detail).with_status(415));
-            }
-            Field::ContentType if !is_utf8(value) => {
-                let detail = "a body whose charset is not UTF-8 cannot be converted";
-                return Err(Fault::invalid(detail).with_status(415));
-            }
-            _ => {}
-        }
+fn check_coding(exchange: &Exchange) -> Result<(), Fault> {
+    if !exchange
+        .content_encoding()
+        .is_none_or(|value| is_identity(&value))
+    {
+        let detail = "a body with a Content-Encoding cannot be converted";
+        return Err(Fault::invalid(detail).with_status(415));
+    }
+    if !exchange.content_type().is_none_or(|value| is_utf8(&value)) {
+        let detail = "a body whose charset is not UTF-8 cannot be converted";
+        return Err(Fault::invalid(detail).with_status(415));
     }
     Ok(())
 }

@@ -5,8 +5,13 @@
 
 use std::borrow::Cow;
 
-use config::{Node, Report, Span, Value};
-use message::{Field, Headers};
+use component::block::needs_body;
+use component::definition::BuildContext;
+use component::exchange::Exchange;
+use component::handler::Services;
+use config::{Entry, Node, Report, Span, Spanned, Value};
+use expr::template::Template;
+use message::{Fault, Field, Headers};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
@@ -68,16 +73,94 @@ pub(crate) fn read_set(
             .iter()
             .any(|(name, _)| name.eq_ignore_ascii_case(&entry.key))
         {
-            let message = format!("the header `{}` stands twice", entry.key.escape_debug());
-            report
-                .error(BAD_FIELD, entry.key_span, message)
-                .hint("names of headers are the same in capitals and small letters");
+            refuse_twice(entry, report);
         }
         if let Some(text) = read_text(&entry.value, report) {
             lines.push((entry.key.clone(), text));
         }
     }
     lines
+}
+
+/// Header lines whose values may have `${ }` in them.
+#[derive(Default)]
+pub(crate) struct FieldTemplates(Vec<(String, Template)>);
+
+/// Whether a text needs the body in memory.
+pub(crate) fn reads_body(template: &Template) -> bool {
+    needs_body(template.uses_input(), template.variables())
+}
+
+impl FieldTemplates {
+    /// The lines for this message. One whose value is nothing but a `${ }` that gives null is left
+    /// out.
+    ///
+    /// # Errors
+    /// `invalid` for a value that cannot be sent in a header, and what an expression says that
+    /// fails.
+    pub fn make(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Vec<(String, String)>, Fault> {
+        let mut lines = Vec::with_capacity(self.0.len());
+        for (name, template) in &self.0 {
+            let value = exchange.fill(template, services)?;
+            if matches!(value, expr::Value::Null) {
+                continue;
+            }
+            let Some(text) = expr::value::scalar_text(&value) else {
+                let kind = expr::value::kind(&value);
+                let cause = format_args!("the header {name} is a text, not {kind}");
+                return Err(Fault::expression(cause));
+            };
+            if !Headers::is_value(text.as_bytes()) {
+                let detail = format!("the header {name} cannot have this value");
+                return Err(Fault::invalid(detail));
+            }
+            lines.push((name.clone(), text.into_owned()));
+        }
+        Ok(lines)
+    }
+
+    /// Whether a value needs the body in memory.
+    pub fn reads_body(&self) -> bool {
+        self.0.iter().any(|(_, template)| reads_body(template))
+    }
+}
+
+/// Reads a mapping of names and values with `${ }` in them. Every problem is reported.
+pub(crate) fn read_templates(
+    node: Option<&Node>,
+    reserved: Reserved<'_>,
+    context: &mut BuildContext<'_>,
+) -> FieldTemplates {
+    let mut lines: Vec<(String, Template)> = Vec::new();
+    for entry in node.and_then(Node::as_mapping).unwrap_or_default() {
+        check_name(&entry.key, entry.key_span, reserved, context.report);
+        if lines
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(&entry.key))
+        {
+            refuse_twice(entry, context.report);
+        }
+        let has_holes = entry.value.as_str().is_some_and(Template::has_holes);
+        let text = match has_holes {
+            true => entry.value.as_str().map(str::to_owned),
+            false => read_text(&entry.value, context.report),
+        };
+        let span = entry.value.span;
+        let template = text.and_then(|value| context.template(&Spanned { value, span }));
+        lines.extend(template.map(|template| (entry.key.clone(), template)));
+    }
+    FieldTemplates(lines)
+}
+
+fn refuse_twice(entry: &Entry, report: &mut Report) {
+    let message = format!("the header `{}` stands twice", entry.key.escape_debug());
+    report
+        .error(BAD_FIELD, entry.key_span, message)
+        .hint("names of headers are the same in capitals and small letters");
 }
 
 /// Reads a list of names. Every problem is reported.

@@ -9,23 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
 use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
-use component::handler::Services;
-use component::step::{Exchange, Next, Progress, Step};
+use component::handler::{Call, Services};
+use component::step::{Next, Progress, Step};
 use component::text::{parse_authority, parse_method};
 use component::tls::Protocol;
-use component::upstream::UpstreamPlan;
 use config::{Node, Report, Span, Spanned, Value};
-use message::{Fault, Field, Headers, Kind, Method, Origin};
+use message::{Fault, Field, Headers, Method, Reply};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE, UNKNOWN_CONNECTION};
+use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
-use crate::http;
-use crate::target::{Problem, Target, parse_short, parse_target};
+use crate::status::status_fault;
+use crate::target::{Problem, parse_short, parse_target};
 use crate::tls::TlsConfig;
+use crate::way::{self, Way};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -209,14 +210,21 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         appends_rest,
         ..plan?
     };
+    context.upstreams.push(Arc::clone(&plan.upstream));
+    let place = match (context.is_last, context.may_stream) {
+        (true, true) => Place::Streams,
+        (true, false) => Place::Ends,
+        (false, _) => Place::GoesOn,
+    };
     Some(Box::new(Forward {
         plan: Arc::new(plan),
+        place,
     }))
 }
 
 fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option<ForwardPlan> {
     let (method, target) = put_all(parse_short(text), span, context.report)?;
-    let way = find_way(target, span, None, context)?;
+    let way = way::find(target, span, (None, None), context)?;
     Some(plain_plan(way, method))
 }
 
@@ -230,75 +238,15 @@ fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) 
         .ok()
 }
 
-/// Where a target lies.
-struct Way {
-    upstream: Arc<UpstreamPlan>,
-    path: String,
-    query: Option<String>,
-}
-
-/// Finds the connection that a target names, or makes the upstream of its URL.
-fn find_way(
-    target: Target,
-    span: Span,
-    config: Option<&ForwardConfig>,
-    context: &mut BuildContext<'_>,
-) -> Option<Way> {
-    let tls = config.and_then(|config| config.tls.as_ref());
-    let protocols = config.and_then(|config| config.protocols.as_ref());
-    let (name, path, query) = match target {
-        Target::Named { name, path, query } => (name, path, query),
-        Target::Url(url) => {
-            let upstream = http::single(&url, tls, protocols, span, context.report);
-            return Some(Way {
-                upstream: Arc::new(upstream),
-                path: url.path,
-                query: url.query,
-            });
-        }
-    };
-    let own = [tls.map(|tls| tls.span), protocols.map(|it| it.span)];
-    for span in own.into_iter().flatten() {
-        context
-            .report
-            .error(
-                NO_EFFECT,
-                span,
-                "a connection of `use:` has its own settings",
-            )
-            .hint(format!("move it to `use: {{ {name}: ... }}`"));
-    }
-    let Some(connection) = context.connections.get(&name) else {
-        let message = format!("there is no connection `{name}`");
-        let diagnostic = context.report.error(UNKNOWN_CONNECTION, span, message);
-        match config::suggest(&name, context.connections.names()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => diagnostic.hint(format!(
-                "declare it: `use: {{ {name}: {{ http: https://host }} }}`"
-            )),
-        };
-        return None;
-    };
-    let Some(http) = connection.as_http() else {
-        let message = format!("`{name}` is no `http` connection");
-        context
-            .report
-            .error(UNKNOWN_CONNECTION, span, message)
-            .also(connection.span, format!("it is `{}`", connection.kind));
-        return None;
-    };
-    Some(Way {
-        upstream: Arc::clone(&http.upstream),
-        path: format!("{}{path}", http.base),
-        query,
-    })
-}
-
 /// A plan with the defaults.
 fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
     ForwardPlan {
         query: way.query,
         method,
+        request_fields: FieldEdits {
+            remove: Vec::new(),
+            set: way.fields,
+        },
         x_forwarded: true,
         via: Some(VIA.to_owned()),
         ..ForwardPlan::new(way.upstream, way.path)
@@ -319,7 +267,7 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
     let forwarded = config.forwarded;
     let writes_via = via.is_some();
     let reserved = |field| reserved_in_request(field, forwarded, writes_via);
-    let request_fields = read_edits(node.get("headers"), &reserved, report);
+    let mut request_fields = read_edits(node.get("headers"), &reserved, report);
     let reply_fields = read_edits(node.get("reply_headers"), &fields::framing, report);
     if let Some(entry) = node.entry("reply_headers").filter(|_| !context.is_last) {
         report
@@ -331,7 +279,13 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
             .hint("only the reply's body, its Content-Type and Content-Encoding go on from here");
     }
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
-    let way = find_way(target?, config.to.span, Some(&config), context)?;
+    let own = (config.tls.as_ref(), config.protocols.as_ref());
+    let way = way::find(target?, config.to.span, own, context)?;
+    for (name, value) in &way.fields {
+        if !request_fields.drops(name.as_bytes()) {
+            request_fields.set.push((name.clone(), value.clone()));
+        }
+    }
     let plan = ForwardPlan {
         host_field,
         x_forwarded: forwarded.writes_x_forwarded(),
@@ -448,34 +402,86 @@ fn read_timeouts(config: Option<&TimeoutsConfig>, report: &mut Report) -> Forwar
         connect: read(&config.connect),
         response: read(&config.response),
         body: read(&config.body),
+        total: None,
     }
 }
 
 /// The step.
 struct Forward {
     plan: Arc<ForwardPlan>,
+    place: Place,
+}
+
+/// What becomes of the reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is streamed to the client.
+    Streams,
+    /// It is read whole, since the flow handles failures, and sent to the client as it is.
+    Ends,
+    /// It is read whole, and its body becomes the message's.
+    GoesOn,
 }
 
 impl Forward {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let reply = services.call(&self.plan, &exchange.request).await?;
-        if !(200..300).contains(&reply.status) {
-            let detail = "the upstream did not answer with success";
-            return Err(Fault::new(Kind::Connection, Origin::Upstream, detail)
-                .with_cause(format_args!("status {}", reply.status)));
+        let request = exchange.take_request()?;
+        let step = Arc::clone(&exchange.at);
+        let call = Call {
+            plan: &self.plan,
+            request: &request,
+            body_max: None,
+            step: &step,
+        };
+        let reply = services.call(call).await?;
+        if self.place == Place::Ends {
+            return Ok(Next::Reply(end_to_end(reply)));
         }
-        exchange.replace_body(reply.body, &reply.headers);
+        if !(200..300).contains(&reply.status) {
+            return Err(status_fault(&reply, services));
+        }
+        exchange.take_over(reply);
         Ok(Next::Continue)
     }
 }
 
+/// A reply without the fields that are only about one connection.
+fn end_to_end(mut reply: Reply) -> Reply {
+    let names: Vec<String> = reply
+        .headers
+        .view()
+        .iter()
+        .filter(|(field, ..)| field.is_hop_by_hop() || field.is_framing())
+        .map(|(_, name, _)| String::from_utf8_lossy(name).into_owned())
+        .collect();
+    for name in names {
+        reply.headers.remove(&name);
+    }
+    reply
+}
+
 impl Step for Forward {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        if self.place == Place::Streams {
+            return Progress::Done(Ok(Next::Forward(Arc::clone(&self.plan))));
+        }
         Progress::Waits(Box::pin(self.call(exchange, services)))
     }
 
+    fn reads_body(&self) -> bool {
+        self.place != Place::Streams
+    }
+
     fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
-        Some(&self.plan)
+        Some(&self.plan).filter(|_| self.place == Place::Streams)
+    }
+
+    fn ends_flow(&self) -> bool {
+        self.place != Place::GoesOn
+    }
+
+    fn waits(&self) -> bool {
+        true
     }
 }
 

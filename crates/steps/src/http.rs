@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use component::connection::HttpConnection;
 use component::definition::ConnectionDefinition;
 use component::text::check_path;
@@ -20,6 +22,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::codes::{BAD_TLS, BAD_UPSTREAM, OUT_OF_RANGE};
+use crate::fields::{self, FieldTexts};
 use crate::target::{Url, parse_url};
 use crate::tls::{self, TlsConfig};
 
@@ -49,6 +52,14 @@ struct HttpConfig {
     /// http/1.1]` for `https`, where the target chooses, and `[http/1.1]` for `http`, where `[h2]`
     /// is HTTP/2 with prior knowledge.
     protocols: Option<Spanned<Vec<Protocol>>>,
+    /// How every request says who asks.
+    auth: Option<Spanned<AuthConfig>>,
+    /// Headers that every request gets, such as an API key.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each name"
+    )]
+    headers: Option<FieldTexts>,
     /// How one of several is chosen: one after the other, the one with the fewest requests in
     /// flight, or by `hash`.
     #[serde(default)]
@@ -159,6 +170,50 @@ impl JsonSchema for Urls {
     }
 }
 
+/// How a request says who asks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AuthConfig {
+    /// A token, sent as `Authorization: Bearer TOKEN` (RFC 6750).
+    bearer: Option<String>,
+    /// A name and a password, sent as `Authorization: Basic ...` (RFC 7617).
+    basic: Option<BasicConfig>,
+}
+
+/// A name and a password.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BasicConfig {
+    /// The name, without a colon.
+    user: String,
+    /// The password.
+    password: String,
+}
+
+fn read_auth(config: &HttpConfig, report: &mut Report) -> Option<(String, String)> {
+    let auth = config.auth.as_ref()?;
+    let value = match (&auth.value.bearer, &auth.value.basic) {
+        (Some(token), None) => format!("Bearer {token}"),
+        (None, Some(basic)) if !basic.user.contains(':') => {
+            let pair = format!("{}:{}", basic.user, basic.password);
+            format!("Basic {}", BASE64.encode(pair))
+        }
+        _ => {
+            let message = "`auth` is either `bearer`, or `basic` with a name without a colon";
+            report.error(BAD_UPSTREAM, auth.span, message);
+            return None;
+        }
+    };
+    if !Headers::is_value(value.as_bytes()) {
+        // The value itself must not be shown.
+        let message = "this cannot be sent in a header";
+        report
+            .error(BAD_UPSTREAM, auth.span, message)
+            .hint("is there a line break at its end?");
+    }
+    Some(("Authorization".to_owned(), value))
+}
+
 fn build(name: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
     let config: HttpConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
@@ -182,9 +237,12 @@ fn build(name: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + S
         )
     };
     let base = first.path.trim_end_matches('/').to_owned();
+    let mut fields = fields::read_set(node.get("headers"), &fields::framing, report);
+    fields.extend(read_auth(&config, report));
     let connection = HttpConnection {
         upstream: Arc::new(upstream),
         base,
+        fields,
     };
     (report.diagnostics().len() == before).then(|| Arc::new(connection) as _)
 }

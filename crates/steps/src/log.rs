@@ -3,12 +3,16 @@
 use std::fmt::Write as _;
 
 use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
 use component::handler::Services;
-use component::step::{Exchange, Next, Progress, Step};
-use config::{Node, Value};
-use message::{HeadersView, Request};
+use component::step::{Next, Progress, Step};
+use config::{Node, Spanned, Value};
+use expr::template::Template;
+use message::{Fault, HeadersView};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use crate::fields::reads_body;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -35,7 +39,7 @@ const SECRET: [&str; 4] = [
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogConfig {
-    /// The text of the line.
+    /// The text of the line, with `${ }` in it.
     message: Option<String>,
     /// How severe it is. Lines below `engine.log.level` are not written.
     #[serde(default)]
@@ -106,7 +110,12 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             return None;
         }
     };
-    let text = escape(config.message.as_deref().unwrap_or_default());
+    let value = config.message.unwrap_or_default();
+    let span = match node.get("message") {
+        Some(message) => message.span,
+        None => node.span,
+    };
+    let text = context.template(&Spanned { value, span })?;
     Some(Box::new(Log {
         text,
         level: config.level,
@@ -116,7 +125,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 
 /// The step.
 struct Log {
-    text: String,
+    text: Template,
     level: Level,
     with: Vec<Part>,
 }
@@ -133,8 +142,12 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(parts: &[Part], request: &Request) -> Self {
+    fn of(parts: &[Part], exchange: &mut Exchange) -> Result<Self, Fault> {
         let mut shown = Self::default();
+        if parts.contains(&Part::Body) {
+            shown.body = Some(show_bytes(exchange.body()?.0.as_bytes()));
+        }
+        let request = &exchange.request;
         for part in parts {
             match part {
                 Part::Method => shown.method = Some(escape(request.method.as_str())),
@@ -142,47 +155,66 @@ impl Shown {
                 Part::Query => shown.query = request.query.as_deref().map(escape),
                 Part::Peer => shown.peer = Some(request.peer.to_string()),
                 Part::Headers => shown.headers = Some(show_headers(request.headers.view())),
-                Part::Body => shown.body = Some(show_bytes(request.body.as_bytes())),
+                Part::Body => {}
             }
         }
-        shown
+        Ok(shown)
     }
 }
 
 macro_rules! write_line {
-    ($level:ident, $step:expr, $exchange:expr) => {
+    ($level:ident, $step:expr, $exchange:expr, $services:expr) => {
         if tracing::enabled!(target: "flow", tracing::Level::$level) {
-            let shown = Shown::of(&$step.with, &$exchange.request);
+            let text = escape(&line_text(&$step.text, $exchange, $services)?);
+            let shown = Shown::of(&$step.with, $exchange)?;
             tracing::event!(
                 target: "flow",
                 tracing::Level::$level,
-                flow = &*$exchange.flow,
+                flow = &*$exchange.context.name,
                 method = shown.method.as_deref(),
                 path = shown.path.as_deref(),
                 query = shown.query.as_deref(),
                 peer = shown.peer.as_deref(),
                 headers = shown.headers.as_deref(),
                 body = shown.body.as_deref(),
-                "{}",
-                $step.text
+                "{text}"
             );
         }
     };
 }
 
-impl Step for Log {
-    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
+impl Log {
+    fn write(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         match self.level {
-            Level::Debug => write_line!(DEBUG, self, exchange),
-            Level::Info => write_line!(INFO, self, exchange),
-            Level::Warn => write_line!(WARN, self, exchange),
-            Level::Error => write_line!(ERROR, self, exchange),
+            Level::Debug => write_line!(DEBUG, self, exchange, services),
+            Level::Info => write_line!(INFO, self, exchange, services),
+            Level::Warn => write_line!(WARN, self, exchange, services),
+            Level::Error => write_line!(ERROR, self, exchange, services),
         }
-        Progress::Done(Ok(Next::Continue))
+        Ok(Next::Continue)
+    }
+}
+
+/// The text of a line. What is no text is shown as JSON: a log is there to look at things.
+fn line_text(
+    template: &Template,
+    exchange: &mut Exchange,
+    services: &dyn Services,
+) -> Result<String, Fault> {
+    let value = exchange.fill(template, services)?;
+    Ok(match expr::value::scalar_text(&value) {
+        Some(text) => cut(text.into_owned()),
+        None => expr::value::shown(&value),
+    })
+}
+
+impl Step for Log {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Done(self.write(exchange, services))
     }
 
     fn reads_body(&self) -> bool {
-        self.with.contains(&Part::Body)
+        self.with.contains(&Part::Body) || reads_body(&self.text)
     }
 }
 

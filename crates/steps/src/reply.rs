@@ -1,17 +1,19 @@
 //! `reply`: ends the flow with a reply, of the message's own body or of a given one.
 
+use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
 use component::handler::Services;
-use component::step::{Exchange, Next, Progress, Step};
-use config::{Node, Report, Value};
-use message::{Body, Headers, Reply};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use component::step::{Next, Progress, Step};
+use component::value_template::ValueTemplate;
+use config::{Node, Spanned, Value};
+use message::{Body, Fault, Reply};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
+use crate::any::AnyValue;
 use crate::codes::{BAD_STATUS, BODY_NOT_ALLOWED};
-use crate::fields::{self, FieldTexts};
-use crate::json;
+use crate::fields::{self, FieldTemplates, FieldTexts};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -27,17 +29,18 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReplyConfig {
-    /// The status, 200 to 599.
-    #[schemars(extend("default" = 200))]
-    status: Option<u16>,
-    /// Headers of the reply.
+    /// The status, 200 to 599; `${ }` is possible. The default is 200, and where a failure is
+    /// handled that of the failure.
+    status: Option<StatusText>,
+    /// Headers of the reply. `${ }` is possible in their values.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each name"
     )]
     headers: Option<FieldTexts>,
-    /// The body: a text is sent as `text/plain; charset=utf-8`, anything else as JSON. `null` is
-    /// no body. Without this key the message's body is sent, with its Content-Type.
+    /// The body, with `${ }` in its texts: a text is sent as `text/plain; charset=utf-8`, anything
+    /// else as JSON. `null` is no body. Without this key the message's body is sent, with its
+    /// Content-Type; where a failure is handled, a problem document (RFC 9457).
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
@@ -45,82 +48,109 @@ struct ReplyConfig {
     body: Option<AnyValue>,
 }
 
-/// Any YAML value.
-#[derive(Debug, Deserialize)]
-#[allow(dead_code, reason = "describes the key to the schema")]
-struct AnyValue(IgnoredAny);
+/// A status, or a text that becomes one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum StatusText {
+    /// A status.
+    Number(u16),
+    /// A text that becomes one.
+    Text(String),
+}
 
-impl JsonSchema for AnyValue {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Any".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({})
-    }
+/// What a reply's status is.
+enum Status {
+    Fixed(u16),
+    Made(expr::template::Template),
+    /// 200, or that of the failure that is handled.
+    Default,
 }
 
 /// What a reply's body is.
-enum Content {
+enum ReplyBody {
     /// The message's.
     Message,
-    /// This, with its media type; without one there is no body.
-    Fixed(Option<(&'static str, Vec<u8>)>),
+    /// A problem document about the failure that is handled.
+    Problem,
+    /// This.
+    Made(ValueTemplate),
+    /// There is none.
+    Nothing,
 }
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
-    if matches!(node.value, Value::Null) {
-        return Some(Box::new(ReplyWith::message(200)));
-    }
-    let report = &mut *context.report;
-    let config: ReplyConfig = config::decode(node, report)?;
-    let before = report.diagnostics().len();
-    let status = config.status.unwrap_or(200);
-    if !(200..=599).contains(&status) {
-        let span = node.get("status").map_or(node.span, |status| status.span);
-        report
-            .error(
-                BAD_STATUS,
-                span,
-                format!("{status} is not the status of a reply"),
-            )
-            .hint("from 200 to 599");
-    }
-    let lines = fields::read_set(node.get("headers"), &fields::framing, report);
-    let content = read_content(node, status, report);
-    if report.diagnostics().len() > before {
-        return None;
-    }
-    Some(Box::new(ReplyWith::new(status, &lines, content)))
+    let before = context.problems();
+    let status = match &node.value {
+        Value::Null => Status::Default,
+        _ => {
+            let config: ReplyConfig = config::decode(node, context.report)?;
+            read_status(node, config.status, context)
+        }
+    };
+    let headers = fields::read_templates(node.get("headers"), &fields::framing, context);
+    let body = read_body(node, &status, context);
+    (context.problems() == before).then(|| {
+        let step = ReplyWith {
+            status,
+            headers,
+            body,
+        };
+        Box::new(step) as Box<dyn Step>
+    })
 }
 
-fn read_content(node: &Node, status: u16, report: &mut Report) -> Content {
+fn read_status(node: &Node, status: Option<StatusText>, context: &mut BuildContext<'_>) -> Status {
+    let span = node.get("status").map_or(node.span, |status| status.span);
+    match status {
+        None => Status::Default,
+        Some(StatusText::Number(status)) => {
+            if !(200..=599).contains(&status) {
+                let message = format!("{status} is not the status of a reply");
+                context
+                    .report
+                    .error(BAD_STATUS, span, message)
+                    .hint("from 200 to 599");
+            }
+            Status::Fixed(status)
+        }
+        Some(StatusText::Text(value)) => {
+            if !expr::template::Template::has_holes(&value) {
+                let message = format!("`{}` is not a status", value.escape_debug());
+                context
+                    .report
+                    .error(BAD_STATUS, span, message)
+                    .hint("from 200 to 599");
+            }
+            let template = context.template(&Spanned { value, span });
+            template.map_or(Status::Default, Status::Made)
+        }
+    }
+}
+
+fn read_body(node: &Node, status: &Status, context: &mut BuildContext<'_>) -> ReplyBody {
+    let may_have = !matches!(status, Status::Fixed(status) if !has_body(*status));
     let Some(entry) = node.entry("body") else {
-        return if has_body(status) {
-            Content::Message
-        } else {
-            Content::Fixed(None)
+        return match context.scope.handles_error() {
+            _ if !may_have => ReplyBody::Nothing,
+            true => ReplyBody::Problem,
+            false => ReplyBody::Message,
         };
     };
-    let content = match &entry.value.value {
-        Value::Null => return Content::Fixed(None),
-        Value::String(text) => ("text/plain; charset=utf-8", text.clone().into_bytes()),
-        _ => ("application/json", json::to_bytes(&entry.value)),
-    };
-    if !has_body(status) {
-        report
-            .error(
-                BODY_NOT_ALLOWED,
-                entry.key_span,
-                format!("a reply of status {status} has no body"),
-            )
+    if matches!(entry.value.value, Value::Null) {
+        return ReplyBody::Nothing;
+    }
+    if let Status::Fixed(status) = status
+        && !may_have
+    {
+        let message = format!("a reply of status {status} has no body");
+        context
+            .report
+            .error(BODY_NOT_ALLOWED, entry.key_span, message)
             .hint("leave `body` out, or choose another status");
     }
-    Content::Fixed(Some(content))
+    let made = context.value(&entry.value);
+    made.map_or(ReplyBody::Nothing, ReplyBody::Made)
 }
 
 /// Whether a reply of this status may have a body (RFC 9110, sections 15.3.5, 15.3.6, 15.4.5).
@@ -130,66 +160,72 @@ fn has_body(status: u16) -> bool {
 
 /// The step.
 struct ReplyWith {
-    status: u16,
-    /// The flow's header lines; with a fixed body its `Content-Type` is among them.
-    headers: Headers,
-    /// The body; absent for the message's.
-    body: Option<Body>,
+    status: Status,
+    headers: FieldTemplates,
+    body: ReplyBody,
 }
 
 impl ReplyWith {
-    fn message(status: u16) -> Self {
-        Self {
-            status,
-            headers: Headers::new(),
-            body: None,
+    fn make(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Reply, Fault> {
+        let status = self.status(exchange, services)?;
+        // Before the body takes the place of what they may ask for.
+        let headers = self.headers.make(exchange, services)?;
+        let mut reply = match &self.body {
+            ReplyBody::Message => exchange.take_reply(status)?,
+            ReplyBody::Nothing => Reply::new(status),
+            ReplyBody::Made(value) => {
+                let value = value.make(exchange, services)?;
+                exchange.content = Content::of_value(value);
+                exchange.take_reply(status)?
+            }
+            ReplyBody::Problem => match exchange.fault.as_deref() {
+                Some(fault) => fault.clone().with_status(status).to_reply(),
+                None => exchange.take_reply(status)?,
+            },
+        };
+        if !has_body(status) {
+            reply.body = Body::Empty;
         }
+        for (name, value) in &headers {
+            reply.headers.set(name, value);
+        }
+        Ok(reply)
     }
 
-    fn new(status: u16, lines: &[(String, String)], content: Content) -> Self {
-        let mut reply = Self::message(status);
-        for (name, value) in lines {
-            reply.headers.append(name, value);
-        }
-        reply.body = match content {
-            Content::Message => None,
-            Content::Fixed(None) => Some(Body::Empty),
-            Content::Fixed(Some((media_type, bytes))) => {
-                if reply.headers.get("Content-Type").is_none() {
-                    reply.headers.append("Content-Type", media_type);
-                }
-                Some(bytes.into())
+    fn status(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<u16, Fault> {
+        match &self.status {
+            Status::Fixed(status) => Ok(*status),
+            Status::Default => Ok(exchange.fault.as_deref().map_or(200, |fault| fault.status)),
+            Status::Made(template) => {
+                let text = exchange.fill_text(template, services)?;
+                let status = text.parse::<u16>().ok();
+                let status = status.filter(|status| (200..=599).contains(status));
+                let shown = || text.chars().take(40).collect::<String>();
+                status.ok_or_else(|| {
+                    let shown = shown();
+                    Fault::expression(format_args!("{shown:?} is not the status of a reply"))
+                })
             }
-        };
-        reply
-    }
-
-    fn make(&self, exchange: &mut Exchange) -> Reply {
-        let Some(body) = &self.body else {
-            let mut reply = exchange.take_reply(self.status);
-            for (_, name, value) in self.headers.view().iter() {
-                // The names come from a flow file and are ASCII.
-                if let Ok(name) = std::str::from_utf8(name) {
-                    reply.headers.set(name, value);
-                }
-            }
-            return reply;
-        };
-        Reply {
-            status: self.status,
-            headers: self.headers.clone(),
-            body: body.clone(),
         }
     }
 }
 
 impl Step for ReplyWith {
-    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
-        Progress::Done(Ok(Next::Reply(self.make(exchange))))
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Done(self.make(exchange, services).map(Next::Reply))
     }
 
     fn reads_body(&self) -> bool {
-        self.body.is_none()
+        let body = match &self.body {
+            ReplyBody::Message => true,
+            ReplyBody::Made(value) => value.reads_body(),
+            ReplyBody::Problem | ReplyBody::Nothing => false,
+        };
+        let status = match &self.status {
+            Status::Made(template) => fields::reads_body(template),
+            Status::Fixed(_) | Status::Default => false,
+        };
+        body || status || self.headers.reads_body()
     }
 
     fn ends_flow(&self) -> bool {

@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker};
 
 use component::connection::{Connection, Connections, HttpConnection};
 use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
 use component::forward::ForwardPlan;
 use component::handler::{LocalFuture, Services};
-use component::step::{Exchange, Next, Progress, Step};
+use component::step::{Next, Progress, Step};
 use component::trigger::{HttpTrigger, ListenAddress, Methods, PathPattern};
 use component::upstream::UpstreamPlan;
 use config::{Report, Sources};

@@ -8,9 +8,9 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("expr", &[]),
     ("net", &["message"]),
-    ("component", &["message", "config"]),
+    ("component", &["message", "config", "expr"]),
     ("proxy", &["net", "component", "message"]),
-    ("flow", &["component", "message", "config"]),
+    ("flow", &["component", "expr", "message", "config"]),
     ("steps", &["component", "expr", "message", "config"]),
     (
         "intertie",

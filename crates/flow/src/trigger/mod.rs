@@ -1,4 +1,4 @@
-//! The `from:` of a flow: which requests start it.
+//! The `from:` of a flow: what starts it.
 
 mod methods;
 mod path;
@@ -7,7 +7,10 @@ mod tls;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
+use component::content::Format;
+use component::source::{Source, SourceContext, SourceDefinition};
 use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
 use config::{ByteSize, Node, Report, Span, Spanned, Value};
@@ -24,16 +27,56 @@ use crate::problem::Problem;
 use crate::suggest::did_you_mean;
 use crate::trigger::tls::TlsConfig;
 
-/// What engine settings mean to triggers.
+/// What engine settings mean to flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     pub listen: ListenAddress,
     pub body_max: u64,
+    pub expressions: expr::jq::Limits,
 }
 
-/// A trigger with what the checks of all flows together need.
+/// What starts a flow.
+#[derive(Clone)]
+pub(crate) enum Trigger {
+    /// Requests.
+    Http(Box<HttpStart>),
+    /// Something that comes by itself.
+    Source(Arc<dyn Source>),
+    /// Other flows.
+    Call,
+}
+
+impl Trigger {
+    /// The HTTP trigger, when it is one.
+    pub fn http(&self) -> Option<&HttpTrigger> {
+        self.start().map(|start| &start.http)
+    }
+
+    /// The HTTP trigger with what the checks of all flows together need.
+    pub fn start(&self) -> Option<&HttpStart> {
+        match self {
+            Self::Http(start) => Some(start),
+            Self::Source(_) | Self::Call => None,
+        }
+    }
+
+    /// The source, when it is one.
+    pub fn source(&self) -> Option<&Arc<dyn Source>> {
+        match self {
+            Self::Source(source) => Some(source),
+            Self::Http(_) | Self::Call => None,
+        }
+    }
+
+    /// Whether other flows start it.
+    pub fn is_call(&self) -> bool {
+        matches!(self, Self::Call)
+    }
+}
+
+/// An HTTP trigger with what the checks of all flows together need.
 #[derive(Clone, Debug)]
-pub(crate) struct Trigger {
+pub(crate) struct HttpStart {
     pub http: HttpTrigger,
     pub tls: Option<ListenerTls>,
     /// The protocols of the listener, the preferred one first.
@@ -61,6 +104,9 @@ struct HttpConfig {
     /// From 1B to 1GiB; the default is `engine.limits.body`. A flow that only forwards streams its
     /// bodies and has no such limit.
     body_max: Option<Spanned<ByteSize>>,
+    /// How bodies are read, whatever their `Content-Type` says: `json`, `xml`, `form`, `csv`,
+    /// `text` or `bytes`.
+    decode: Option<Format>,
     /// TLS. All flows on one address have the same.
     tls: Option<Spanned<TlsConfig>>,
     /// The protocols that are taken, the preferred one first. The default is `[h2, http/1.1]` with
@@ -142,43 +188,75 @@ pub(crate) fn mapping_schema() -> serde_json::Value {
 }
 
 /// Reads the value of `from:`. Every problem is reported; `None` when there was one.
-pub(crate) fn read(from: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
+pub(crate) fn read(
+    from: &Node,
+    sources: &[SourceDefinition],
+    defaults: &Defaults,
+    context: &mut SourceContext<'_>,
+) -> Option<Trigger> {
+    if from.as_str() == Some("call") {
+        return Some(Trigger::Call);
+    }
+    let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
+    let known = format!("there are `http`, {} and `call`", quoted(&names));
     let Some(entries) = from.as_mapping() else {
         let message = format!(
             "`from` is a mapping with one trigger, not {}",
             from.type_name()
         );
-        report
+        let hint = match from.as_str().and_then(|text| did_you_mean(text, ["call"])) {
+            Some(hint) => hint,
+            None => "write `from:` and below it, indented, `http: GET :8080/path`".to_owned(),
+        };
+        context
+            .report
             .error(UNKNOWN_TRIGGER, from.span, message)
-            .hint("write `from:` and below it, indented, `http: GET :8080/path`");
+            .hint(hint);
         return None;
     };
-    for entry in entries.iter().filter(|entry| entry.key != "http") {
+    let is_known = |key: &str| key == "http" || names.contains(&key);
+    for entry in entries.iter().filter(|entry| !is_known(&entry.key)) {
         let message = format!("unknown trigger `{}`", entry.key.escape_debug());
-        let hint = if matches!(entry.value.value, Value::Null) && entries.len() > 1 {
+        let hint = if entry.key == "call" {
+            "write `from: call`".to_owned()
+        } else if matches!(entry.value.value, Value::Null) && entries.len() > 1 {
             "within `{ }` a text with commas needs quotes: `http: \"GET,POST /x\"`".to_owned()
         } else {
-            did_you_mean(&entry.key, ["http"])
-                .unwrap_or_else(|| "this version has the trigger `http`".to_owned())
+            let all = names.iter().copied().chain(["http"]);
+            did_you_mean(&entry.key, all).unwrap_or_else(|| known.clone())
         };
-        report
+        context
+            .report
             .error(UNKNOWN_TRIGGER, entry.key_span, message)
             .hint(hint);
     }
-    match from.get("http") {
-        Some(http) => read_http(http, defaults, report).filter(|_| entries.len() == 1),
-        None => {
-            if entries.is_empty() {
-                report
-                    .error(UNKNOWN_TRIGGER, from.span, "`from` names no trigger")
-                    .hint("this version has the trigger `http`");
-            }
-            None
+    let [entry] = entries else {
+        let message = match entries {
+            [] => "`from` names no trigger",
+            _ => "a flow has one trigger",
+        };
+        if entries.is_empty() || entries.iter().all(|entry| is_known(&entry.key)) {
+            context
+                .report
+                .error(UNKNOWN_TRIGGER, from.span, message)
+                .hint(known);
         }
+        return None;
+    };
+    if entry.key == "http" {
+        let start = read_http(&entry.value, defaults, context.report)?;
+        return Some(Trigger::Http(Box::new(start)));
     }
+    let definition = sources.iter().find(|source| source.name == entry.key)?;
+    (definition.build)(&entry.value, context).map(Trigger::Source)
 }
 
-fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
+fn quoted(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}
+
+fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<HttpStart> {
     match &node.value {
         Value::String(text) => {
             let text = put_all(text::parse(text), node.span, report)?;
@@ -187,8 +265,9 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Tr
                 listen: text.listen.unwrap_or_else(|| defaults.listen.clone()),
                 path: text.path,
                 body_max: defaults.body_max,
+                decode: None,
             };
-            Some(Trigger {
+            Some(HttpStart {
                 http,
                 tls: None,
                 protocols: vec![Protocol::Http1],
@@ -204,7 +283,7 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Tr
     }
 }
 
-fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Trigger> {
+fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<HttpStart> {
     let config: HttpConfig = config::decode(node, report)?;
     let methods = read_methods(node, config.method.as_ref(), report);
     let listen = match &config.listen {
@@ -226,8 +305,9 @@ fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option
         listen: listen?,
         path: path?,
         body_max: body_max?,
+        decode: config.decode,
     };
-    Some(Trigger {
+    Some(HttpStart {
         http,
         tls,
         protocols,

@@ -1,0 +1,397 @@
+//! The content of a message in whatever form it was last made: bytes off a connection, or a value
+//! of an expression. The other form is made when somebody asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use expr::Value;
+use message::{Body, Fault, Field, Headers, HeadersView, Reply};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The most levels of a body that is decoded.
+const DEPTH_MAX: usize = 256;
+
+const NULL: &Value = &Value::Null;
+
+/// The format of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Format {
+    /// JSON: its value.
+    Json,
+    /// XML: an object with `@` for attributes and `#content` for text.
+    Xml,
+    /// `application/x-www-form-urlencoded`: an object.
+    Form,
+    /// CSV with a line of names: an array of objects.
+    Csv,
+    /// Text: a string.
+    Text,
+    /// Anything: bytes.
+    Bytes,
+}
+
+/// What describes a content that steps have made.
+#[derive(Debug, Default)]
+pub struct ContentHead {
+    /// Its `Content-Type`.
+    pub content_type: Option<Bytes>,
+    /// Its `Content-Encoding`.
+    pub content_encoding: Option<Bytes>,
+}
+
+/// Fields with checksums of the body, wrong as soon as it changes (RFC 9530; RFC 2616, section
+/// 14.15; RFC 3230), and those that describe it.
+const DESCRIBING: [&str; 6] = [
+    "Content-Type",
+    "Content-Encoding",
+    "Content-Digest",
+    "Repr-Digest",
+    "Content-MD5",
+    "Digest",
+];
+
+impl ContentHead {
+    /// Writes it over what headers say of another content.
+    pub fn put(&self, headers: &mut Headers) {
+        for name in DESCRIBING {
+            headers.remove(name);
+        }
+        if let Some(value) = &self.content_type {
+            headers.append("Content-Type", value);
+        }
+        if let Some(value) = &self.content_encoding {
+            headers.append("Content-Encoding", value);
+        }
+    }
+}
+
+/// The content of a message.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// The bytes; those of a value are not there before somebody asks.
+    body: Option<Body>,
+    /// The value; that of bytes is not there before somebody asks.
+    value: Option<Value>,
+    /// What describes it; absent for the content that came in, which the request's head describes.
+    head: Option<Arc<ContentHead>>,
+    /// The format of the bytes, when it does not go by the media type.
+    format: Option<Format>,
+}
+
+impl Content {
+    /// The content that a request came with.
+    pub fn of_body(body: Body, format: Option<Format>) -> Self {
+        Self {
+            body: Some(body),
+            value: None,
+            head: None,
+            format,
+        }
+    }
+
+    /// A value. A text is `text/plain`, bytes are `application/octet-stream`, anything else but
+    /// null is JSON.
+    pub fn of_value(value: Value) -> Self {
+        let media_type = match &value {
+            Value::Null => None,
+            Value::TStr(_) => Some("text/plain; charset=utf-8"),
+            Value::BStr(_) => Some("application/octet-stream"),
+            _ => Some("application/json"),
+        };
+        Self {
+            body: None,
+            value: Some(value),
+            head: Some(known_head(media_type)),
+            format: None,
+        }
+    }
+
+    /// Bytes of this media type.
+    pub fn of_bytes(body: impl Into<Body>, media_type: &str) -> Self {
+        let head = ContentHead {
+            content_type: Some(Bytes::copy_from_slice(media_type.as_bytes())),
+            content_encoding: None,
+        };
+        Self {
+            body: Some(body.into()),
+            value: None,
+            head: Some(Arc::new(head)),
+            format: None,
+        }
+    }
+
+    /// The content of another system's reply.
+    pub fn of_reply(reply: &Reply) -> Self {
+        let field = |field| {
+            let value = reply.headers.view().first(field)?;
+            Some(Bytes::copy_from_slice(value))
+        };
+        let head = ContentHead {
+            content_type: field(Field::ContentType),
+            content_encoding: field(Field::ContentEncoding),
+        };
+        Self {
+            body: Some(reply.body.clone()),
+            value: None,
+            head: Some(Arc::new(head)),
+            format: None,
+        }
+    }
+
+    /// The same content read in this format, whatever its media type says.
+    pub fn in_format(mut self, format: Option<Format>) -> Self {
+        if format.is_some() {
+            self.format = format;
+            self.value = None;
+        }
+        self
+    }
+
+    /// What describes it; `None` for the content that came in.
+    pub fn head(&self) -> Option<&ContentHead> {
+        self.head.as_deref()
+    }
+
+    /// Whether it has not been read from its connection.
+    pub fn is_unread(&self) -> bool {
+        matches!(self.body, Some(Body::Unread))
+    }
+
+    /// The bytes that came, without making them of a value.
+    pub fn raw(&self) -> Option<&[u8]> {
+        self.body.as_ref().map(Body::as_bytes)
+    }
+
+    /// The value, when somebody has asked for it before; else null.
+    pub(crate) fn decoded(&self) -> &Value {
+        self.value.as_ref().unwrap_or(NULL)
+    }
+
+    /// The value. `headers` describe a content that came in.
+    pub(crate) fn value(&mut self, headers: HeadersView<'_>) -> Result<&Value, Fault> {
+        if self.value.is_none() {
+            let value = self.decode(headers)?;
+            self.value = Some(value);
+        }
+        Ok(self.decoded())
+    }
+
+    fn decode(&self, headers: HeadersView<'_>) -> Result<Value, Fault> {
+        let bytes = match &self.body {
+            Some(Body::Bytes(bytes)) => bytes,
+            Some(Body::Empty) | None => return Ok(Value::Null),
+            Some(Body::Unread) => {
+                return Err(Fault::expression("the body has not been read"));
+            }
+        };
+        let (content_type, encoding) = match &self.head {
+            Some(head) => (
+                head.content_type.as_deref(),
+                head.content_encoding.as_deref(),
+            ),
+            None => (
+                headers.first(Field::ContentType),
+                headers.first(Field::ContentEncoding),
+            ),
+        };
+        let format = self.format.unwrap_or_else(|| format_of(content_type));
+        if format != Format::Bytes && !encoding.is_none_or(is_identity) {
+            let detail = "a body with a Content-Encoding cannot be read";
+            return Err(Fault::invalid(detail).with_status(415));
+        }
+        decode(bytes, format, content_type)
+    }
+
+    /// The bytes, at most `size_max` when they are made of a value.
+    pub(crate) fn body(&mut self, size_max: usize) -> Result<Body, Fault> {
+        if self.body.is_none() {
+            self.body = Some(encode(self.decoded(), size_max)?);
+        }
+        Ok(self.body.clone().unwrap_or_default())
+    }
+}
+
+fn known_head(media_type: Option<&'static str>) -> Arc<ContentHead> {
+    Arc::new(ContentHead {
+        content_type: media_type.map(|it| Bytes::from_static(it.as_bytes())),
+        content_encoding: None,
+    })
+}
+
+/// Reads a body of this format.
+///
+/// # Errors
+/// `invalid` when it is not of that format.
+pub fn decode(bytes: &Bytes, format: Format, content_type: Option<&[u8]>) -> Result<Value, Fault> {
+    let invalid = |what: &str, error: String| Fault::invalid(format!("{what}: {error}"));
+    match format {
+        Format::Json => expr::json::parse(bytes, DEPTH_MAX)
+            .map_err(|error| invalid("the body is not JSON", error.to_string())),
+        Format::Xml => expr::format::from_xml(bytes, DEPTH_MAX)
+            .map_err(|error| invalid("the body is not XML", error)),
+        Format::Form => {
+            expr::format::from_form(bytes).map_err(|error| invalid("the body is not a form", error))
+        }
+        Format::Csv => expr::format::from_csv(&text(bytes, content_type)?, true)
+            .map_err(|error| invalid("the body is not CSV", error)),
+        Format::Text => Ok(expr::value::text(text(bytes, content_type)?)),
+        Format::Bytes => Ok(expr::value::bytes(bytes.clone())),
+    }
+}
+
+/// The bytes of a value as [`Content::of_value`] describes them.
+fn encode(value: &Value, size_max: usize) -> Result<Body, Fault> {
+    match value {
+        Value::Null => Ok(Body::Empty),
+        Value::TStr(bytes) | Value::BStr(bytes) => Ok(Body::from(Bytes::clone(bytes))),
+        value => {
+            let mut out = Vec::with_capacity(256);
+            expr::json::write(value, size_max, &mut out).map_err(Fault::expression)?;
+            Ok(Body::from(out))
+        }
+    }
+}
+
+/// The format that a `Content-Type` stands for (RFC 9110, section 8.3; RFC 6839 for the suffixes).
+pub fn format_of(content_type: Option<&[u8]>) -> Format {
+    let essence = content_type
+        .and_then(|it| it.split(|&byte| byte == b';').next())
+        .map(<[u8]>::trim_ascii)
+        .unwrap_or_default();
+    let is = |text: &str| essence.eq_ignore_ascii_case(text.as_bytes());
+    let ends = |suffix: &str| {
+        let at = essence.len().saturating_sub(suffix.len());
+        let end = essence.get(at..).unwrap_or_default();
+        end.eq_ignore_ascii_case(suffix.as_bytes())
+    };
+    let begins = |prefix: &str| {
+        let start = essence.get(..prefix.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(prefix.as_bytes())
+    };
+    if is("application/json") || ends("+json") {
+        Format::Json
+    } else if is("application/xml") || is("text/xml") || ends("+xml") {
+        Format::Xml
+    } else if is("application/x-www-form-urlencoded") {
+        Format::Form
+    } else if begins("text/") {
+        Format::Text
+    } else {
+        Format::Bytes
+    }
+}
+
+/// The text of a body: UTF-8, or ISO-8859-1 when its `Content-Type` says so.
+fn text(bytes: &[u8], content_type: Option<&[u8]>) -> Result<String, Fault> {
+    let unknown = || {
+        let detail = "the charset of the body is neither UTF-8 nor ISO-8859-1";
+        Fault::invalid(detail).with_status(415)
+    };
+    match charset(content_type).as_deref() {
+        None | Some("utf-8" | "utf8" | "us-ascii") => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()),
+            Err(_) => Err(Fault::invalid("the body is not UTF-8")),
+        },
+        Some("iso-8859-1" | "latin1") => Ok(bytes.iter().map(|&byte| char::from(byte)).collect()),
+        Some(_) => Err(unknown()),
+    }
+}
+
+/// The `charset` parameter in small letters (RFC 9110, section 8.3.2).
+fn charset(content_type: Option<&[u8]>) -> Option<String> {
+    let parameters = content_type?.split(|&byte| byte == b';').skip(1);
+    let mut values = parameters.filter_map(|parameter| {
+        let parameter = std::str::from_utf8(parameter).ok()?;
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        name.trim()
+            .eq_ignore_ascii_case("charset")
+            .then(|| value.to_ascii_lowercase())
+    });
+    values.next()
+}
+
+fn is_identity(encoding: &[u8]) -> bool {
+    let encoding = encoding.trim_ascii();
+    encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(content_type: &str) -> Headers {
+        let mut headers = Headers::new();
+        headers.append("Content-Type", content_type);
+        headers
+    }
+
+    fn value(content_type: &str, body: &[u8]) -> Result<String, Fault> {
+        let headers = headers(content_type);
+        let mut content = Content::of_body(body.to_vec().into(), None);
+        content.value(headers.view()).map(expr::value::shown)
+    }
+
+    #[test]
+    fn a_body_is_read_by_its_media_type() {
+        for (content_type, body, expected) in [
+            ("application/json", "{\"a\": 1.50}", "{\"a\":1.50}"),
+            ("application/problem+json; charset=utf-8", "[1]", "[1]"),
+            (
+                "text/xml",
+                "<a x=\"1\">t</a>",
+                "{\"a\":{\"@x\":\"1\",\"#content\":\"t\"}}",
+            ),
+            (
+                "application/x-www-form-urlencoded",
+                "a=1&b=x+y",
+                "{\"a\":\"1\",\"b\":\"x y\"}",
+            ),
+            ("text/plain", "plain", "\"plain\""),
+            ("application/json", "", "null"),
+        ] {
+            assert_eq!(
+                value(content_type, body.as_bytes()).unwrap(),
+                expected,
+                "{content_type}"
+            );
+        }
+        assert_eq!(
+            value("text/plain; charset=ISO-8859-1", b"\xe9").unwrap(),
+            "\"é\""
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_the_clients_fault() {
+        for (content_type, body, status) in [
+            ("application/json", &b"{"[..], 400),
+            ("text/xml", b"<a>", 400),
+            ("text/plain", b"\xff", 400),
+            ("text/plain; charset=koi8-r", b"a", 415),
+        ] {
+            let fault = value(content_type, body).unwrap_err();
+            assert_eq!(
+                (fault.name(), fault.status),
+                ("invalid", status),
+                "{content_type}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_is_written_by_its_kind() {
+        let mut text = Content::of_value(expr::value::text("a"));
+        assert_eq!(text.body(100).unwrap().as_bytes(), b"a");
+        let mut list = Content::of_value(expr::value::array([expr::value::integer(1)]));
+        assert_eq!(list.body(100).unwrap().as_bytes(), b"[1]");
+        let head = list.head().unwrap();
+        assert_eq!(head.content_type.as_deref(), Some(&b"application/json"[..]));
+        assert!(list.clone().body(100).is_ok() && Content::of_value(Value::Null).head().is_some());
+        let mut long = Content::of_value(expr::value::array([expr::value::text("long text")]));
+        assert_eq!(long.body(5).unwrap_err().name(), "expression");
+    }
+}

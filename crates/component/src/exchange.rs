@@ -1,0 +1,326 @@
+//! The state of one message on its way through a flow: the request that it came with, its content
+//! in whatever form it is needed, and the values of names.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use expr::Value;
+use expr::jq::{Expression, Limits};
+use expr::template::Template;
+use message::{Body, Fault, Field, Headers, Reply, Request};
+
+use crate::content::{Content, Format};
+use crate::handler::Services;
+use crate::scope;
+use crate::variables::{Variables, request_value};
+
+/// What all messages of a flow share.
+#[derive(Debug)]
+pub struct FlowContext {
+    /// The flow's name.
+    pub name: Arc<str>,
+    /// The values of `$env`.
+    pub env: Value,
+    /// The values of `$secret`.
+    pub secrets: Value,
+    /// What one evaluation may cost.
+    pub limits: Limits,
+    /// How many slots names need.
+    pub slots: usize,
+    /// Whether an expression asks for `$in`.
+    pub keeps_original: bool,
+    /// The format of bodies that come in, when the flow does not go by their `Content-Type`.
+    pub decode: Option<Format>,
+    /// The most bytes of a body that the flow makes.
+    pub body_max: usize,
+}
+
+impl FlowContext {
+    /// A flow of this name without anything else.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            env: Value::Null,
+            secrets: Value::Null,
+            limits: Limits::default(),
+            slots: scope::BUILT_IN.len(),
+            keeps_original: false,
+            decode: None,
+            body_max: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// Status and header fields of a reply of another system.
+#[derive(Debug)]
+pub struct ReplyHead {
+    /// The status.
+    pub status: u16,
+    /// The header fields.
+    pub headers: Headers,
+}
+
+/// The original message, kept for `$in`.
+#[derive(Debug)]
+pub(crate) struct Original {
+    request: Request,
+    content: Content,
+    value: OnceCell<Value>,
+}
+
+/// The state of one message on its way through a flow. A copy is cheap: contents are shared.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// What all messages of the flow share.
+    pub context: Arc<FlowContext>,
+    /// The head of the request as it came in. Its body is in `content`.
+    pub request: Request,
+    /// The content, which expressions call `.`.
+    pub content: Content,
+    /// The head of the last reply of another system.
+    pub reply: Option<Rc<ReplyHead>>,
+    /// The failure that is being handled.
+    pub fault: Option<Rc<Fault>>,
+    /// What logs call the step that runs.
+    pub at: Arc<str>,
+    /// When the flow's time is over.
+    pub deadline: Option<Instant>,
+    /// How many flows have called each other to get here.
+    pub depth: u16,
+    /// The values of names, by slot; those of every flow are not among them.
+    pub(crate) slots: Vec<Value>,
+    pub(crate) original: Option<Rc<Original>>,
+}
+
+impl Exchange {
+    /// A message that has just come in.
+    pub fn new(context: &Arc<FlowContext>, mut request: Request) -> Self {
+        let body = std::mem::take(&mut request.body);
+        let content = Content::of_body(body, context.decode);
+        let original = context.keeps_original.then(|| {
+            Rc::new(Original {
+                request: request.clone(),
+                content: content.clone(),
+                value: OnceCell::new(),
+            })
+        });
+        Self {
+            context: Arc::clone(context),
+            request,
+            content,
+            reply: None,
+            fault: None,
+            at: Arc::clone(&context.name),
+            deadline: None,
+            depth: 0,
+            slots: Vec::new(),
+            original,
+        }
+    }
+
+    /// The content as a value, decoded when nobody has asked before.
+    ///
+    /// # Errors
+    /// `invalid` when it is not what its media type says.
+    pub fn value(&mut self) -> Result<&Value, Fault> {
+        self.content.value(self.request.headers.view())
+    }
+
+    /// Makes a value the content.
+    pub fn set_value(&mut self, value: Value) {
+        self.content = Content::of_value(value);
+    }
+
+    /// The content as bytes and its media type, written when it is a value.
+    ///
+    /// # Errors
+    /// `expression` when the value cannot be written as JSON.
+    pub fn body(&mut self) -> Result<(Body, Option<Bytes>), Fault> {
+        let body = self.content.body(self.context.body_max)?;
+        Ok((body, self.content_type()))
+    }
+
+    /// The `Content-Type` of the content.
+    pub fn content_type(&self) -> Option<Bytes> {
+        match self.content.head() {
+            Some(head) => head.content_type.clone(),
+            None => self.request_field(Field::ContentType),
+        }
+    }
+
+    /// The `Content-Encoding` of the content.
+    pub fn content_encoding(&self) -> Option<Bytes> {
+        match self.content.head() {
+            Some(head) => head.content_encoding.clone(),
+            None => self.request_field(Field::ContentEncoding),
+        }
+    }
+
+    fn request_field(&self, field: Field) -> Option<Bytes> {
+        let value = self.request.headers.view().first(field)?;
+        Some(Bytes::copy_from_slice(value))
+    }
+
+    /// The value of a name, by its slot.
+    pub fn slot(&self, slot: usize) -> Value {
+        let at = slot.wrapping_sub(scope::BUILT_IN.len());
+        self.slots.get(at).cloned().unwrap_or_default()
+    }
+
+    /// Gives a name, by its slot, a value.
+    pub fn set_slot(&mut self, slot: usize, value: Value) {
+        let Some(at) = slot.checked_sub(scope::BUILT_IN.len()) else {
+            return;
+        };
+        if self.slots.len() <= at {
+            self.slots.resize(at + 1, Value::Null);
+        }
+        if let Some(place) = self.slots.get_mut(at) {
+            *place = value;
+        }
+    }
+
+    /// What an expression gives here.
+    ///
+    /// # Errors
+    /// `expression` when it fails, `invalid` when the content that it asks for cannot be decoded.
+    pub fn evaluate(
+        &mut self,
+        expression: &Expression,
+        services: &dyn Services,
+    ) -> Result<Value, Fault> {
+        self.prepare(expression.uses_input(), expression.variables())?;
+        let input = self.content.decoded();
+        let variables = Variables::new(self, services);
+        expression
+            .evaluate(input, &variables, &self.context.limits)
+            .map_err(|error| self.failed(expression.text(), &error))
+    }
+
+    /// Whether a condition holds here: `false` and `null` do not.
+    ///
+    /// # Errors
+    /// As [`Exchange::evaluate`].
+    pub fn holds(
+        &mut self,
+        condition: &Expression,
+        services: &dyn Services,
+    ) -> Result<bool, Fault> {
+        Ok(expr::value::is_truthy(&self.evaluate(condition, services)?))
+    }
+
+    /// What a text with `${ }` in it gives here.
+    ///
+    /// # Errors
+    /// As [`Exchange::evaluate`].
+    pub fn fill(&mut self, template: &Template, services: &dyn Services) -> Result<Value, Fault> {
+        if let Some(text) = template.literal() {
+            return Ok(expr::value::text(text));
+        }
+        self.prepare(template.uses_input(), template.variables())?;
+        let input = self.content.decoded();
+        let variables = Variables::new(self, services);
+        template
+            .evaluate(input, &variables, &self.context.limits)
+            .map_err(|error| self.failed("${ }", &error))
+    }
+
+    /// What a text with `${ }` in it gives here, as text.
+    ///
+    /// # Errors
+    /// As [`Exchange::evaluate`]; `expression` also when it is no text, number or boolean.
+    pub fn fill_text(
+        &mut self,
+        template: &Template,
+        services: &dyn Services,
+    ) -> Result<String, Fault> {
+        if let Some(text) = template.literal() {
+            return Ok(text.to_owned());
+        }
+        let value = self.fill(template, services)?;
+        match expr::value::scalar_text(&value) {
+            Some(text) => Ok(text.into_owned()),
+            None => {
+                let kind = expr::value::kind(&value);
+                Err(Fault::expression(format_args!(
+                    "a text is needed, not {kind}"
+                )))
+            }
+        }
+    }
+
+    /// Decodes what an evaluation will ask for.
+    fn prepare(&mut self, uses_input: bool, variables: &[usize]) -> Result<(), Fault> {
+        if uses_input {
+            self.content.value(self.request.headers.view())?;
+        }
+        if variables.contains(&scope::IN)
+            && let Some(original) = &self.original
+            && original.value.get().is_none()
+        {
+            let mut content = original.content.clone();
+            let body = content.value(original.request.headers.view())?.clone();
+            let value = request_value(&original.request, body);
+            // Nobody else is here to have set it in between.
+            let _ = original.value.set(value);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, text: &str, error: &expr::jq::EvalError) -> Fault {
+        let shown: String = text.trim().chars().take(120).collect();
+        Fault::expression(format_args!("`{}`: {error}", shown.escape_debug()))
+    }
+
+    /// The request as it goes on: the head that came in with the content as it is now.
+    ///
+    /// # Errors
+    /// As [`Exchange::body`].
+    pub fn take_request(&mut self) -> Result<Request, Fault> {
+        let body = self.content.body(self.context.body_max)?;
+        if let Some(head) = self.content.head() {
+            let headers = &mut self.request.headers;
+            head.put(headers);
+        }
+        self.request.body = body;
+        Ok(self.request.clone())
+    }
+
+    /// A reply with the content and what describes it.
+    ///
+    /// # Errors
+    /// As [`Exchange::body`].
+    pub fn take_reply(&mut self, status: u16) -> Result<Reply, Fault> {
+        let mut reply = Reply::new(status);
+        let (body, content_type) = self.body()?;
+        if matches!(body, Body::Empty) {
+            return Ok(reply);
+        }
+        reply.body = body;
+        if let Some(content_type) = content_type {
+            reply.headers.append("Content-Type", content_type);
+        }
+        if let Some(encoding) = self.content_encoding() {
+            reply.headers.append("Content-Encoding", encoding);
+        }
+        Ok(reply)
+    }
+
+    /// Takes the reply of another system over: its body becomes the content, its head `$reply`.
+    pub fn take_over(&mut self, reply: Reply) {
+        self.content = Content::of_reply(&reply);
+        self.reply = Some(Rc::new(ReplyHead {
+            status: reply.status,
+            headers: reply.headers,
+        }));
+    }
+
+    pub(crate) fn original_value(&self) -> Value {
+        let original = self.original.as_ref();
+        let value = original.and_then(|original| original.value.get());
+        value.cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,129 @@
+//! Further tries of a step that failed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use message::Fault;
+
+use crate::failure::Matcher;
+use crate::state::{Measure, State};
+
+/// Whether and when a step that failed is tried again.
+pub struct Retry {
+    /// After which failures.
+    pub on: Vec<Matcher>,
+    /// How often, beside the first try.
+    pub times: u32,
+    /// How long it waits before the first of them.
+    pub delay: Duration,
+    /// By what the wait grows each time.
+    pub backoff: f64,
+    /// The longest wait.
+    pub delay_max: Duration,
+    /// The part of each wait that is left to chance, from 0 to 1, so that those who failed together
+    /// do not come back together.
+    pub jitter: f64,
+    /// How often it has been done.
+    pub counts: Arc<RetryCounts>,
+}
+
+/// How often further tries have been made, and given up.
+#[derive(Default)]
+pub struct RetryCounts {
+    tries: AtomicU64,
+    given_up: AtomicU64,
+}
+
+impl State for RetryCounts {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let measure = |name, help, count: &AtomicU64| Measure {
+            name,
+            help,
+            value: count.load(Ordering::Relaxed) as f64,
+        };
+        vec![
+            measure("retries_total", "Further tries of a step.", &self.tries),
+            measure(
+                "retries_given_up_total",
+                "Times that a step failed although it was tried again.",
+                &self.given_up,
+            ),
+        ]
+    }
+}
+
+impl Retry {
+    /// How long to wait before the next try after this many failures; `None` when there is none.
+    /// A `Retry-After` of the other side is heeded; when it asks for more than the longest wait,
+    /// there is no further try.
+    pub fn wait(&self, failed: u32, fault: &Fault, chance: f64) -> Option<Duration> {
+        if !self.on.iter().any(|matcher| matcher.fits(fault)) {
+            return None;
+        }
+        let asked = fault.retry_after.unwrap_or_default();
+        if failed > self.times || asked > self.delay_max {
+            self.counts.given_up.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.counts.tries.fetch_add(1, Ordering::Relaxed);
+        let growth = self.backoff.powi(failed.saturating_sub(1).min(64) as i32);
+        let longest = self.delay_max.as_secs_f64();
+        let full = (self.delay.as_secs_f64() * growth).min(longest);
+        let wait = full * (1.0 - self.jitter * chance);
+        Some(Duration::from_secs_f64(wait.max(0.0)).max(asked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use message::{Kind, Origin};
+
+    fn retry() -> Retry {
+        Retry {
+            on: vec![Matcher::Kind(Kind::Timeout), Matcher::Class(5)],
+            times: 3,
+            delay: Duration::from_millis(100),
+            backoff: 2.0,
+            delay_max: Duration::from_millis(300),
+            jitter: 0.5,
+            counts: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn waits_grow_up_to_the_longest() {
+        let fault = Fault::new(Kind::Timeout, Origin::Upstream, "");
+        let waits = [1, 2, 3, 4].map(|failed| retry().wait(failed, &fault, 0.0));
+        let milliseconds = |number| Some(Duration::from_millis(number));
+        let expected = [
+            milliseconds(100),
+            milliseconds(200),
+            milliseconds(300),
+            None,
+        ];
+        assert_eq!(waits, expected);
+        assert_eq!(
+            retry().wait(1, &fault, 0.999999),
+            Some(Duration::from_nanos(50_000_050))
+        );
+    }
+
+    #[test]
+    fn only_the_failures_it_is_for_are_tried_again() {
+        let missing = Fault::of_status(404);
+        assert_eq!(retry().wait(1, &missing, 0.0), None);
+        assert!(retry().wait(1, &Fault::of_status(503), 0.0).is_some());
+    }
+
+    #[test]
+    fn the_other_side_may_ask_for_a_longer_wait() {
+        let asked = |time| {
+            let fault = Fault::of_status(503).with_retry_after(Duration::from_millis(time));
+            retry().wait(1, &fault, 0.0)
+        };
+        assert_eq!(asked(250), Some(Duration::from_millis(250)));
+        assert_eq!(asked(301), None);
+    }
+}

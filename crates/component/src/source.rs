@@ -1,0 +1,72 @@
+//! What starts flows without a request: a schedule, a watched folder, later a broker.
+
+use std::sync::Arc;
+
+use config::{Node, Report};
+use message::{Fault, Reply, Request};
+
+use crate::definition::Surroundings;
+use crate::handler::{LocalFuture, Services};
+
+/// A flow that a source starts.
+pub trait Started: Send + Sync {
+    /// The flow's name.
+    fn name(&self) -> &Arc<str>;
+
+    /// Runs the flow on one message. What fails and is not handled is the source's to decide on;
+    /// it has been logged.
+    fn start<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Reply, Fault>>;
+}
+
+/// Something that starts a flow by itself. It runs on one worker, whichever that is.
+pub trait Source: Send + Sync {
+    /// Starts the flow again and again. When `stop` is ready no more may be started, and the source
+    /// ends when what is under way has ended; a reload starts the source of the new plan then.
+    fn run<'a>(
+        &'a self,
+        flow: &'a Arc<dyn Started>,
+        services: &'a dyn Services,
+        stop: LocalFuture<'static, ()>,
+    ) -> LocalFuture<'a, ()>;
+}
+
+/// What a source may know of its surroundings while it is built.
+pub struct SourceContext<'a> {
+    /// Where problems go.
+    pub report: &'a mut Report,
+    /// The flow's name.
+    pub flow: &'a Arc<str>,
+    /// What the loader knows beside the files.
+    pub surroundings: &'a Surroundings<'a>,
+}
+
+/// The declaration of one kind of source, so that loader, schema and reference pages read the same
+/// table.
+pub struct SourceDefinition {
+    /// The key under `from`.
+    pub name: &'static str,
+    /// One line for lists.
+    pub summary: &'static str,
+    /// Prose for the reference page, in Markdown.
+    pub documentation: &'static str,
+    /// A complete flow file that shows the source; a test loads it.
+    pub example: &'static str,
+    /// The JSON Schema of the value under the key.
+    pub schema: fn() -> serde_json::Value,
+    /// Checks the value under the key and makes the source. Every problem goes into the report;
+    /// `None` only when there was one. Opens nothing.
+    pub build: fn(&Node, &mut SourceContext<'_>) -> Option<Arc<dyn Source>>,
+}
+
+/// A source and the flow that it starts.
+#[derive(Clone)]
+pub struct SourcePlan {
+    /// The flow.
+    pub flow: Arc<dyn Started>,
+    /// What starts it.
+    pub source: Arc<dyn Source>,
+}

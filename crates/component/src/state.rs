@@ -1,0 +1,110 @@
+//! What steps remember from one message to the next: breakers, throttles, caches. It outlives a
+//! reload as long as the step stays as it is, and the admin port shows it.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// A number that the admin port shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measure {
+    /// The name without the engine's prefix, such as `breaker_state`; that of a count ends with
+    /// `_total`.
+    pub name: &'static str,
+    /// What it says, for the help text.
+    pub help: &'static str,
+    /// The number.
+    pub value: f64,
+}
+
+/// What a step remembers.
+pub trait State: Any + Send + Sync {
+    /// What the admin port shows of it.
+    fn measures(&self, _now: Instant) -> Vec<Measure> {
+        Vec::new()
+    }
+}
+
+/// Where a state belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateKey {
+    /// The flow's name.
+    pub flow: Arc<str>,
+    /// What logs call the step.
+    pub step: Arc<str>,
+    /// What it is, such as `breaker`.
+    pub kind: &'static str,
+    /// The settings it was made with: a state of other settings is another one.
+    pub settings: String,
+}
+
+/// All states of the process.
+#[derive(Default)]
+pub struct States(Mutex<Vec<(StateKey, Arc<dyn State>)>>);
+
+impl States {
+    /// The state that belongs there, made when it is not there yet.
+    pub fn get<T: State>(&self, key: StateKey, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = states.iter().find(|(known, _)| *known == key);
+        if let Some((_, state)) = found {
+            let state: Arc<dyn Any + Send + Sync> = Arc::clone(state) as _;
+            if let Ok(state) = state.downcast::<T>() {
+                return state;
+            }
+        }
+        let state = Arc::new(make());
+        states.retain(|(known, _)| *known != key);
+        states.push((key, Arc::clone(&state) as Arc<dyn State>));
+        state
+    }
+
+    /// What the admin port shows: each measure with the flow and step it belongs to. Forgets the
+    /// states that no flow has any more.
+    pub fn measures(&self, now: Instant) -> Vec<(StateKey, Measure)> {
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        states.retain(|(_, state)| Arc::strong_count(state) > 1);
+        let all = states.iter().flat_map(|(key, state)| {
+            let measures = state.measures(now).into_iter();
+            measures.map(|measure| (key.clone(), measure))
+        });
+        all.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Count(u32);
+
+    impl State for Count {
+        fn measures(&self, _: Instant) -> Vec<Measure> {
+            vec![Measure {
+                name: "count",
+                help: "A count.",
+                value: f64::from(self.0),
+            }]
+        }
+    }
+
+    fn key(settings: &str) -> StateKey {
+        StateKey {
+            flow: "orders".into(),
+            step: "1 (cache)".into(),
+            kind: "cache",
+            settings: settings.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_state_is_kept_while_its_settings_stay() {
+        let states = States::default();
+        let first = states.get(key("a"), || Count(1));
+        assert_eq!(states.get(key("a"), || Count(2)).0, 1);
+        assert_eq!(states.get(key("b"), || Count(3)).0, 3);
+        assert_eq!(states.measures(Instant::now()).len(), 1);
+        drop(first);
+        assert_eq!(states.measures(Instant::now()).len(), 0);
+    }
+}

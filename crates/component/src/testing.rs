@@ -1,0 +1,81 @@
+//! For tests of this crate: services with a clock that stands still until a test moves it.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use message::{Fault, Reply};
+
+use crate::handler::{Call, Callee, LocalFuture, Services, Work};
+
+/// Services with a clock of their own; nothing else is there.
+pub(crate) struct FakeServices {
+    start: Instant,
+    passed: Rc<Cell<Duration>>,
+}
+
+impl Default for FakeServices {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            passed: Rc::default(),
+        }
+    }
+}
+
+impl FakeServices {
+    /// Moves the clock.
+    pub fn pass(&self, time: Duration) {
+        self.passed.set(self.passed.get() + time);
+    }
+}
+
+impl Services for FakeServices {
+    fn call<'a>(&'a self, _: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
+        Box::pin(async { Ok(Reply::new(200)) })
+    }
+
+    fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
+        let (passed, until) = (Rc::clone(&self.passed), self.passed.get() + time);
+        Box::pin(poll_fn(move |_| match passed.get() >= until {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }))
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.passed.get()
+    }
+
+    fn wall(&self) -> Duration {
+        self.passed.get()
+    }
+
+    fn chance(&self) -> f64 {
+        0.0
+    }
+
+    fn flow(&self, _: &str) -> Option<Arc<dyn Callee>> {
+        None
+    }
+
+    fn spawn(&self, _: Work) {}
+
+    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        work();
+        Box::pin(async {})
+    }
+}
+
+/// What a future gives when it is polled once.
+pub(crate) fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
+    let mut context = Context::from_waker(Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,207 @@
+//! One expression: compiled once, evaluated for every message.
+
+use std::fmt;
+
+use jaq_core::load::lex::StrPart;
+use jaq_core::load::parse::{BinaryOp, Term};
+use jaq_core::path::Part;
+
+use super::engine::{Engine, Known};
+use super::error::{CompileError, EvalError, EvalErrorKind};
+use super::{Limits, Scope, Variables, names, syntax};
+use crate::value::{self, Value};
+
+/// A compiled expression. It gives exactly one result for an input.
+pub struct Expression {
+    text: String,
+    slots: Vec<usize>,
+    uses_input: bool,
+    constant: Option<Value>,
+    engine: Engine,
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_tuple("Expression")
+            .field(&self.text)
+            .finish()
+    }
+}
+
+impl Expression {
+    /// Compiles the text of an expression.
+    ///
+    /// # Errors
+    /// What is wrong with it: syntax, unknown functions and variables, or what is not available.
+    pub fn compile(code: &str, scope: &dyn Scope) -> Result<Self, Vec<CompileError>> {
+        let names = Names::of(scope);
+        syntax::with_stack(code, || Self::compile_here(code, &names))
+    }
+
+    fn compile_here(code: &str, scope: &Names) -> Result<Self, Vec<CompileError>> {
+        let term = syntax::parse(code)?;
+        let used = names::used(code, &term, scope, &Known);
+        if !used.errors.is_empty() {
+            return Err(used.errors);
+        }
+        let constant = literal(&term);
+        let uses_input = constant.is_none() && uses_input(&term);
+        let slots = used.variables.iter().map(|(_, slot)| *slot).collect();
+        let engine = Engine::compile(term, &used.variables).ok_or_else(|| {
+            vec![CompileError {
+                message: "the expression cannot be compiled".to_owned(),
+                hint: None,
+                at: 0..code.len(),
+            }]
+        })?;
+        Ok(Self {
+            text: code.to_owned(),
+            slots,
+            uses_input,
+            constant,
+            engine,
+        })
+    }
+
+    /// The text that it was compiled from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The slots of the variables that it uses, each once.
+    pub fn variables(&self) -> &[usize] {
+        &self.slots
+    }
+
+    /// Whether it looks at `.`; may say so when it does not.
+    pub fn uses_input(&self) -> bool {
+        self.uses_input
+    }
+
+    /// Its value, when it is a literal.
+    pub fn constant(&self) -> Option<&Value> {
+        self.constant.as_ref()
+    }
+
+    /// The one result for an input.
+    ///
+    /// # Errors
+    /// When the expression fails, passes a limit, has no result or more than one, or when the
+    /// result is not JSON.
+    pub fn evaluate(
+        &self,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> Result<Value, EvalError> {
+        let _ = limits;
+        if let Some(constant) = &self.constant {
+            return Ok(constant.clone());
+        }
+        let mut result = None;
+        let mut is_single = true;
+        self.engine.run(input, variables, |value| {
+            is_single = result.is_none();
+            result = Some(value);
+            is_single
+        })?;
+        match result {
+            Some(result) if is_single => Ok(result),
+            Some(_) => Err(EvalError::new(
+                EvalErrorKind::Count,
+                "gave more than one result",
+            )),
+            None => Err(EvalError::new(EvalErrorKind::Count, "gave no result")),
+        }
+    }
+}
+
+/// The names of a scope, so that they may go to another thread.
+struct Names(Vec<(String, usize)>);
+
+impl Names {
+    fn of(scope: &dyn Scope) -> Self {
+        let names = scope.names().into_iter();
+        Self(
+            names
+                .filter_map(|name| scope.slot(&name).map(|slot| (name, slot)))
+                .collect(),
+        )
+    }
+}
+
+impl Scope for Names {
+    fn slot(&self, name: &str) -> Option<usize> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, slot)| *slot)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// The value of a literal.
+fn literal(term: &Term<&str>) -> Option<Value> {
+    Some(match term {
+        Term::Num(text) => value::number(text),
+        Term::Str(None, parts) => {
+            let mut text = String::new();
+            for part in parts {
+                match part {
+                    StrPart::Str(part) => text.push_str(part),
+                    StrPart::Char(character) => text.push(*character),
+                    StrPart::Term(_) => return None,
+                }
+            }
+            value::text(text)
+        }
+        Term::Arr(None) => value::array([]),
+        Term::Obj(members) if members.is_empty() => value::object([]),
+        Term::Call("true", arguments) if arguments.is_empty() => Value::Bool(true),
+        Term::Call("false", arguments) if arguments.is_empty() => Value::Bool(false),
+        Term::Call("null", arguments) if arguments.is_empty() => Value::Null,
+        _ => return None,
+    })
+}
+
+/// Functions that do not look at their input.
+const BLIND: &[&str] = &[
+    "true", "false", "null", "now", "empty", "nan", "infinite", "range",
+];
+
+fn uses_input(term: &Term<&str>) -> bool {
+    match term {
+        Term::Num(_) | Term::Var(_) | Term::Arr(None) | Term::Break(_) => false,
+        Term::Id | Term::Recurse | Term::Def(..) => true,
+        Term::Str(_, parts) => parts
+            .iter()
+            .any(|part| matches!(part, StrPart::Term(term) if uses_input(term))),
+        Term::Arr(Some(inner)) | Term::Neg(inner) | Term::Label(_, inner) => uses_input(inner),
+        Term::Obj(members) => members.iter().any(|(key, value)| match value {
+            Some(value) => uses_input(key) || uses_input(value),
+            None => !matches!(key, Term::Var(_)),
+        }),
+        Term::BinOp(left, BinaryOp::Pipe(None), _) => uses_input(left),
+        Term::BinOp(left, _, right) => uses_input(left) || uses_input(right),
+        Term::Fold(_, items, _, rest) => uses_input(items) || rest.first().is_some_and(uses_input),
+        Term::TryCatch(tried, _) => uses_input(tried),
+        Term::IfThenElse(branches, last) => {
+            let of_branch = |(condition, then): &(_, _)| uses_input(condition) || uses_input(then);
+            last.is_none()
+                || branches.iter().any(of_branch)
+                || last.as_deref().is_some_and(uses_input)
+        }
+        Term::Call(name, arguments) => !BLIND.contains(name) || arguments.iter().any(uses_input),
+        Term::Path(head, path) => {
+            uses_input(head)
+                || path.0.iter().any(|(part, _)| match part {
+                    Part::Index(index) => uses_input(index),
+                    Part::Range(from, to) => from.iter().chain(to).any(uses_input),
+                })
+        }
+    }
+}

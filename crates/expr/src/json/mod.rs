@@ -1,0 +1,11 @@
+//! JSON text to values and back.
+
+mod parse;
+mod write;
+
+pub use parse::{JsonError, parse};
+pub use write::{NotJson, write};
+
+/// The most levels that values may be nested when they are read or written: every recursion over
+/// a value is made for it.
+pub(crate) const DEPTH_LIMIT: usize = 512;

@@ -1,0 +1,414 @@
+//! Reads JSON (RFC 8259), strictly.
+
+use std::fmt;
+
+use bytes::Bytes;
+use jaq_json::{Map, Num};
+
+use super::DEPTH_LIMIT;
+use crate::value::{self, Value};
+
+/// Why a text is not JSON, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonError {
+    /// The reason.
+    pub message: &'static str,
+    /// The line of the text, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            message,
+            line,
+            column,
+        } = self;
+        write!(formatter, "{message} at line {line}, column {column}")
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+/// Reads the one value of a JSON text. Numbers keep their spelling; of members with the same name
+/// the last one stays. Longer strings without escapes point into `text` and keep it alive.
+///
+/// # Errors
+/// When the text is not UTF-8, is not one JSON value, or has more than `depth_max` (at most 512)
+/// levels.
+pub fn parse(text: &Bytes, depth_max: usize) -> Result<Value, JsonError> {
+    let fail = |fault: Fault| fault.locate(text);
+    if let Err(error) = std::str::from_utf8(text) {
+        return Err(fail(Fault {
+            at: error.valid_up_to(),
+            message: "the text is not UTF-8",
+        }));
+    }
+    let mut reader = Reader {
+        whole: text,
+        text,
+        at: 0,
+        depth_left: depth_max.min(DEPTH_LIMIT),
+    };
+    let value = reader.value().map_err(fail)?;
+    reader.skip_space();
+    match reader.peek() {
+        None => Ok(value),
+        Some(_) => Err(fail(reader.fault("more text behind the value"))),
+    }
+}
+
+struct Fault {
+    at: usize,
+    message: &'static str,
+}
+
+impl Fault {
+    fn locate(self, text: &[u8]) -> JsonError {
+        let before = text.get(..self.at).unwrap_or(text);
+        let line_start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+        let line = before.get(line_start..).unwrap_or_default();
+        JsonError {
+            message: self.message,
+            line: 1 + memchr::memchr_iter(b'\n', before).count(),
+            column: 1 + String::from_utf8_lossy(line).chars().count(),
+        }
+    }
+}
+
+struct Reader<'a> {
+    whole: &'a Bytes,
+    text: &'a [u8],
+    at: usize,
+    depth_left: usize,
+}
+
+/// Strings up to this length are cheaper to copy than to share.
+const COPIED_MAX: usize = 16;
+
+impl Reader<'_> {
+    fn fault(&self, message: &'static str) -> Fault {
+        Fault {
+            at: self.at,
+            message,
+        }
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    #[inline]
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self) -> Result<Value, Fault> {
+        self.skip_space();
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'{') => self.nested(Self::object),
+            Some(b'[') => self.nested(Self::array),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word(b"true", Value::Bool(true)),
+            Some(b'f') => self.word(b"false", Value::Bool(false)),
+            Some(b'n') => self.word(b"null", Value::Null),
+            Some(_) => Err(self.fault("a value was expected")),
+            None => Err(self.fault("the text ends where a value was expected")),
+        }
+    }
+
+    fn word(&mut self, word: &'static [u8], value: Value) -> Result<Value, Fault> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        if !rest.starts_with(word) {
+            return Err(self.fault("a value was expected"));
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn nested(&mut self, read: fn(&mut Self) -> Result<Value, Fault>) -> Result<Value, Fault> {
+        if self.depth_left == 0 {
+            return Err(self.fault("too many levels within each other"));
+        }
+        self.depth_left -= 1;
+        self.at += 1;
+        let value = read(self)?;
+        self.depth_left += 1;
+        Ok(value)
+    }
+
+    fn array(&mut self) -> Result<Value, Fault> {
+        let mut items = Vec::new();
+        self.skip_space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(Value::Arr(items.into()));
+        }
+        loop {
+            items.push(self.value()?);
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => break,
+                _ => return Err(self.fault("`,` or `]` was expected")),
+            }
+        }
+        self.at += 1;
+        Ok(Value::Arr(items.into()))
+    }
+
+    fn object(&mut self) -> Result<Value, Fault> {
+        let mut members = Map::default();
+        self.skip_space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(Value::obj(members));
+        }
+        loop {
+            self.skip_space();
+            if self.peek() != Some(b'"') {
+                return Err(self.fault("the name of a member was expected"));
+            }
+            let key = self.string()?;
+            self.skip_space();
+            if self.peek() != Some(b':') {
+                return Err(self.fault("`:` was expected"));
+            }
+            self.at += 1;
+            let value = self.value()?;
+            members.insert(key, value);
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err(self.fault("`,` or `}` was expected")),
+            }
+        }
+        self.at += 1;
+        Ok(Value::obj(members))
+    }
+
+    fn number(&mut self) -> Result<Value, Fault> {
+        let start = self.at;
+        self.at += usize::from(self.peek() == Some(b'-'));
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            _ => self.digits()?,
+        }
+        let mut is_whole = true;
+        if self.peek() == Some(b'.') {
+            is_whole = false;
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            is_whole = false;
+            self.at += 1;
+            self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
+            self.digits()?;
+        }
+        let digits = self.text.get(start..self.at).unwrap_or_default();
+        if is_whole && let Some(number) = small_integer(digits) {
+            return Ok(Value::Num(Num::Int(number)));
+        }
+        let text = std::str::from_utf8(digits).unwrap_or_default();
+        match is_whole {
+            true => Ok(value::number(text)),
+            false => Ok(Value::Num(Num::Dec(text.to_owned().into()))),
+        }
+    }
+
+    fn digits(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        match self.at == start {
+            true => Err(self.fault("a digit was expected")),
+            false => Ok(()),
+        }
+    }
+
+    fn string(&mut self) -> Result<Value, Fault> {
+        self.at += 1;
+        let start = self.at;
+        self.plain_run();
+        match self.peek() {
+            Some(b'"') => {
+                let end = self.at;
+                self.at += 1;
+                let bytes = self.text.get(start..end).unwrap_or_default();
+                Ok(match bytes.len() <= COPIED_MAX {
+                    true => Value::utf8_str(bytes.to_vec()),
+                    false => Value::utf8_str(self.whole.slice(start..end)),
+                })
+            }
+            _ => self.string_with_escapes(start),
+        }
+    }
+
+    /// Goes to the next quote, backslash or control character.
+    #[inline]
+    fn plain_run(&mut self) {
+        while self
+            .peek()
+            .is_some_and(|it| it >= b' ' && it != b'"' && it != b'\\')
+        {
+            self.at += 1;
+        }
+    }
+
+    #[cold]
+    fn string_with_escapes(&mut self, start: usize) -> Result<Value, Fault> {
+        let mut text = self.text.get(start..self.at).unwrap_or_default().to_vec();
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(Value::utf8_str(text));
+                }
+                Some(b'\\') => {
+                    let character = self.escape()?;
+                    text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                Some(_) => return Err(self.fault("a control character in a string")),
+                None => return Err(self.fault("the string has no end")),
+            }
+            let run = self.at;
+            self.plain_run();
+            text.extend_from_slice(self.text.get(run..self.at).unwrap_or_default());
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, Fault> {
+        let kind = self.text.get(self.at + 1).copied().unwrap_or_default();
+        let character = match kind {
+            b'"' | b'\\' | b'/' => char::from(kind),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.unicode_escape(),
+            _ => return Err(self.fault("an escape that does not exist")),
+        };
+        self.at += 2;
+        Ok(character)
+    }
+
+    fn unicode_escape(&mut self) -> Result<char, Fault> {
+        let first = self.code_unit()?;
+        if let Some(character) = char::from_u32(first) {
+            self.at += 6;
+            return Ok(character);
+        }
+        let lone = self.fault("half of a surrogate pair");
+        let is_pair = self.text.get(self.at + 6..self.at + 8) == Some(b"\\u");
+        if first >= 0xdc00 || !is_pair {
+            return Err(lone);
+        }
+        self.at += 6;
+        let second = self.code_unit()?;
+        self.at += 6;
+        if !(0xdc00..0xe000).contains(&second) {
+            return Err(lone);
+        }
+        let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+        char::from_u32(code).ok_or(lone)
+    }
+
+    /// The four digits behind `\u`.
+    fn code_unit(&self) -> Result<u32, Fault> {
+        let digits = self.text.get(self.at + 2..self.at + 6).unwrap_or_default();
+        let add = |value, digit: &u8| Some(value << 4 | char::from(*digit).to_digit(16)?);
+        match digits.iter().try_fold(0, add) {
+            Some(value) if digits.len() == 4 => Ok(value),
+            _ => Err(self.fault("an escape that does not exist")),
+        }
+    }
+}
+
+/// The number of at most 18 digits, other than `-0`, which would lose its sign.
+fn small_integer(digits: &[u8]) -> Option<isize> {
+    let (is_negative, digits) = match digits {
+        [b'-', digits @ ..] => (true, digits),
+        _ => (false, digits),
+    };
+    if digits.len() > 18 || is_negative && digits == b"0" {
+        return None;
+    }
+    let add = |value: isize, digit: &u8| value * 10 + isize::from(digit - b'0');
+    let value = digits.iter().fold(0, add);
+    Some(if is_negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Value, String> {
+        parse(&Bytes::copy_from_slice(text.as_bytes()), 100).map_err(|it| it.to_string())
+    }
+
+    #[test]
+    fn what_is_json_is_read() {
+        let text = r#" {"a":[1,-2.50,true,null,"x\u00e9\ud83d\ude00\n"],"b":{},"a":[]} "#;
+        let value = read(text).unwrap();
+        assert_eq!(value.to_string(), r#"{"a":[],"b":{}}"#);
+        let value = read(r#"[1,-2.50,true,null,"x\u00e9\ud83d\ude00\n",-0,1e2]"#).unwrap();
+        assert_eq!(value.to_string(), r#"[1,-2.50,true,null,"xé😀\n",-0,1e2]"#);
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_with_its_place() {
+        let cases = [
+            (
+                "",
+                "the text ends where a value was expected at line 1, column 1",
+            ),
+            ("{\n \"a\" 1}", "`:` was expected at line 2, column 6"),
+            ("[1,]", "a value was expected at line 1, column 4"),
+            ("[1 2]", "`,` or `]` was expected at line 1, column 4"),
+            (
+                "{1:2}",
+                "the name of a member was expected at line 1, column 2",
+            ),
+            ("01", "more text behind the value at line 1, column 2"),
+            ("1.", "a digit was expected at line 1, column 3"),
+            ("NaN", "a value was expected at line 1, column 1"),
+            (
+                "\"\u{1}\"",
+                "a control character in a string at line 1, column 2",
+            ),
+            ("\"é", "the string has no end at line 1, column 3"),
+            (
+                r#""\ud800x""#,
+                "half of a surrogate pair at line 1, column 2",
+            ),
+            (
+                r#""\u12""#,
+                "an escape that does not exist at line 1, column 2",
+            ),
+            ("1 // x", "more text behind the value at line 1, column 3"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text).unwrap_err(), expected, "{text}");
+        }
+        assert!(parse(&Bytes::from_static(b"\"\xff\""), 9).is_err());
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(read(&nested(100)).is_ok());
+        assert!(read(&nested(101)).unwrap_err().contains("too many levels"));
+        let text = Bytes::from(nested(513));
+        assert!(parse(&text, usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! Writes values as JSON, and refuses what JSON does not have.
+
+use std::fmt;
+
+use jaq_json::{Map, Num};
+
+use super::DEPTH_LIMIT;
+use crate::value::Value;
+
+/// Why a value cannot be written as JSON, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotJson {
+    /// The reason.
+    pub message: &'static str,
+    /// Where in the value: `.a[3].b`.
+    pub path: String,
+}
+
+impl fmt::Display for NotJson {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} at {}", self.message, self.path)
+    }
+}
+
+impl std::error::Error for NotJson {}
+
+/// Appends a value as compact JSON.
+///
+/// # Errors
+/// When the value holds a NaN, an infinity, a byte string, text that is not UTF-8 or a member
+/// whose name is no text, has more than 512 levels, or needs more than `size_max` bytes. `out` is
+/// as it was then.
+pub fn write(value: &Value, size_max: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    let start = out.len();
+    let mut writer = Writer {
+        limit: start.saturating_add(size_max),
+        out,
+        depth_left: DEPTH_LIMIT,
+        path: Vec::new(),
+    };
+    let result = writer.value(value);
+    if let Err(message) = result {
+        let path = writer.path();
+        out.truncate(start);
+        return Err(NotJson { message, path });
+    }
+    Ok(())
+}
+
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    limit: usize,
+    depth_left: usize,
+    /// Where the writer failed, the innermost place first.
+    path: Vec<String>,
+}
+
+impl Writer<'_> {
+    fn path(&self) -> String {
+        if self.path.is_empty() {
+            return ".".to_owned();
+        }
+        let path: String = self.path.iter().rev().map(String::as_str).collect();
+        match path.starts_with('[') {
+            true => format!(".{path}"),
+            false => path,
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        if bytes.len() > self.limit.saturating_sub(self.out.len()) {
+            return Err("the text is too large");
+        }
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn value(&mut self, value: &Value) -> Result<(), &'static str> {
+        match value {
+            Value::Null => self.put(b"null"),
+            Value::Bool(true) => self.put(b"true"),
+            Value::Bool(false) => self.put(b"false"),
+            Value::Num(number) => self.number(number),
+            Value::TStr(text) => self.string(text),
+            Value::BStr(_) => Err("a byte string is not JSON"),
+            Value::Arr(items) => self.nested(|it| it.array(items)),
+            Value::Obj(members) => self.nested(|it| it.object(members)),
+        }
+    }
+
+    fn nested(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        self.depth_left = self
+            .depth_left
+            .checked_sub(1)
+            .ok_or("more than 512 levels within each other")?;
+        write(self)?;
+        self.depth_left += 1;
+        Ok(())
+    }
+
+    fn number(&mut self, number: &Num) -> Result<(), &'static str> {
+        match number {
+            Num::Int(number) => self.integer(*number),
+            Num::Dec(text) => self.put(text.as_bytes()),
+            Num::Float(number) if number.is_nan() => Err("NaN is not JSON"),
+            Num::Float(number) if number.is_infinite() => Err("an infinite number is not JSON"),
+            Num::Float(_) | Num::BigInt(_) => self.put(number.to_string().as_bytes()),
+        }
+    }
+
+    fn integer(&mut self, number: isize) -> Result<(), &'static str> {
+        let mut digits = [0; 20];
+        let mut start = digits.len();
+        let mut left = number.unsigned_abs();
+        for (at, digit) in digits.iter_mut().enumerate().rev() {
+            *digit = b'0' + (left % 10) as u8;
+            left /= 10;
+            start = at;
+            if left == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            self.put(b"-")?;
+        }
+        self.put(digits.get(start..).unwrap_or_default())
+    }
+
+    fn array(&mut self, items: &[Value]) -> Result<(), &'static str> {
+        self.put(b"[")?;
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                self.put(b",")?;
+            }
+            let result = self.value(item);
+            if result.is_err() {
+                self.path.push(format!("[{at}]"));
+            }
+            result?;
+        }
+        self.put(b"]")
+    }
+
+    fn object(&mut self, members: &Map) -> Result<(), &'static str> {
+        self.put(b"{")?;
+        for (at, (key, member)) in members.iter().enumerate() {
+            if at > 0 {
+                self.put(b",")?;
+            }
+            let Value::TStr(name) = key else {
+                return Err("the name of a member is no text");
+            };
+            self.string(name)?;
+            self.put(b":")?;
+            let result = self.value(member);
+            if result.is_err() {
+                self.path.push(crate::jq::path_part(name));
+            }
+            result?;
+        }
+        self.put(b"}")
+    }
+
+    fn string(&mut self, text: &[u8]) -> Result<(), &'static str> {
+        if std::str::from_utf8(text).is_err() {
+            return Err("text that is not UTF-8");
+        }
+        self.put(b"\"")?;
+        let mut rest = text;
+        while let Some(at) = rest
+            .iter()
+            .position(|it| *it < b' ' || *it == b'"' || *it == b'\\')
+        {
+            let (plain, special) = rest.split_at(at);
+            self.put(plain)?;
+            let Some((byte, behind)) = special.split_first() else {
+                break;
+            };
+            self.escape(*byte)?;
+            rest = behind;
+        }
+        self.put(rest)?;
+        self.put(b"\"")
+    }
+
+    #[cold]
+    fn escape(&mut self, byte: u8) -> Result<(), &'static str> {
+        match byte {
+            b'"' => self.put(b"\\\""),
+            b'\\' => self.put(b"\\\\"),
+            b'\n' => self.put(b"\\n"),
+            b'\r' => self.put(b"\\r"),
+            b'\t' => self.put(b"\\t"),
+            8 => self.put(b"\\b"),
+            12 => self.put(b"\\f"),
+            _ => self.put(format!("\\u{byte:04x}").as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::{array, bytes, float, integer, number, object, text};
+
+    fn written(value: &Value) -> Result<String, String> {
+        let mut out = b">".to_vec();
+        match write(value, 1000, &mut out) {
+            Ok(()) => Ok(String::from_utf8(out.split_off(1)).unwrap()),
+            Err(error) => {
+                assert_eq!(out, b">");
+                Err(error.to_string())
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_written_compactly() {
+        let value = object([
+            (
+                "a\"\n\u{1}é".to_owned(),
+                array([integer(-120), number("1.50"), float(0.1)]),
+            ),
+            (
+                "b".to_owned(),
+                array([Value::Null, Value::Bool(true), integer(0)]),
+            ),
+        ]);
+        let expected = r#"{"a\"\n\u0001é":[-120,1.50,0.1],"b":[null,true,0]}"#;
+        assert_eq!(written(&value).unwrap(), expected);
+        for edge in [i64::MIN, i64::MAX, 9, 10, 99, 100] {
+            assert_eq!(written(&integer(edge)).unwrap(), edge.to_string());
+        }
+    }
+
+    #[test]
+    fn what_json_does_not_have_is_refused_with_its_path() {
+        let at = |value| object([("a".to_owned(), array([integer(1), value]))]);
+        let cases = [
+            (at(float(f64::NAN)), "NaN is not JSON at .a[1]"),
+            (
+                array([float(f64::INFINITY)]),
+                "an infinite number is not JSON at .[0]",
+            ),
+            (at(bytes("x".into())), "a byte string is not JSON at .a[1]"),
+            (
+                at(Value::utf8_str(&b"\xff"[..])),
+                "text that is not UTF-8 at .a[1]",
+            ),
+            (text("x".repeat(1000)), "the text is too large at ."),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(written(&value).unwrap_err(), expected);
+        }
+        let deep = (0..513).fold(Value::Null, |value, _| array([value]));
+        assert!(written(&deep).unwrap_err().contains("more than 512 levels"));
+        let key = Value::obj([(integer(1), integer(2))].into_iter().collect());
+        assert_eq!(
+            written(&key).unwrap_err(),
+            "the name of a member is no text at ."
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Work of flows that no client waits for: what steps start, what goes on when its client has left,
+//! and the sources that start flows by themselves.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use component::handler::{Handler, Outcome, Work};
+use component::plan::Plan;
+use component::source::SourcePlan;
+use message::{Fault, Request};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::call::Caller;
+use crate::router::ForwardTargets;
+use crate::worker::Worker;
+
+/// Runs a handler on a request until it is done or its client has left: `None` then. The work of a
+/// handler that detaches goes on all the same.
+pub(crate) async fn run(
+    worker: &Rc<Worker>,
+    handler: &Arc<dyn Handler>,
+    forwards: &Rc<ForwardTargets>,
+    request: Request,
+    mut has_left: impl FnMut(&mut Context<'_>) -> bool,
+) -> Option<Result<Outcome, Fault>> {
+    let caller = Caller::new(worker, forwards);
+    if !handler.detaches() {
+        let mut work = handler.handle(request, &caller);
+        return poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if has_left(context) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+    }
+    let (tell, mut told) = oneshot::channel();
+    let handler = Arc::clone(handler);
+    start(worker, async move {
+        let outcome = handler.handle(request, &caller).await;
+        // The client may have left.
+        let _ = tell.send(outcome);
+    });
+    poll_fn(|context| {
+        if let Poll::Ready(outcome) = std::pin::Pin::new(&mut told).poll(context) {
+            return Poll::Ready(outcome.ok());
+        }
+        match has_left(context) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Starts work that a drain waits for.
+fn start(worker: &Rc<Worker>, work: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+    let guest = worker.enter();
+    tokio::task::spawn_local(async move {
+        work.await;
+        drop(guest);
+    })
+}
+
+/// Starts work of a step.
+pub(crate) fn spawn(caller: &Caller, work: Work) {
+    let caller = caller.clone();
+    let worker = Rc::clone(&caller.worker);
+    start(&worker, async move { work(&caller).await });
+}
+
+/// The sources that run on a worker.
+#[derive(Default)]
+pub(crate) struct Sources(RefCell<Vec<RunningSource>>);
+
+struct RunningSource {
+    /// Dropped to stop the source.
+    _stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Sources {
+    /// Stops the sources that run, and starts those of a plan when they have ended.
+    pub fn replace(&self, worker: &Rc<Worker>, plan: &Plan) {
+        let old = self.0.take();
+        let mut tasks = Vec::new();
+        for source in old {
+            tasks.push(source.task);
+        }
+        let ended: Rc<tokio::sync::Mutex<Vec<JoinHandle<()>>>> =
+            Rc::new(tokio::sync::Mutex::new(tasks));
+        for plan in &plan.sources {
+            let running = run_source(worker, plan.clone(), Rc::clone(&ended));
+            self.0.borrow_mut().push(running);
+        }
+    }
+
+    /// Stops all sources. What they have under way is waited for by the drain.
+    pub fn stop(&self) {
+        self.0.take();
+    }
+}
+
+fn run_source(
+    worker: &Rc<Worker>,
+    plan: SourcePlan,
+    before: Rc<tokio::sync::Mutex<Vec<JoinHandle<()>>>>,
+) -> RunningSource {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let caller = Caller::new(worker, &Rc::default());
+    let task = start(worker, async move {
+        for task in before.lock().await.drain(..) {
+            // Whatever became of it, it has ended.
+            let _ = task.await;
+        }
+        let stopped = Box::pin(async move {
+            let _ = stopped.await;
+        });
+        plan.source.run(&plan.flow, &caller, stopped).await;
+    });
+    RunningSource { _stop: stop, task }
+}

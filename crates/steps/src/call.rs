@@ -1,0 +1,121 @@
+//! `call`: runs another flow on the message and goes on with its result.
+
+use component::content::Content;
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::Services;
+use component::step::{Next, Progress, Step};
+use component::value_template::ValueTemplate;
+use config::{Node, Spanned, Value};
+use message::{Fault, Kind, Origin};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use crate::any::AnyValue;
+use crate::status::status_fault;
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "call",
+    summary: "Runs another flow and goes on with its result.",
+    documentation: include_str!("call.md"),
+    example: include_str!("call.yaml"),
+    schema: config::schema_for::<Forms>,
+    build,
+};
+
+/// The mapping form of `call`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CallConfig {
+    /// The name of the flow, which says `from: call`.
+    flow: Spanned<String>,
+    /// What it gets as its body, with `${ }` in its texts; the default is the message's body.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which keeps the text of numbers"
+    )]
+    body: Option<AnyValue>,
+}
+
+/// The short form or the mapping, for the schema alone.
+struct Forms;
+
+impl JsonSchema for Forms {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Call".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<CallConfig>();
+        json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
+    }
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let config = match &node.value {
+        Value::String(name) => CallConfig {
+            flow: Spanned {
+                value: name.clone(),
+                span: node.span,
+            },
+            body: None,
+        },
+        Value::Mapping(_) => config::decode(node, context.report)?,
+        _ => {
+            config::check(node, &(DEFINITION.schema)(), context.report);
+            return None;
+        }
+    };
+    let body = match node.get("body") {
+        Some(body) => Some(context.value(body)?),
+        None => None,
+    };
+    context
+        .calls
+        .push((config.flow.value.clone(), config.flow.span));
+    Some(Box::new(CallFlow {
+        flow: config.flow.value,
+        body,
+    }))
+}
+
+/// The step.
+struct CallFlow {
+    flow: String,
+    body: Option<ValueTemplate>,
+}
+
+impl CallFlow {
+    async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        if let Some(body) = &self.body {
+            let value = body.make(exchange, services)?;
+            exchange.content = Content::of_value(value);
+        }
+        let Some(callee) = services.flow(&self.flow) else {
+            let detail = "a called flow is not there any more";
+            let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
+            return Err(fault.with_cause(&self.flow));
+        };
+        let request = exchange.take_request()?;
+        let reply = callee.call(request, exchange.depth + 1, services).await?;
+        if reply.status >= 300 {
+            return Err(status_fault(&reply, services));
+        }
+        exchange.take_over(reply);
+        Ok(Next::Continue)
+    }
+}
+
+impl Step for CallFlow {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Waits(Box::pin(self.call(exchange, services)))
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

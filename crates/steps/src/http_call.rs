@@ -1,0 +1,505 @@
+//! `http`: asks another system and makes the body of its reply the message's.
+
+use std::sync::Arc;
+
+use component::content::{Content, Format, format_of};
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::forward::ForwardPlan;
+use component::handler::{Call, Services};
+use component::step::{Next, Progress, Step};
+use component::text::parse_method;
+use component::value_template::ValueTemplate;
+use config::{ByteSize, Node, Span, Spanned, Value};
+use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use crate::any::AnyValue;
+use crate::codes::BAD_CALL;
+use crate::fields::{self, FieldTemplates, FieldTexts};
+use crate::status::status_fault;
+use crate::tls::TlsConfig;
+use crate::url_template::{self, Parsed, UrlTemplate, push_encoded};
+use crate::way;
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "http",
+    summary: "Asks another system over HTTP.",
+    documentation: include_str!("http_call.md"),
+    example: include_str!("http_call.yaml"),
+    schema: config::schema_for::<Forms>,
+    build,
+};
+
+/// The most redirects that may be followed.
+const REDIRECTS_MAX: u64 = 20;
+
+/// The mapping form of `http`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HttpConfig {
+    /// The target: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
+    /// `use:`. `${ }` is possible in path and query; each value is encoded.
+    to: Spanned<String>,
+    /// The method. The default is `POST` with a `body`, else `GET`.
+    method: Option<Spanned<String>>,
+    /// Headers of the request, with `${ }` in their values. Nothing of the client's request goes
+    /// along by itself.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each"
+    )]
+    headers: Option<FieldTexts>,
+    /// Parameters of the query, with `${ }` in their values: a list becomes several, null none.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which keeps the text of numbers"
+    )]
+    query: Option<AnyValue>,
+    /// The body, with `${ }` in its texts: a text is sent as it is, anything else as JSON, or as a
+    /// form or XML when the `Content-Type` says so. `null` is none. Without this key `POST`, `PUT`
+    /// and `PATCH` send the message's body.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which keeps the text of numbers"
+    )]
+    body: Option<AnyValue>,
+    /// Statuses that are no failure, such as `[2xx, 404]`.
+    #[schemars(extend("default" = ["2xx"]))]
+    expect: Option<Spanned<Vec<StatusName>>>,
+    /// How the reply's body is read, whatever its `Content-Type` says.
+    decode: Option<Format>,
+    /// How many redirects are followed, all on the same host. From 0 to 20.
+    #[schemars(extend("default" = 0))]
+    redirects: Option<Spanned<u64>>,
+    /// The most bytes of the reply's body; the default is `engine.limits.body`.
+    body_max: Option<Spanned<ByteSize>>,
+    /// TLS to an `https` URL.
+    tls: Option<Spanned<TlsConfig>>,
+}
+
+/// A status or a class of them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum StatusName {
+    /// A status.
+    Status(u16),
+    /// A class, such as `2xx`.
+    Class(String),
+}
+
+/// The short form or the mapping, for the schema alone.
+struct Forms;
+
+impl JsonSchema for Forms {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Http".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<HttpConfig>();
+        json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
+    }
+}
+
+/// What is sent as the body.
+enum Sent {
+    Nothing,
+    Message,
+    Made(ValueTemplate),
+}
+
+/// The step.
+struct HttpCall {
+    plan: Arc<ForwardPlan>,
+    method: Method,
+    url: UrlTemplate,
+    query: Option<ValueTemplate>,
+    headers: FieldTemplates,
+    body: Sent,
+    expect: Vec<std::ops::RangeInclusive<u16>>,
+    decode: Option<Format>,
+    redirects: u64,
+    body_max: Option<u64>,
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let step = match &node.value {
+        Value::String(text) => {
+            let text = Spanned {
+                value: text.clone(),
+                span: node.span,
+            };
+            let parsed = url_template::read(&text, true, context)?;
+            let method = parsed.method.clone().unwrap_or(Method::Get);
+            make(parsed, method, (node.span, None), context)?
+        }
+        Value::Mapping(_) => build_mapping(node, context)?,
+        _ => {
+            config::check(node, &(DEFINITION.schema)(), context.report);
+            return None;
+        }
+    };
+    Some(Box::new(step))
+}
+
+/// A call with nothing said but its target.
+fn make(
+    parsed: Parsed,
+    method: Method,
+    (span, tls): (Span, Option<&Spanned<TlsConfig>>),
+    context: &mut BuildContext<'_>,
+) -> Option<HttpCall> {
+    let base = match &parsed.target {
+        crate::target::Target::Named { path, .. } => path.clone(),
+        crate::target::Target::Url(url) => url.path.clone(),
+    };
+    let way = way::find(parsed.target, span, (tls, None), context)?;
+    let base = way.path.strip_suffix(&base).unwrap_or_default().to_owned();
+    context.upstreams.push(Arc::clone(&way.upstream));
+    let mut plan = ForwardPlan::new(Arc::clone(&way.upstream), "/");
+    plan.appends_rest = true;
+    plan.request_fields.set = way.fields;
+    let sends = matches!(method, Method::Post | Method::Put | Method::Patch);
+    Some(HttpCall {
+        plan: Arc::new(plan),
+        method,
+        url: parsed.url.behind(base),
+        query: None,
+        headers: FieldTemplates::default(),
+        body: if sends { Sent::Message } else { Sent::Nothing },
+        expect: vec![200..=299],
+        decode: None,
+        redirects: 0,
+        body_max: None,
+    })
+}
+
+fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<HttpCall> {
+    let config: HttpConfig = config::decode(node, context.report)?;
+    let before = context.problems();
+    let method = read_method(config.method.as_ref(), node.get("body"), context);
+    let parsed = url_template::read(&config.to, false, context);
+    let headers = fields::read_templates(node.get("headers"), &fields::framing, context);
+    let query = node.get("query").map(|query| read_query(query, context));
+    let body = read_body(node, context);
+    let expect = read_expect(config.expect.as_ref(), context);
+    let redirects = config.redirects.as_ref().map_or(0, |count| {
+        if count.value > REDIRECTS_MAX {
+            let message = "`redirects` is outside its range";
+            let diagnostic = context.report.error(BAD_CALL, count.span, message);
+            diagnostic.hint("from 0 to 20");
+        }
+        count.value
+    });
+    let own = (config.to.span, config.tls.as_ref());
+    let mut call = make(parsed?, method?, own, context)?;
+    call.headers = headers;
+    call.query = query.flatten();
+    call.body = match body {
+        Some(body) => body?,
+        None => call.body,
+    };
+    call.expect = expect;
+    call.decode = config.decode;
+    call.redirects = redirects;
+    call.body_max = config.body_max.map(|size| size.value.0);
+    (context.problems() == before).then_some(call)
+}
+
+fn read_method(
+    method: Option<&Spanned<String>>,
+    body: Option<&Node>,
+    context: &mut BuildContext<'_>,
+) -> Option<Method> {
+    let Some(method) = method else {
+        let has_body = body.is_some_and(|body| !matches!(body.value, Value::Null));
+        return Some(if has_body { Method::Post } else { Method::Get });
+    };
+    match parse_method(&method.value) {
+        Ok(method) => Some(method),
+        Err(error) => {
+            let diagnostic = context.report.error(BAD_CALL, method.span, error.message);
+            if let Some(hint) = error.hint {
+                diagnostic.hint(hint);
+            }
+            None
+        }
+    }
+}
+
+fn read_query(node: &Node, context: &mut BuildContext<'_>) -> Option<ValueTemplate> {
+    if node.as_mapping().is_none() {
+        let message = format!("`query` is a mapping, not {}", node.type_name());
+        context.report.error(BAD_CALL, node.span, message);
+        return None;
+    }
+    context.value(node)
+}
+
+/// The body that the step says, if it says one.
+fn read_body(node: &Node, context: &mut BuildContext<'_>) -> Option<Option<Sent>> {
+    let body = node.get("body")?;
+    Some(match &body.value {
+        Value::Null => Some(Sent::Nothing),
+        _ => context.value(body).map(Sent::Made),
+    })
+}
+
+fn read_expect(
+    names: Option<&Spanned<Vec<StatusName>>>,
+    context: &mut BuildContext<'_>,
+) -> Vec<std::ops::RangeInclusive<u16>> {
+    let Some(names) = names else {
+        return vec![200..=299];
+    };
+    let mut ranges = Vec::new();
+    for name in &names.value {
+        let range = match name {
+            StatusName::Status(status) => {
+                Some(*status..=*status).filter(|_| (200..=599).contains(status))
+            }
+            StatusName::Class(class) => match class.strip_suffix("xx").map(str::parse::<u16>) {
+                Some(Ok(digit)) if (2..=5).contains(&digit) => Some(digit * 100..=digit * 100 + 99),
+                _ => None,
+            },
+        };
+        match range {
+            Some(range) => ranges.push(range),
+            None => {
+                let message = "`expect` lists statuses from 200 to 599, or classes such as `2xx`";
+                context.report.error(BAD_CALL, names.span, message);
+            }
+        }
+    }
+    ranges
+}
+
+impl HttpCall {
+    async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        let mut request = self.request(exchange, services)?;
+        let step = Arc::clone(&exchange.at);
+        let mut followed = 0;
+        let reply = loop {
+            let call = Call {
+                plan: &self.plan,
+                request: &request,
+                body_max: self.body_max,
+                step: &step,
+            };
+            let reply = services.call(call).await?;
+            match location(&reply) {
+                Some(location) if self.redirects > 0 => {
+                    if followed == self.redirects {
+                        return Err(redirect_fault("too many redirects"));
+                    }
+                    followed += 1;
+                    self.follow(&reply, &location, &mut request)?;
+                }
+                _ => break reply,
+            }
+        };
+        if !self
+            .expect
+            .iter()
+            .any(|range| range.contains(&reply.status))
+        {
+            let fault = status_fault(&reply, services);
+            exchange.take_over(reply);
+            return Err(fault);
+        }
+        exchange.take_over(reply);
+        let content = std::mem::take(&mut exchange.content);
+        exchange.content = content.in_format(self.decode);
+        Ok(Next::Continue)
+    }
+
+    fn request(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Request, Fault> {
+        let (path, mut query) = self.url.make(exchange, services)?;
+        if let Some(parameters) = &self.query {
+            let parameters = parameters.make(exchange, services)?;
+            add_query(&parameters, &mut query)?;
+        }
+        let mut headers = Headers::new();
+        let lines = self.headers.make(exchange, services)?;
+        for (name, value) in &lines {
+            headers.append(name, value);
+        }
+        let body = self.content(exchange, services, &mut headers)?;
+        let rest = path.strip_prefix('/').unwrap_or(&path).to_owned();
+        Ok(Request {
+            method: self.method.clone(),
+            path,
+            query,
+            parameters: vec![("rest".into(), rest)],
+            headers,
+            body,
+            peer: exchange.request.peer,
+            is_secure: exchange.request.is_secure,
+        })
+    }
+
+    /// The body, and the lines that describe it.
+    fn content(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+        headers: &mut Headers,
+    ) -> Result<Body, Fault> {
+        let own_type = headers.get("Content-Type").map(<[u8]>::to_vec);
+        let (body, content_type) = match &self.body {
+            Sent::Nothing => return Ok(Body::Empty),
+            Sent::Message => {
+                let (body, content_type) = exchange.body()?;
+                if let Some(encoding) = exchange.content_encoding() {
+                    headers.append("Content-Encoding", encoding);
+                }
+                (body, content_type)
+            }
+            Sent::Made(value) => {
+                let value = value.make(exchange, services)?;
+                let content = match own_type.as_deref().map(|it| format_of(Some(it))) {
+                    Some(format @ (Format::Form | Format::Xml)) => written(&value, format)?,
+                    _ => Content::of_value(value),
+                };
+                let mut sent = exchange.clone();
+                sent.content = content;
+                sent.body()?
+            }
+        };
+        if let Some(content_type) = content_type.filter(|_| own_type.is_none()) {
+            headers.append("Content-Type", content_type);
+        }
+        Ok(body)
+    }
+
+    /// Makes the request that a redirect asks for (RFC 9110, section 15.4).
+    fn follow(&self, reply: &Reply, location: &str, request: &mut Request) -> Result<(), Fault> {
+        let target = self.same_host(location);
+        let Some(target) = target.filter(|target| target.starts_with('/')) else {
+            return Err(redirect_fault("a redirect to another host"));
+        };
+        let target = target.split('#').next().unwrap_or_default();
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (target, None),
+        };
+        let is_sound = component::text::check_path(path).is_ok();
+        if !is_sound {
+            return Err(redirect_fault("a redirect to no path"));
+        }
+        request.path = path.to_owned();
+        request.parameters = vec![("rest".into(), path.trim_start_matches('/').to_owned())];
+        request.query = query;
+        let becomes_get = match reply.status {
+            303 => request.method != Method::Head,
+            301 | 302 => request.method == Method::Post,
+            _ => false,
+        };
+        if becomes_get {
+            request.method = Method::Get;
+            request.body = Body::Empty;
+            for name in ["Content-Type", "Content-Encoding"] {
+                request.headers.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of a location on the host that was asked.
+    fn same_host<'l>(&self, location: &'l str) -> Option<&'l str> {
+        let Some((scheme, rest)) = location.split_once("://") else {
+            return Some(location).filter(|it| !it.starts_with("//"));
+        };
+        let upstream = &self.plan.upstream;
+        let expected = if upstream.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let path = rest.strip_prefix(upstream.authority().as_str())?;
+        let is_same = scheme.eq_ignore_ascii_case(expected);
+        Some(if path.is_empty() { "/" } else { path }).filter(|_| is_same)
+    }
+}
+
+/// Where a reply redirects to.
+fn location(reply: &Reply) -> Option<String> {
+    if !matches!(reply.status, 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = reply.headers.get("Location")?;
+    std::str::from_utf8(location).ok().map(str::to_owned)
+}
+
+fn redirect_fault(cause: &str) -> Fault {
+    let detail = "the upstream redirected the request";
+    Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(cause)
+}
+
+/// A value written in a format of bodies.
+fn written(value: &expr::Value, format: Format) -> Result<Content, Fault> {
+    let (bytes, media_type) = match format {
+        Format::Form => (
+            expr::format::to_form(value),
+            "application/x-www-form-urlencoded",
+        ),
+        _ => (expr::format::to_xml(value, 64 << 20), "application/xml"),
+    };
+    Ok(Content::of_bytes(
+        bytes.map_err(Fault::expression)?,
+        media_type,
+    ))
+}
+
+/// Adds parameters to a query.
+fn add_query(parameters: &expr::Value, query: &mut Option<String>) -> Result<(), Fault> {
+    let mut text = query.take().unwrap_or_default();
+    for (name, value) in expr::value::members(parameters).into_iter().flatten() {
+        let one = std::slice::from_ref(value);
+        for value in expr::value::as_array(value).unwrap_or(one) {
+            if matches!(value, expr::Value::Null) {
+                continue;
+            }
+            let Some(value) = expr::value::scalar_text(value) else {
+                let kind = expr::value::kind(value);
+                let cause = format_args!("the parameter `{name}` is a text, not {kind}");
+                return Err(Fault::expression(cause));
+            };
+            if !text.is_empty() {
+                text.push('&');
+            }
+            push_encoded(name, &mut text);
+            text.push('=');
+            push_encoded(&value, &mut text);
+        }
+    }
+    *query = Some(text).filter(|text| !text.is_empty());
+    Ok(())
+}
+
+impl Step for HttpCall {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Waits(Box::pin(self.call(exchange, services)))
+    }
+
+    fn reads_body(&self) -> bool {
+        let body = match &self.body {
+            Sent::Nothing => false,
+            Sent::Message => true,
+            Sent::Made(value) => value.reads_body(),
+        };
+        let query = self.query.as_ref().is_some_and(ValueTemplate::reads_body);
+        body || query || self.url.reads_body() || self.headers.reads_body()
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

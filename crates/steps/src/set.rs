@@ -1,0 +1,101 @@
+//! `set`: gives variables values, one after the other, and leaves the body as it is.
+
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::Services;
+use component::step::{Next, Progress, Step};
+use component::value_template::ValueTemplate;
+use config::Node;
+use message::Fault;
+
+use crate::codes::BAD_VARIABLE;
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "set",
+    summary: "Gives variables values.",
+    documentation: include_str!("set.md"),
+    example: include_str!("set.yaml"),
+    schema,
+    build,
+};
+
+fn schema() -> serde_json::Value {
+    serde_json::json!({
+        "type": "object",
+        "description": "Variables and their values, with `${ }` in texts. Each may use those \
+                        before it.",
+        "minProperties": 1,
+        "additionalProperties": true
+    })
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let before = context.problems();
+    config::check(node, &schema(), context.report);
+    let mut variables = Vec::new();
+    for entry in node.as_mapping().unwrap_or_default() {
+        let value = context.value(&entry.value);
+        let slot = declare(&entry.key, entry.key_span, context);
+        variables.extend(slot.zip(value));
+    }
+    (context.problems() == before).then(|| Box::new(Set(variables)) as Box<dyn Step>)
+}
+
+/// Makes a name a variable from here on. A name that cannot be one is reported.
+pub(crate) fn declare(
+    name: &str,
+    span: config::Span,
+    context: &mut BuildContext<'_>,
+) -> Option<usize> {
+    let is_name = !name.is_empty()
+        && name.len() <= 100
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !is_name {
+        context
+            .report
+            .error(BAD_VARIABLE, span, "this is not a name for a variable")
+            .hint(
+                "a name has letters, digits and `_`, does not begin with a digit, and has no `$`",
+            );
+        return None;
+    }
+    let slot = context.scope.declare(name);
+    if slot.is_none() {
+        let message = format!("`${name}` is there already: every flow has it");
+        context
+            .report
+            .error(BAD_VARIABLE, span, message)
+            .hint("choose another name");
+    }
+    slot
+}
+
+/// The step.
+struct Set(Vec<(usize, ValueTemplate)>);
+
+impl Set {
+    fn set(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        for (slot, value) in &self.0 {
+            let value = value.make(exchange, services)?;
+            exchange.set_slot(*slot, value);
+        }
+        Ok(Next::Continue)
+    }
+}
+
+impl Step for Set {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Done(self.set(exchange, services))
+    }
+
+    fn reads_body(&self) -> bool {
+        self.0.iter().any(|(_, value)| value.reads_body())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! What a reply means that is no success.
+
+use std::time::Duration;
+
+use component::handler::Services;
+use message::{Fault, Reply};
+
+/// The failure that a reply with this status is.
+pub(crate) fn status_fault(reply: &Reply, services: &dyn Services) -> Fault {
+    let fault = Fault::of_status(reply.status);
+    match retry_after(reply, services) {
+        Some(time) => fault.with_retry_after(time),
+        None => fault,
+    }
+}
+
+/// When the other side wants to be asked again: seconds, or a time (RFC 9110, section 10.2.3).
+fn retry_after(reply: &Reply, services: &dyn Services) -> Option<Duration> {
+    let text = std::str::from_utf8(reply.headers.get("Retry-After")?)
+        .ok()?
+        .trim();
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Some(Duration::from_secs(seconds.into()));
+    }
+    let at = jiff::fmt::rfc2822::parse(text)
+        .ok()?
+        .timestamp()
+        .as_second();
+    let at = Duration::from_secs(u64::try_from(at).ok()?);
+    Some(at.saturating_sub(services.wall()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakeServices;
+
+    #[test]
+    fn retry_after_is_a_number_or_a_time() {
+        let services = FakeServices::default();
+        let wait = |text: &str| {
+            let mut reply = Reply::new(503);
+            reply.headers.append("Retry-After", text);
+            status_fault(&reply, &services).retry_after
+        };
+        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
+        // The clock of these services stands at the beginning of 1970. The example of RFC 9110,
+        // section 5.6.7.
+        let time = wait("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(time, Some(Duration::from_secs(784_111_777)));
+        assert_eq!(wait("soon"), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Where a target lies: the connection that it names, or a system of its own.
+
+use std::sync::Arc;
+
+use component::definition::BuildContext;
+use component::tls::Protocol;
+use component::upstream::UpstreamPlan;
+use config::{Span, Spanned};
+
+use crate::codes::{NO_EFFECT, UNKNOWN_CONNECTION};
+use crate::http;
+use crate::target::Target;
+use crate::tls::TlsConfig;
+
+/// Where a target lies.
+pub(crate) struct Way {
+    /// The system.
+    pub upstream: Arc<UpstreamPlan>,
+    /// Begins with `/`.
+    pub path: String,
+    /// Without `?`.
+    pub query: Option<String>,
+    /// The lines that the connection adds to every request.
+    pub fields: Vec<(String, String)>,
+}
+
+/// Settings that a step has for its target alone.
+pub(crate) type Own<'a> = (
+    Option<&'a Spanned<TlsConfig>>,
+    Option<&'a Spanned<Vec<Protocol>>>,
+);
+
+/// Finds the connection that a target names, or makes the upstream of its URL.
+pub(crate) fn find(
+    target: Target,
+    span: Span,
+    (tls, protocols): Own<'_>,
+    context: &mut BuildContext<'_>,
+) -> Option<Way> {
+    let (name, path, query) = match target {
+        Target::Named { name, path, query } => (name, path, query),
+        Target::Url(url) => {
+            let upstream = http::single(&url, tls, protocols, span, context.report);
+            return Some(Way {
+                upstream: Arc::new(upstream),
+                path: url.path,
+                query: url.query,
+                fields: Vec::new(),
+            });
+        }
+    };
+    let own = [tls.map(|tls| tls.span), protocols.map(|it| it.span)];
+    for span in own.into_iter().flatten() {
+        context
+            .report
+            .error(
+                NO_EFFECT,
+                span,
+                "a connection of `use:` has its own settings",
+            )
+            .hint(format!("move it to `use: {{ {name}: ... }}`"));
+    }
+    let Some(connection) = context.connections.get(&name) else {
+        let message = format!("there is no connection `{name}`");
+        let diagnostic = context.report.error(UNKNOWN_CONNECTION, span, message);
+        match config::suggest(&name, context.connections.names()) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+            None => diagnostic.hint(format!(
+                "declare it: `use: {{ {name}: {{ http: https://host }} }}`"
+            )),
+        };
+        return None;
+    };
+    let Some(http) = connection.as_http() else {
+        let message = format!("`{name}` is no `http` connection");
+        context
+            .report
+            .error(UNKNOWN_CONNECTION, span, message)
+            .also(connection.span, format!("it is `{}`", connection.kind));
+        return None;
+    };
+    Some(Way {
+        upstream: Arc::clone(&http.upstream),
+        path: format!("{}{path}", http.base),
+        query,
+        fields: http.fields.clone(),
+    })
+}
