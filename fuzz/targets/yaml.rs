@@ -17,7 +17,13 @@ fuzz_target!(|bytes: &[u8]| {
         steps: steps::ALL,
         connections: steps::CONNECTIONS,
     };
-    let loaded = flow::load(documents, table, &environment, &mut report);
+    let _ = flow::secret_sources(&documents, &environment);
+    let values = [("SET".to_owned(), "http://secret:9".to_owned())];
+    let secrets = flow::KnownSecrets {
+        values: config::Secrets::new(values.into()),
+        is_incomplete: false,
+    };
+    let loaded = flow::load(documents, table, &environment, &secrets, &mut report);
     assert_eq!(loaded.is_some(), !report.has_errors());
     let text = report.render(&sources, false);
     assert!(

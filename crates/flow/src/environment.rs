@@ -1,9 +1,10 @@
-//! `${ }` in strings: environment names are put in, everything else is refused.
+//! `${ }` in strings: environment names are put in, and secrets under `use:`; everything else is
+//! refused.
 //!
-//! This version has no expressions, so a `${` that is not `${ $env.NAME }` is an error wherever it
-//! stands; it is never passed on as text.
+//! This version has no expressions, so a `${` that is neither `${ $env.NAME }` nor, under `use:`,
+//! `${ $secret.NAME }` is an error wherever it stands; it is never passed on as text.
 
-use config::{EnvLookup, Node, Report, Span, Value};
+use config::{Entry, EnvLookup, Hole, Node, Report, Secrets, Span, Value};
 
 use crate::codes::{ENVIRONMENT, EXPRESSION};
 
@@ -12,6 +13,15 @@ pub(crate) struct Environment {
     /// Names of `engine.env` in order; without a value when the name is unset, which has been
     /// reported where it is declared.
     names: Vec<(String, Option<String>)>,
+}
+
+/// Places where something was put in, or should have been.
+#[derive(Default)]
+pub(crate) struct Places {
+    /// Where that failed: what else is wrong there follows from it.
+    pub spoiled: Vec<Span>,
+    /// Where a secret was put in, with its value.
+    pub secret: Vec<(Span, String)>,
 }
 
 impl Environment {
@@ -50,33 +60,48 @@ impl Environment {
         Self { names }
     }
 
-    /// Puts values in for `${ $env.NAME }` in all string values, and refuses every other `${`.
-    /// The places where that failed go into `spoiled`: what else is wrong there follows from it.
-    pub fn expand(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
+    /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
+    /// `${ $secret.NAME }` in those under its `use:`. Refuses every other `${`.
+    pub fn expand_document(
+        &self,
+        document: &mut Node,
+        secrets: &Secrets,
+        places: &mut Places,
+        report: &mut Report,
+    ) {
+        let Value::Mapping(entries) = &mut document.value else {
+            return self.expand(document, None, places, report);
+        };
+        for entry in entries {
+            refuse_hole_in_key(entry, places, report);
+            let secrets = (entry.key == "use").then_some(secrets);
+            self.expand(&mut entry.value, secrets, places, report);
+        }
+    }
+
+    /// The same for one value of a document, with secrets where they may be used.
+    pub fn expand(
+        &self,
+        node: &mut Node,
+        secrets: Option<&Secrets>,
+        places: &mut Places,
+        report: &mut Report,
+    ) {
         match &mut node.value {
             Value::String(text) if text.contains("${") => {
-                if !self.expand_text(node, report) {
-                    spoiled.push(node.span);
+                if !self.expand_text(node, secrets, places, report) {
+                    places.spoiled.push(node.span);
                 }
             }
             Value::Sequence(items) => {
                 items
                     .iter_mut()
-                    .for_each(|item| self.expand(item, spoiled, report));
+                    .for_each(|item| self.expand(item, secrets, places, report));
             }
             Value::Mapping(entries) => {
                 for entry in entries {
-                    if entry.key.contains("${") {
-                        report
-                            .error(
-                                EXPRESSION,
-                                entry.key_span,
-                                "`${ }` is not available in keys",
-                            )
-                            .hint("write the key as plain text");
-                        spoiled.push(entry.key_span);
-                    }
-                    self.expand(&mut entry.value, spoiled, report);
+                    refuse_hole_in_key(entry, places, report);
+                    self.expand(&mut entry.value, secrets, places, report);
                 }
             }
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -84,20 +109,37 @@ impl Environment {
     }
 
     /// False when the text has a `${` that nothing could be put in for.
-    fn expand_text(&self, node: &mut Node, report: &mut Report) -> bool {
-        let Some(names) = node.as_str().and_then(environment_names) else {
-            report
-                .error(
-                    EXPRESSION,
-                    node.span,
-                    "expressions are not available in this version",
-                )
-                .hint("the only `${ }` it knows is `${ $env.NAME }`");
+    fn expand_text(
+        &self,
+        node: &mut Node,
+        secrets: Option<&Secrets>,
+        places: &mut Places,
+        report: &mut Report,
+    ) -> bool {
+        let holes = node.as_str().and_then(holes).unwrap_or_default();
+        let is_out_of_place = |hole: &Hole| secrets.is_none() && matches!(hole, Hole::Secret(_));
+        if holes.is_empty() || holes.iter().any(is_out_of_place) {
+            let (message, hint) = refusal(&holes);
+            report.error(EXPRESSION, node.span, message).hint(hint);
             return false;
-        };
-        let is_set = |name: &String| matches!(self.look_up(name), EnvLookup::Value(_));
-        let sound = names.iter().all(is_set);
-        config::expand_env(node, &|name| self.look_up(name), report);
+        }
+        let mut sound = true;
+        for hole in holes {
+            let value = match hole {
+                Hole::Env(name) => match self.look_up(name) {
+                    EnvLookup::Value(value) => Some(value),
+                    EnvLookup::Undeclared | EnvLookup::Unset => None,
+                },
+                Hole::Secret(name) => {
+                    let value = secrets.and_then(|secrets| secrets.get(name));
+                    let secret = value.map(|value| (node.span, value.to_owned()));
+                    places.secret.extend(secret);
+                    value.map(str::to_owned)
+                }
+            };
+            sound &= value.is_some();
+        }
+        config::expand_names(node, &|name| self.look_up(name), secrets, report);
         sound
     }
 
@@ -110,25 +152,53 @@ impl Environment {
     }
 }
 
-fn is_environment_name(name: &str) -> bool {
+/// What is wrong with a text of which not every `${` can be put in.
+fn refusal(holes: &[Hole<'_>]) -> (&'static str, &'static str) {
+    match holes {
+        [] => (
+            "expressions are not available in this version",
+            "the only `${ }` it knows are `${ $env.NAME }` and, under `use:`, `${ $secret.NAME }`",
+        ),
+        _ => (
+            "a secret can only be used under `use:` in this version",
+            "give the system a name under `use:` and put the secret in there",
+        ),
+    }
+}
+
+fn refuse_hole_in_key(entry: &Entry, places: &mut Places, report: &mut Report) {
+    if entry.key.contains("${") {
+        report
+            .error(
+                EXPRESSION,
+                entry.key_span,
+                "`${ }` is not available in keys",
+            )
+            .hint("write the key as plain text");
+        places.spoiled.push(entry.key_span);
+    }
+}
+
+/// Whether a text can be the name of an environment variable.
+pub(crate) fn is_environment_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The names in a text whose every `${` is `${ $env.NAME }`; `None` when one is not.
-fn environment_names(text: &str) -> Option<Vec<String>> {
-    let mut names = Vec::new();
+/// What stands in the `${ }` of a text; `None` when one is something else.
+fn holes(text: &str) -> Option<Vec<Hole<'_>>> {
+    let mut holes = Vec::new();
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once("${") {
         let (inside, after) = behind.split_once('}')?;
-        let name = inside.trim().strip_prefix("$env.")?;
-        if !is_environment_name(name) {
+        let hole = Hole::read(inside)?;
+        if matches!(hole, Hole::Env(name) if !is_environment_name(name)) {
             return None;
         }
-        names.push(name.to_owned());
+        holes.push(hole);
         rest = after;
     }
-    Some(names)
+    Some(holes)
 }

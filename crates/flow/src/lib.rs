@@ -20,6 +20,7 @@ mod problem;
 mod routes;
 mod running;
 pub mod schema;
+mod secrets;
 mod step_list;
 mod suggest;
 mod trigger;
@@ -29,8 +30,9 @@ use component::plan::Plan;
 use config::{Node, Report, Span};
 
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
+pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, Places};
 use crate::trigger::Defaults;
 
 /// Flow files that have been checked and can be run.
@@ -52,7 +54,7 @@ pub struct Table<'a> {
 }
 
 /// Makes a plan of all documents of all files, in order. `environment` looks an environment
-/// variable up.
+/// variable up; `secrets` are those of [`secret_sources`].
 ///
 /// Every problem goes into the report. `None` when the report has errors, those that were there
 /// before included.
@@ -60,6 +62,7 @@ pub fn load(
     documents: Vec<Node>,
     table: Table<'_>,
     environment: &dyn Fn(&str) -> Option<String>,
+    secrets: &KnownSecrets,
     report: &mut Report,
 ) -> Option<Loaded> {
     let mut documents = document::sort(documents, report);
@@ -68,16 +71,16 @@ pub fn load(
         .as_ref()
         .and_then(|document| document.get("engine"));
     let names = Environment::read(engine_value, environment, report);
-    let mut spoiled = Vec::new();
+    let mut places = Places::default();
     let engine = match &mut documents.engine {
         Some(document) => {
-            names.expand(document, &mut spoiled, report);
+            names.expand_document(document, &secrets.values, &mut places, report);
             engine::read_document(document, report)
         }
         None => engine::Engine::default(),
     };
     for document in &mut documents.flows {
-        names.expand(document, &mut spoiled, report);
+        names.expand_document(document, &secrets.values, &mut places, report);
     }
     let shared = documents
         .engine
@@ -90,7 +93,8 @@ pub fn load(
     };
     let flows = compile::read_all(&documents.flows, table, &shared, &defaults, report);
     routes::check(&flows, report);
-    drop_consequences(&spoiled, report);
+    drop_consequences(&places.spoiled, report);
+    secrets.finish(&places.secret, report);
     if flows.is_empty() && !report.has_errors() {
         report
             .global(codes::NO_FLOW, "there is no flow to run")
@@ -112,7 +116,11 @@ pub fn load(
 
 /// Where a `${ }` could not be put in, what else is wrong with the text follows from that.
 fn drop_consequences(spoiled: &[Span], report: &mut Report) {
-    let causes = [codes::EXPRESSION, config::codes::ENV_UNDECLARED];
+    let causes = [
+        codes::EXPRESSION,
+        config::codes::ENV_UNDECLARED,
+        config::codes::SECRET_UNDECLARED,
+    ];
     report.retain(|problem| {
         causes.contains(&problem.code())
             || problem.span().is_none_or(|span| !spoiled.contains(&span))

@@ -12,9 +12,9 @@ use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
 use component::handler::Services;
 use component::step::{Exchange, Next, Progress, Step};
 use component::upstream::UpstreamPlan;
-use config::{Node, Report, Sources};
+use config::{Node, Report, Secrets, Sources};
 
-use crate::{Loaded, Table, load};
+use crate::{KnownSecrets, Loaded, Table, load};
 
 /// A step that does nothing but be what its verb says.
 struct Fake {
@@ -127,6 +127,16 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
     },
 }];
 
+/// The secrets `TOKEN`, and `tls.key` whose value looks like a `${ }`.
+fn secrets() -> KnownSecrets {
+    let values = [("TOKEN", "token-value"), ("tls.key", "${ $env.HOME_HOST }")];
+    let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    KnownSecrets {
+        values: Secrets::new(values.into()),
+        is_incomplete: false,
+    }
+}
+
 /// Loads files (by name and text) and tells every problem as `CODE file:line:column message`.
 /// The environment has `HOME_HOST=home` and nothing else.
 fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
@@ -141,7 +151,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         steps: STEPS,
         connections: CONNECTIONS,
     };
-    let loaded = load(documents, table, &environment, &mut report);
+    let loaded = load(documents, table, &environment, &secrets(), &mut report);
     assert_eq!(loaded.is_none(), report.has_errors());
     loaded.ok_or_else(|| {
         report

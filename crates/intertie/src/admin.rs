@@ -9,6 +9,7 @@ use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern, Segment};
+use message::secret::redact;
 use message::{Fault, Method, Reply, Request};
 use proxy::Engine;
 
@@ -50,7 +51,7 @@ impl Page {
             Reply::with_content(
                 status,
                 "text/plain; charset=utf-8",
-                text.as_bytes().to_vec(),
+                redact(text).into_owned().into_bytes(),
             )
         };
         match self {

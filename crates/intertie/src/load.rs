@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use config::{Report, Sources};
 use flow::Loaded;
+use message::secret::redact;
 
+use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
 
 /// The most files of all folders together.
@@ -34,14 +36,14 @@ impl Problems {
         self.report.diagnostics().len()
     }
 
-    /// For people.
+    /// For people, without secrets.
     pub fn text(&self, color: bool) -> String {
-        self.report.render(&self.sources, color)
+        redact(&self.report.render(&self.sources, color)).into_owned()
     }
 
-    /// For programs.
+    /// For programs, without secrets.
     pub fn json(&self) -> String {
-        self.report.render_json(&self.sources)
+        redact(&self.report.render_json(&self.sources)).into_owned()
     }
 }
 
@@ -118,6 +120,8 @@ pub(crate) struct Sound {
     pub flows: Loaded,
     /// The TLS that they need.
     pub tls: LoadedTls,
+    /// The secrets that they use.
+    pub secrets: LoadedSecrets,
 }
 
 /// The parts that flow files may use.
@@ -140,10 +144,13 @@ pub(crate) fn load(files: &Files, before: &LoadedTls) -> (Option<Sound>, Problem
         documents.extend(config::parse(&sources, id, &mut report));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let flows = flow::load(documents, TABLE, &environment, &mut report);
+    let declared = flow::secret_sources(&documents, &environment);
+    let secrets = LoadedSecrets::read(&declared, &environment, &sources, &mut report);
+    let flows = flow::load(documents, TABLE, &environment, &secrets.known, &mut report);
     let sound = flows.map(|flows| Sound {
         tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
         flows,
+        secrets,
     });
     let sound = sound.filter(|_| !report.has_errors());
     (sound, Problems { report, sources })

@@ -102,8 +102,9 @@ Steps run in order, each on the message as the one before has left it. A failed 
 with a problem+json reply (RFC 9457). A flow that ends without `reply` answers 200 with the
 message's body, or 204 when there is none.
 
-The only `${ }` in this version is `${ $env.NAME }` inside values, for names that `engine.env`
-declares; any other is an error.";
+The `${ }` of this version are `${ $env.NAME }` inside values, for names that `engine.env`
+declares, and `${ $secret.NAME }` below `use`, for [secrets](../secrets.md); any other is an
+error.";
     let yaml = "\
 flow: orders
 doc: Takes orders from the shop.

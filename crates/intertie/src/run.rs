@@ -15,6 +15,7 @@ use crate::cli::RunArguments;
 use crate::crew::Crew;
 use crate::load::{self, Files, Sound};
 use crate::logging::{self, AccessWriter, Log};
+use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
 use crate::watch::Watcher;
 
@@ -45,6 +46,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
             log,
             files,
             tls: loaded.tls,
+            secrets: loaded.secrets,
         }
         .run(loaded.flows),
     )
@@ -57,13 +59,15 @@ struct Application<'a> {
     files: Files,
     /// The TLS that is used.
     tls: LoadedTls,
+    /// The secrets that are used.
+    secrets: LoadedSecrets,
 }
 
 /// Why the main loop goes on.
 enum Event {
     Stop,
     FilesChanged,
-    /// It is time to look after workers and certificates.
+    /// It is time to look after workers, certificates and secrets.
     Tick,
 }
 
@@ -98,6 +102,10 @@ impl Application<'_> {
                 Event::FilesChanged => self.reload(&mut crew).await,
                 Event::Tick if self.tls.has_changed() => {
                     tracing::info!("a certificate or key has changed");
+                    self.take_over(&mut crew).await;
+                }
+                Event::Tick if self.secrets.has_changed() => {
+                    tracing::info!("a secret has changed");
                     self.take_over(&mut crew).await;
                 }
                 Event::Tick if crew.has_lost_one() => {
@@ -144,18 +152,24 @@ impl Application<'_> {
         self.take_over(crew).await;
     }
 
-    /// Loads the files as they are, certificates too, and has the crew serve them.
+    /// Loads the files as they are, certificates and secrets too, and has the crew serve them.
     async fn take_over(&mut self, crew: &mut Crew) {
         let (loaded, problems) = load::load(&self.files, &self.tls);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }
-        let Some(Sound { flows: loaded, tls }) = loaded else {
+        let Some(Sound {
+            flows: loaded,
+            tls,
+            secrets,
+        }) = loaded
+        else {
             tracing::error!(
                 problems = problems.count(),
                 "not reloaded, the old flows stay"
             );
             self.tls.look_again();
+            self.secrets.look_again();
             return;
         };
         self.log.change(&loaded.engine.log);
@@ -170,5 +184,6 @@ impl Application<'_> {
             }
         }
         self.tls = tls;
+        self.secrets = secrets;
     }
 }

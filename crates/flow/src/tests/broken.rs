@@ -290,6 +290,37 @@ fn expressions_and_environment() {
 }
 
 #[test]
+fn secrets() {
+    let used = |hole: &str| format!("flow: a\nuse: {{ b: {{ http: '{hole}' }} }}\n{REST}");
+    const REST: &str = "from: { http: / }\nsteps: [ send: b ]";
+    let engine = |text: &str| format!("engine: {{ secrets: {text} }}\n---\nflow: a\n{REST}");
+    let place = "a secret can only be used under `use:` in this version";
+    let cases: &[(String, &[&str])] = &[
+        (used("x-${ $secret.NONE }"), &["IT0121 f:2:19"]),
+        (
+            used("${ $secret.a.b }"),
+            &["IT0205 f:2:19 expressions are not available in this version"],
+        ),
+        (
+            with_steps("- send: ${ $secret.TOKEN }"),
+            &[&format!("IT0205 f:4:9 {place}")],
+        ),
+        (
+            with_trigger("'${ $secret.TOKEN }'"),
+            &[&format!("IT0205 f:2:15 {place}")],
+        ),
+        (engine("{ folders: x }"), &["IT0111 f:1:22"]),
+        (engine("{ env: X }"), &["IT0112 f:1:27"]),
+        (engine("{ folder: '' }"), &["IT0115 f:1:30"]),
+        (
+            engine("{ env: [ a b ] }"),
+            &["IT0206 f:1:29 `a b` is not an environment name"],
+        ),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
 fn settings() {
     let flow = with_trigger("/");
     let engine = |text: &str| format!("engine: {text}\n---\n{flow}");

@@ -16,7 +16,9 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     if let Some(source) = sources.add(name, text.as_bytes(), &mut report) {
         let documents = config::parse(&sources, source, &mut report);
-        let loaded = flow::load(documents, crate::load::TABLE, &|_| None, &mut report);
+        let none = flow::KnownSecrets::default();
+        let table = crate::load::TABLE;
+        let loaded = flow::load(documents, table, &|_| None, &none, &mut report);
         assert_eq!(loaded.is_some(), !report.has_errors(), "{name}");
     }
     report
