@@ -2,6 +2,8 @@
 
 #![no_main]
 
+use component::definition::Surroundings;
+use component::state::States;
 use config::{Report, Sources};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,8 +18,25 @@ fuzz_target!(|bytes: &[u8]| {
     let table = flow::Table {
         steps: steps::ALL,
         connections: steps::CONNECTIONS,
+        sources: steps::SOURCES,
     };
-    let loaded = flow::load(documents, table, &environment, &mut report);
+    let _ = flow::secret_sources(&documents, &environment);
+    let values = [("SET".to_owned(), "http://secret:9".to_owned())];
+    let secrets = flow::KnownSecrets {
+        values: config::Secrets::new(values.into()),
+        is_incomplete: false,
+    };
+    let input = flow::Input {
+        documents,
+        table,
+        environment: &environment,
+        secrets: &secrets,
+        surroundings: &Surroundings {
+            files: &|_, _| Err("there are no files".to_owned()),
+            states: &States::default(),
+        },
+    };
+    let loaded = flow::load(input, &mut report);
     assert_eq!(loaded.is_some(), !report.has_errors());
     let text = report.render(&sources, false);
     assert!(

@@ -214,12 +214,11 @@ impl StepNode {
 fn log_recovery(exchange: &Exchange, fault: &Fault) {
     let (flow, step) = (&*exchange.context.name, &*exchange.at);
     let cause = fault.cause.as_deref().unwrap_or_default();
+    let text = format!("{}; the fallback is used", fault.detail);
     match fault.kind {
         Kind::Invalid | Kind::Raised => {
-            tracing::debug!(target: "flow", flow, step, cause, "{}; the fallback is used", fault.detail);
+            tracing::debug!(target: "flow", flow, step, cause, "{text}");
         }
-        _ => {
-            tracing::warn!(target: "flow", flow, step, cause, "{}; the fallback is used", fault.detail);
-        }
+        _ => tracing::warn!(target: "flow", flow, step, cause, "{text}"),
     }
 }

@@ -308,9 +308,15 @@ fn check_members(
             if behind.starts_with(is_longer) {
                 continue;
             }
-            let name = behind.strip_prefix('.').unwrap_or_default();
-            let end = name.find(|c| !is_longer(c)).unwrap_or(name.len());
-            let name = name.get(..end).unwrap_or_default();
+            let quoted = behind.strip_prefix(".\"").or(behind.strip_prefix("[\""));
+            let name = match quoted {
+                Some(name) => name.split('"').next().unwrap_or_default(),
+                None => {
+                    let name = behind.strip_prefix('.').unwrap_or_default();
+                    let end = name.find(|c| !is_longer(c)).unwrap_or(name.len());
+                    name.get(..end).unwrap_or_default()
+                }
+            };
             let known = scope.members(slot);
             if known.iter().any(|known| known == name) {
                 continue;

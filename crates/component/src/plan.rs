@@ -10,6 +10,9 @@ use crate::tls::{ListenerTls, Protocol};
 use crate::trigger::{ListenAddress, Methods, PathPattern};
 use crate::upstream::UpstreamPlan;
 
+/// Flows that other flows may call, by name.
+pub type Callees = Vec<(Arc<str>, Arc<dyn Callee>)>;
+
 /// All flows at once. Workers share it and never change it.
 #[derive(Clone, Default)]
 pub struct Plan {
@@ -18,7 +21,7 @@ pub struct Plan {
     /// All systems that requests may be sent to, each once.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// The flows that other flows may call, by name.
-    pub callees: Vec<(Arc<str>, Arc<dyn Callee>)>,
+    pub callees: Callees,
     /// Flows that something else than a request starts.
     pub sources: Vec<SourcePlan>,
     /// Limits and time-outs.

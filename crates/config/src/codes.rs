@@ -61,6 +61,7 @@ codes! {
     BAD_SIZE = "IT0117", "not a size";
     BAD_VALUE = "IT0118", "a value that cannot be used";
     ENV_UNDECLARED = "IT0120", "an environment name that is not declared";
+    SECRET_UNDECLARED = "IT0121", "a secret that is not declared";
 }
 
 #[cfg(test)]

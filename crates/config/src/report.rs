@@ -112,6 +112,22 @@ impl Report {
         self.diagnostics.retain(keep);
     }
 
+    /// Hides what messages at these places quote (between backquotes) of a secret that stands
+    /// there. The whole value is redacted wherever it is shown; a part of it, such as the port of
+    /// a URL, would not be known again.
+    pub fn mask(&mut self, places: &[(Span, String)]) {
+        for diagnostic in &mut self.diagnostics {
+            for (span, secret) in places {
+                let touches = |at: Span| at.is_within(*span) || span.is_within(at);
+                if diagnostic.span.is_some_and(touches) {
+                    diagnostic.message = masked(&diagnostic.message, secret);
+                    let hint = diagnostic.hint.take();
+                    diagnostic.hint = hint.map(|hint| masked(&hint, secret));
+                }
+            }
+        }
+    }
+
     /// Takes over the problems of another report.
     pub(crate) fn append(&mut self, other: Self) {
         self.diagnostics.extend(other.diagnostics);
@@ -135,5 +151,44 @@ impl Report {
             within: None,
         });
         &mut self.diagnostics[at]
+    }
+}
+
+/// The text without what it quotes of a secret, escaped or cut as it may be.
+fn masked(text: &str, secret: &str) -> String {
+    let secrets = [
+        secret.to_owned(),
+        secret.escape_debug().to_string(),
+        secret.to_lowercase(),
+    ];
+    let is_part = |quoted: &str| {
+        let quoted = quoted.trim_end_matches(['.', '\u{2026}']);
+        !quoted.is_empty() && secrets.iter().any(|secret| secret.contains(quoted))
+    };
+    let parts = text.split('`').enumerate().map(|(at, part)| {
+        let is_hidden = at % 2 == 1 && is_part(part);
+        if is_hidden { "***" } else { part }
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_of_a_secret_is_hidden() {
+        let secret = "amqp://Me:pass@host:99999/\"x";
+        for (text, shown) in [
+            ("`99999` is no port", "`***` is no port"),
+            ("`pass@ho...` is `no` host", "`***` is `no` host"),
+            ("unknown scheme `amqp`", "unknown scheme `***`"),
+            ("`\\\"x` is not allowed", "`***` is not allowed"),
+            ("unknown user `me`", "unknown user `***`"),
+            ("write `http://127.0.0.1/`", "write `http://127.0.0.1/`"),
+            ("nothing is quoted", "nothing is quoted"),
+        ] {
+            assert_eq!(masked(text, secret), shown);
+        }
     }
 }

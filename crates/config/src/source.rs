@@ -21,6 +21,13 @@ pub struct Span {
     pub end: usize,
 }
 
+impl Span {
+    /// Whether all of it lies within another place.
+    pub fn is_within(self, other: Self) -> bool {
+        self.source == other.source && self.start >= other.start && self.end <= other.end
+    }
+}
+
 /// The texts of all files that are loaded together.
 #[derive(Debug, Default)]
 pub struct Sources {

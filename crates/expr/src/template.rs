@@ -8,6 +8,10 @@ use crate::value::{self, Value};
 
 /// A piece of a template.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most templates are mostly holes, and few"
+)]
 pub enum Part {
     /// Text as it stands.
     Text(String),

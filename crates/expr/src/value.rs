@@ -62,11 +62,66 @@ pub fn number(text: &str) -> Value {
 }
 
 /// A number that is not whole, or too long to be treated as such.
-pub(crate) fn decimal(text: &str) -> Value {
-    if text.parse::<f64>().is_err() {
-        return float(f64::NAN);
+fn decimal(text: &str) -> Value {
+    match is_json_number(text) {
+        true => Value::Num(Num::Dec(text.to_owned().into())),
+        false => float(text.parse().unwrap_or(f64::NAN)),
     }
-    Value::Num(Num::Dec(text.to_owned().into()))
+}
+
+/// What people write as a number: a JSON number, or one with a `+`, zeros in front, or a bare
+/// point. None for anything else.
+pub(crate) fn parse_number(text: &str) -> Option<Value> {
+    if is_json_number(text) {
+        return Some(number(text));
+    }
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let is_odd = |it: u8| !it.is_ascii_digit() && !matches!(it, b'.' | b'e' | b'E' | b'+' | b'-');
+    if digits.bytes().any(is_odd) {
+        return None;
+    }
+    let plain = digits.trim_start_matches('0');
+    let zero = if plain.starts_with(|it: char| it.is_ascii_digit()) {
+        ""
+    } else {
+        "0"
+    };
+    let plain = format!("{sign}{zero}{plain}");
+    match is_json_number(&plain) && digits.starts_with(|it: char| it.is_ascii_digit()) {
+        true => Some(number(&plain)),
+        false => text.parse().ok().map(float),
+    }
+}
+
+/// Whether a text is a number as JSON spells it.
+fn is_json_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let behind_digits = |text: &str| {
+        text.len()
+            - text
+                .trim_start_matches(|it: char| it.is_ascii_digit())
+                .len()
+    };
+    let whole = behind_digits(digits);
+    if whole == 0 || whole > 1 && digits.starts_with('0') {
+        return false;
+    }
+    let mut rest = digits.get(whole..).unwrap_or_default();
+    if let Some(fraction) = rest.strip_prefix('.') {
+        match behind_digits(fraction) {
+            0 => return false,
+            length => rest = fraction.get(length..).unwrap_or_default(),
+        }
+    }
+    if let Some(exponent) = rest.strip_prefix(['e', 'E']) {
+        let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        let length = behind_digits(exponent);
+        return length > 0 && length == exponent.len();
+    }
+    rest.is_empty()
 }
 
 /// The kind of a value: `null`, `boolean`, `number`, `string`, `bytes`, `array` or `object`.

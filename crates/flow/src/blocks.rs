@@ -31,6 +31,9 @@ struct Built {
     step: Box<dyn Step>,
 }
 
+/// A verb of a step: what it stands for, and where it stands.
+type Verb<'d, 'n> = (&'d StepDefinition, &'n Entry);
+
 impl BlockReader for StepReader<'_> {
     fn read_block(
         &self,
@@ -39,7 +42,10 @@ impl BlockReader for StepReader<'_> {
         context: &mut BuildContext<'_>,
     ) -> Option<Block> {
         let Some(nodes) = items.as_sequence().filter(|nodes| !nodes.is_empty()) else {
-            let message = format!("steps are a list, not {}", items.type_name());
+            let message = match items.as_sequence() {
+                Some(_) => "a list of steps is empty".to_owned(),
+                None => format!("steps are a list, not {}", items.type_name()),
+            };
             context
                 .report
                 .error(BAD_STEP, items.span, message)
@@ -87,10 +93,10 @@ impl BlockReader for StepReader<'_> {
 
     fn read_handlers(&self, clauses: &Node, context: &mut BuildContext<'_>) -> Option<Handlers> {
         let Some(nodes) = clauses.as_sequence().filter(|nodes| !nodes.is_empty()) else {
-            let message = format!(
-                "`on_error` is a list of clauses, not {}",
-                clauses.type_name()
-            );
+            let message = match clauses.as_sequence() {
+                Some(_) => "a list of clauses is empty".to_owned(),
+                None => format!("clauses are a list, not {}", clauses.type_name()),
+            };
             context
                 .report
                 .error(BAD_STEP, clauses.span, message)
@@ -170,7 +176,17 @@ impl StepReader<'_> {
             return None;
         };
         let name = self.read_name(item, context.report);
-        let (definition, verb) = self.find_verb(item, entries, beside, context.report)?;
+        let verbs = self.find_verbs(item, entries, beside, context.report);
+        let (definition, verb) = match verbs {
+            Ok(verb) => verb,
+            Err(verbs) => {
+                // What is below them is told too.
+                for (definition, entry) in verbs {
+                    let _ = (definition.build)(&entry.value, context);
+                }
+                return None;
+            }
+        };
         let label = match &name {
             Ok(Some(name)) => (*name).to_owned(),
             _ => format!("{path} ({})", definition.name),
@@ -232,13 +248,13 @@ impl StepReader<'_> {
     }
 
     /// The one verb of a step. Everything else about its keys is reported.
-    fn find_verb<'n>(
+    fn find_verbs<'n>(
         &self,
         item: &Node,
         entries: &'n [Entry],
         beside: &[&str],
         report: &mut Report,
-    ) -> Option<(&StepDefinition, &'n Entry)> {
+    ) -> Result<Verb<'_, 'n>, Vec<Verb<'_, 'n>>> {
         let mut verbs: Vec<(&StepDefinition, &Entry)> = Vec::new();
         let mut unknown: Vec<&Entry> = Vec::new();
         let is_ours = |entry: &&Entry| {
@@ -279,8 +295,8 @@ impl StepReader<'_> {
             }
         }
         match verbs.as_slice() {
-            [verb] if unknown.is_empty() => Some(*verb),
-            _ => None,
+            [verb] if unknown.is_empty() => Ok(*verb),
+            _ => Err(verbs),
         }
     }
 
@@ -354,8 +370,8 @@ fn refuse_unreachable(item: &Node, end_at: usize, end: &Node, report: &mut Repor
         .hint("take it out, or put it before the step that ends the flow");
 }
 
-/// Refuses every `${ }` in a text that the step has not read as an expression: it would be passed on
-/// as it stands.
+/// Refuses every `${ }` in a text that the step has not read as an expression: it would be passed
+/// on as it stands.
 fn refuse_stray_holes(node: &Node, texts: usize, context: &mut BuildContext<'_>) {
     match &node.value {
         Value::String(text) if text.contains("${") => {

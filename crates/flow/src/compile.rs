@@ -11,12 +11,12 @@ use component::exchange::FlowContext;
 use component::failure::Handlers;
 use component::forward::ForwardPlan;
 use component::handler::{Callee, Handler};
-use component::plan::RouteTarget;
+use component::plan::{Callees, RouteTarget};
 use component::scope::Scope;
 use component::source::{SourceContext, SourcePlan, Started};
 use component::trigger::HttpTrigger;
 use component::upstream::UpstreamPlan;
-use config::{Node, Report, Span};
+use config::{Node, Report, Secrets, Span};
 use serde_json::json;
 
 use crate::Table;
@@ -59,6 +59,7 @@ pub(crate) struct Reader<'a> {
     pub shared: &'a Connections,
     pub defaults: &'a Defaults,
     pub environment: &'a Environment,
+    pub secrets: &'a Secrets,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -108,7 +109,7 @@ impl Reader<'_> {
         connections.0.extend(self.shared.0.iter().cloned());
         let mut scope = Scope::default();
         scope.env = self.environment.names().map(str::to_owned).collect();
-        scope.secrets = Vec::new();
+        scope.secrets = self.secrets.names().map(str::to_owned).collect();
         let mut workshop = Workshop {
             scope,
             upstreams: Vec::new(),
@@ -176,12 +177,12 @@ impl Reader<'_> {
             blocks: &steps,
             surroundings: self.surroundings,
         };
-        let items = document
-            .get("steps")
-            .filter(|node| node.as_sequence().is_some());
+        // What is no list, or an empty one, has been reported with the document's shape.
+        let is_list = |node: &&Node| node.as_sequence().is_some_and(|items| !items.is_empty());
+        let items = document.get("steps").filter(is_list);
         let block = items.and_then(|items| steps.read_block(items, true, &mut context));
         context.may_stream = false;
-        let on_error = match handlers {
+        let on_error = match handlers.filter(is_list) {
             Some(clauses) => Some(steps.read_handlers(clauses, &mut context)?),
             None => None,
         };
@@ -204,6 +205,7 @@ impl Reader<'_> {
         let http = flow.trigger.as_ref().and_then(Trigger::http);
         let context = FlowContext {
             env: self.environment.value(),
+            secrets: secret_value(self.secrets),
 
             slots: scope.slots(),
             keeps_original: scope.uses_original(),
@@ -242,6 +244,14 @@ impl Reader<'_> {
         flow.running = Some(running);
         flow
     }
+}
+
+fn secret_value(secrets: &Secrets) -> expr::Value {
+    let members = secrets.names().filter_map(|name| {
+        let value = secrets.get(name)?;
+        Some((name.to_owned(), expr::value::text(value)))
+    });
+    expr::value::object(members)
 }
 
 /// The steps of a flow and what happens when they fail.
@@ -323,7 +333,7 @@ fn check_calls(flows: &[Flow], report: &mut Report) {
 }
 
 /// The flows that others call.
-pub(crate) fn callees(flows: &[Flow]) -> Vec<(Arc<str>, Arc<dyn Callee>)> {
+pub(crate) fn callees(flows: &[Flow]) -> Callees {
     let callable = flows
         .iter()
         .filter(|flow| flow.trigger.as_ref().is_some_and(Trigger::is_call));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::bounds::{BODY, Bounds, WAIT};
+use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
 
 /// What the engine is set to beside the plan's own settings.
@@ -72,6 +73,8 @@ struct EngineConfig {
         reason = "read before the other settings, by the module environment"
     )]
     env: Option<Vec<String>>,
+    /// Where secrets are read from, which flow files use as `${ $secret.NAME }`.
+    secrets: Option<SecretsConfig>,
     /// What a peer can make the engine hold or do.
     limits: Option<LimitsConfig>,
     /// How long things may take. Each is from 1ms to 1d.
@@ -247,6 +250,9 @@ fn read(node: &Node, report: &mut Report) -> Engine {
             Ok(address) => engine.listen = address,
             Err(problem) => problem.put(listen.span, report),
         }
+    }
+    if let Some(config) = &config.secrets {
+        secrets::check(config, report);
     }
     let limits = config.limits.unwrap_or_default();
     read_limits(&limits, &mut engine.settings.limits, report);

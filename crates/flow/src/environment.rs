@@ -1,10 +1,11 @@
-//! `${ $env.NAME }` in strings: the values are put in when flow files are loaded.
+//! `${ $env.NAME }` in strings, and `${ $secret.NAME }` under `use:`: the values are put in when
+//! flow files are loaded.
 //!
 //! Outside steps, where no message is there to be asked, every other `${` is an error; it is never
 //! passed on as text. In steps the others are left to whoever compiles expressions.
 
-use config::{EnvLookup, Node, Report, Span, Value as Tree};
-use expr::Value;
+use config::{Entry, EnvLookup, Hole, Node, Report, Secrets, Span, Value};
+use expr::Value as Known;
 
 use crate::codes::{ENVIRONMENT, EXPRESSION};
 
@@ -13,6 +14,15 @@ pub(crate) struct Environment {
     /// Names of `engine.env` in order; without a value when the name is unset, which has been
     /// reported where it is declared.
     names: Vec<(String, Option<String>)>,
+}
+
+/// Places where something was put in, or should have been.
+#[derive(Default)]
+pub(crate) struct Places {
+    /// Where that failed: what else is wrong there follows from it.
+    pub spoiled: Vec<Span>,
+    /// Where a secret was put in, with its value.
+    pub secret: Vec<(Span, String)>,
 }
 
 impl Environment {
@@ -51,13 +61,78 @@ impl Environment {
         Self { names }
     }
 
+    /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
+    /// `${ $secret.NAME }` in those under its `use:`. Refuses every other `${`.
+    pub fn expand_document(
+        &self,
+        document: &mut Node,
+        secrets: &Secrets,
+        places: &mut Places,
+        report: &mut Report,
+    ) {
+        let Value::Mapping(entries) = &mut document.value else {
+            return self.expand(document, None, places, report);
+        };
+        for entry in entries {
+            refuse_hole_in_key(entry, places, report);
+            match entry.key.as_str() {
+                "steps" | "on_error" => self.expand_steps(&mut entry.value, places, report),
+                "tests" | "doc" => {}
+                key => {
+                    let secrets = (key == "use").then_some(secrets);
+                    self.expand(&mut entry.value, secrets, places, report);
+                }
+            }
+        }
+    }
+
+    /// Puts values in for the texts of steps whose every `${` is a `${ $env.NAME }`.
+    fn expand_steps(&self, node: &mut Node, places: &mut Places, report: &mut Report) {
+        match &mut node.value {
+            Value::String(text) if text.contains("${") => {
+                let holes = holes(text).unwrap_or_default();
+                let mut names = holes.iter().filter_map(|hole| match hole {
+                    Hole::Env(name) => Some(*name),
+                    Hole::Secret(_) => None,
+                });
+                if holes.is_empty() || names.clone().count() < holes.len() {
+                    return;
+                }
+                // Put into a text it would be compiled as an expression.
+                let is_code = |name: &str| match self.look_up(name) {
+                    EnvLookup::Value(value) => value.contains("${"),
+                    EnvLookup::Undeclared | EnvLookup::Unset => false,
+                };
+                if let Some(name) = names.find(|name| is_code(name)) {
+                    let message = format!("the value of {name} has a `${{` in it");
+                    report.error(ENVIRONMENT, node.span, message);
+                    places.spoiled.push(node.span);
+                } else if !self.expand_text(node, None, places, report) {
+                    places.spoiled.push(node.span);
+                }
+            }
+            Value::Sequence(items) => {
+                items
+                    .iter_mut()
+                    .for_each(|item| self.expand_steps(item, places, report));
+            }
+            Value::Mapping(entries) => {
+                for entry in entries {
+                    refuse_hole_in_key(entry, places, report);
+                    self.expand_steps(&mut entry.value, places, report);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// The names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(name, _)| name.as_str())
     }
 
     /// The names and values as expressions see them.
-    pub fn value(&self) -> Value {
+    pub fn value(&self) -> Known {
         let members = self.names.iter();
         expr::value::object(members.map(|(name, value)| {
             let value = value.as_deref().unwrap_or_default();
@@ -65,72 +140,67 @@ impl Environment {
         }))
     }
 
-    /// Puts values in for the texts of steps that have no other `${` than `${ $env.NAME }`.
-    pub fn expand_plain(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
+    /// The same for one value of a document, with secrets where they may be used.
+    pub fn expand(
+        &self,
+        node: &mut Node,
+        secrets: Option<&Secrets>,
+        places: &mut Places,
+        report: &mut Report,
+    ) {
         match &mut node.value {
-            Tree::String(text) if text.contains("${") && environment_names(text).is_some() => {
-                if !self.expand_text(node, report) {
-                    spoiled.push(node.span);
+            Value::String(text) if text.contains("${") => {
+                if !self.expand_text(node, secrets, places, report) {
+                    places.spoiled.push(node.span);
                 }
             }
-            Tree::Sequence(items) => {
+            Value::Sequence(items) => {
                 items
                     .iter_mut()
-                    .for_each(|item| self.expand_plain(item, spoiled, report));
+                    .for_each(|item| self.expand(item, secrets, places, report));
             }
-            Tree::Mapping(entries) => {
+            Value::Mapping(entries) => {
                 for entry in entries {
-                    self.expand_plain(&mut entry.value, spoiled, report);
+                    refuse_hole_in_key(entry, places, report);
+                    self.expand(&mut entry.value, secrets, places, report);
                 }
             }
-            _ => {}
-        }
-    }
-
-    /// Puts values in for `${ $env.NAME }` in all string values, and refuses every other `${`.
-    /// The places where that failed go into `spoiled`: what else is wrong there follows from it.
-    pub fn expand(&self, node: &mut Node, spoiled: &mut Vec<Span>, report: &mut Report) {
-        match &mut node.value {
-            Tree::String(text) if text.contains("${") => {
-                if !self.expand_text(node, report) {
-                    spoiled.push(node.span);
-                }
-            }
-            Tree::Sequence(items) => {
-                items
-                    .iter_mut()
-                    .for_each(|item| self.expand(item, spoiled, report));
-            }
-            Tree::Mapping(entries) => {
-                for entry in entries {
-                    if entry.key.contains("${") {
-                        report
-                            .error(
-                                EXPRESSION,
-                                entry.key_span,
-                                "`${ }` is not available in keys",
-                            )
-                            .hint("write the key as plain text");
-                        spoiled.push(entry.key_span);
-                    }
-                    self.expand(&mut entry.value, spoiled, report);
-                }
-            }
-            Tree::String(_) | Tree::Null | Tree::Bool(_) | Tree::Number(_) => {}
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
     /// False when the text has a `${` that nothing could be put in for.
-    fn expand_text(&self, node: &mut Node, report: &mut Report) -> bool {
-        let Some(names) = node.as_str().and_then(environment_names) else {
-            report
-                .error(EXPRESSION, node.span, "no expression can stand here")
-                .hint("the only `${ }` that can is `${ $env.NAME }`");
+    fn expand_text(
+        &self,
+        node: &mut Node,
+        secrets: Option<&Secrets>,
+        places: &mut Places,
+        report: &mut Report,
+    ) -> bool {
+        let holes = node.as_str().and_then(holes).unwrap_or_default();
+        let is_out_of_place = |hole: &Hole| secrets.is_none() && matches!(hole, Hole::Secret(_));
+        if holes.is_empty() || holes.iter().any(is_out_of_place) {
+            let (message, hint) = refusal(&holes);
+            report.error(EXPRESSION, node.span, message).hint(hint);
             return false;
-        };
-        let is_set = |name: &String| matches!(self.look_up(name), EnvLookup::Value(_));
-        let sound = names.iter().all(is_set);
-        config::expand_env(node, &|name| self.look_up(name), report);
+        }
+        let mut sound = true;
+        for hole in holes {
+            let value = match hole {
+                Hole::Env(name) => match self.look_up(name) {
+                    EnvLookup::Value(value) => Some(value),
+                    EnvLookup::Undeclared | EnvLookup::Unset => None,
+                },
+                Hole::Secret(name) => {
+                    let value = secrets.and_then(|secrets| secrets.get(name));
+                    let secret = value.map(|value| (node.span, value.to_owned()));
+                    places.secret.extend(secret);
+                    value.map(str::to_owned)
+                }
+            };
+            sound &= value.is_some();
+        }
+        config::expand_names(node, &|name| self.look_up(name), secrets, report);
         sound
     }
 
@@ -143,25 +213,53 @@ impl Environment {
     }
 }
 
-fn is_environment_name(name: &str) -> bool {
+/// What is wrong with a text of which not every `${` can be put in.
+fn refusal(holes: &[Hole<'_>]) -> (&'static str, &'static str) {
+    match holes {
+        [] => (
+            "no expression can stand here",
+            "the only `${ }` that can are `${ $env.NAME }` and, under `use:`, `${ $secret.NAME }`",
+        ),
+        _ => (
+            "a secret can only be used under `use:` and in steps",
+            "give the system a name under `use:` and put the secret in there",
+        ),
+    }
+}
+
+fn refuse_hole_in_key(entry: &Entry, places: &mut Places, report: &mut Report) {
+    if entry.key.contains("${") {
+        report
+            .error(
+                EXPRESSION,
+                entry.key_span,
+                "`${ }` is not available in keys",
+            )
+            .hint("write the key as plain text");
+        places.spoiled.push(entry.key_span);
+    }
+}
+
+/// Whether a text can be the name of an environment variable.
+pub(crate) fn is_environment_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The names in a text whose every `${` is `${ $env.NAME }`; `None` when one is not.
-fn environment_names(text: &str) -> Option<Vec<String>> {
-    let mut names = Vec::new();
+/// What stands in the `${ }` of a text; `None` when one is something else.
+fn holes(text: &str) -> Option<Vec<Hole<'_>>> {
+    let mut holes = Vec::new();
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once("${") {
         let (inside, after) = behind.split_once('}')?;
-        let name = inside.trim().strip_prefix("$env.")?;
-        if !is_environment_name(name) {
+        let hole = Hole::read(inside)?;
+        if matches!(hole, Hole::Env(name) if !is_environment_name(name)) {
             return None;
         }
-        names.push(name.to_owned());
+        holes.push(hole);
         rest = after;
     }
-    Some(names)
+    Some(holes)
 }

@@ -23,6 +23,7 @@ mod problem;
 mod routes;
 mod running;
 pub mod schema;
+mod secrets;
 mod suggest;
 mod tests_section;
 mod trigger;
@@ -36,11 +37,12 @@ use component::source::SourceDefinition;
 use config::{Node, Report, Span};
 
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
+pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
 pub use tests_section::TestCase;
 
 use crate::compile::{Flow, Reader};
-use crate::environment::Environment;
+use crate::environment::{Environment, Places};
 use crate::trigger::Defaults;
 
 /// Flow files that have been checked and can be run.
@@ -86,6 +88,8 @@ pub struct Input<'a> {
     pub table: Table<'a>,
     /// Looks an environment variable up.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// The secrets that [`secret_sources`] asks for.
+    pub secrets: &'a KnownSecrets,
     /// Files that flow files name, and what steps remember.
     pub surroundings: &'a Surroundings<'a>,
 }
@@ -95,22 +99,23 @@ pub struct Input<'a> {
 /// Every problem goes into the report. `None` when the report has errors, those that were there
 /// before included.
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
+    let secrets = input.secrets;
     let mut documents = document::sort(input.documents, report);
     let engine_value = documents
         .engine
         .as_ref()
         .and_then(|document| document.get("engine"));
     let names = Environment::read(engine_value, input.environment, report);
-    let mut spoiled = Vec::new();
+    let mut places = Places::default();
     let engine = match &mut documents.engine {
         Some(document) => {
-            names.expand(document, &mut spoiled, report);
+            names.expand_document(document, &secrets.values, &mut places, report);
             engine::read_document(document, report)
         }
         None => engine::Engine::default(),
     };
     for document in &mut documents.flows {
-        expand_flow(document, &names, &mut spoiled, report);
+        names.expand_document(document, &secrets.values, &mut places, report);
     }
     let connections = input.table.connections;
     let shared = documents
@@ -128,11 +133,13 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         shared: &shared,
         defaults: &defaults,
         environment: &names,
+        secrets: &secrets.values,
         surroundings: input.surroundings,
     };
     let flows = reader.read_all(&documents.flows, report);
     routes::check(&flows, report);
-    drop_consequences(&spoiled, report);
+    drop_consequences(&places.spoiled, report);
+    secrets.finish(&places.secret, report);
     if flows.is_empty() && !report.has_errors() {
         report
             .global(codes::NO_FLOW, "there is no flow to run")
@@ -164,29 +171,13 @@ fn loaded(flow: Flow) -> Option<LoadedFlow> {
     })
 }
 
-/// Puts environment values into a flow document. In its steps other expressions may stand, and its
-/// tests are left as they are.
-fn expand_flow(
-    document: &mut Node,
-    names: &Environment,
-    spoiled: &mut Vec<Span>,
-    report: &mut Report,
-) {
-    let config::Value::Mapping(entries) = &mut document.value else {
-        return;
-    };
-    for entry in entries {
-        match entry.key.as_str() {
-            "steps" | "on_error" => names.expand_plain(&mut entry.value, spoiled, report),
-            "tests" | "doc" => {}
-            _ => names.expand(&mut entry.value, spoiled, report),
-        }
-    }
-}
-
 /// Where a `${ }` could not be put in, what else is wrong with the text follows from that.
 fn drop_consequences(spoiled: &[Span], report: &mut Report) {
-    let causes = [codes::EXPRESSION, config::codes::ENV_UNDECLARED];
+    let causes = [
+        codes::EXPRESSION,
+        config::codes::ENV_UNDECLARED,
+        config::codes::SECRET_UNDECLARED,
+    ];
     report.retain(|problem| {
         causes.contains(&problem.code())
             || problem.span().is_none_or(|span| !spoiled.contains(&span))

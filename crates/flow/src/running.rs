@@ -74,6 +74,7 @@ impl RunningFlow {
             cause = fault.cause.as_deref().unwrap_or_default(),
             "{}", fault.detail
         );
+        let first = fault.to_string();
         // Handlers have the same time again: the flow's own may be what has run out.
         exchange.deadline = self.limits.time.map(|time| services.now() + time);
         let handled = self
@@ -82,9 +83,15 @@ impl RunningFlow {
         match handled {
             Some(Ok(Handled::Ended(next))) => self.end(next, exchange),
             Some(Ok(Handled::Done(fault))) => Ok(End::Reply(fault.to_reply())),
-            Some(Err(fault)) => Err(fault),
-            None => Err(self.out_of_time(exchange)),
+            Some(Err(second)) => Err(self.after(first, second)),
+            None => Err(self.after(first, self.out_of_time(exchange))),
         }
+    }
+
+    /// A failure of a handler hides the one it was to handle from everybody but the log.
+    fn after(&self, first: String, second: Fault) -> Fault {
+        tracing::warn!(target: "flow", flow = &*self.context.name, "not handled: {first}");
+        second
     }
 
     async fn in_time<T>(

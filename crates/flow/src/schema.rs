@@ -191,21 +191,26 @@ fn step_item(steps: &[StepDefinition]) -> Value {
 
 /// Puts a schema among the definitions, with its own definitions beside it under `NAME.`.
 fn place(definitions: &mut Map<String, Value>, name: &str, mut schema: Value) {
+    let mut inner = Map::new();
     if let Some(object) = schema.as_object_mut() {
         object.remove("$schema");
         object.remove("title");
-        if let Some(Value::Object(inner)) = object.remove("$defs") {
-            for (inner_name, mut inner_schema) in inner {
-                prefix_references(&mut inner_schema, name);
-                definitions.insert(format!("{name}.{inner_name}"), inner_schema);
-            }
+        if let Some(Value::Object(own)) = object.remove("$defs") {
+            inner = own;
         }
     }
-    prefix_references(&mut schema, name);
+    let own: Vec<String> = inner.keys().cloned().collect();
+    for (inner_name, mut inner_schema) in inner {
+        prefix_references(&mut inner_schema, name, &own);
+        definitions.insert(format!("{name}.{inner_name}"), inner_schema);
+    }
+    prefix_references(&mut schema, name, &own);
     definitions.insert(name.into(), schema);
 }
 
-fn prefix_references(schema: &mut Value, name: &str) {
+/// Has references to definitions of a schema's own name them as they are called beside it. Others,
+/// such as those to steps within a step, are left as they are.
+fn prefix_references(schema: &mut Value, name: &str, own: &[String]) {
     match schema {
         Value::Object(object) => {
             for (key, value) in object {
@@ -214,16 +219,18 @@ fn prefix_references(schema: &mut Value, name: &str) {
                     .and_then(|text| text.strip_prefix("#/$defs/"));
                 match target {
                     Some(target) if key == "$ref" => {
-                        *value = format!("#/$defs/{name}.{target}").into();
+                        if own.iter().any(|own| own == target) {
+                            *value = format!("#/$defs/{name}.{target}").into();
+                        }
                     }
-                    _ => prefix_references(value, name),
+                    _ => prefix_references(value, name, own),
                 }
             }
         }
         Value::Array(items) => {
             items
                 .iter_mut()
-                .for_each(|item| prefix_references(item, name));
+                .for_each(|item| prefix_references(item, name, own));
         }
         _ => {}
     }

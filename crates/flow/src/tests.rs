@@ -7,19 +7,22 @@ mod sound;
 use std::sync::Arc;
 
 use component::connection::HttpConnection;
-use component::definition::{BuildContext, ConnectionDefinition, StepDefinition};
+use component::definition::{BuildContext, ConnectionDefinition, StepDefinition, Surroundings};
+use component::exchange::Exchange;
 use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
 use component::handler::Services;
-use component::step::{Exchange, Next, Progress, Step};
+use component::state::States;
+use component::step::{Next, Progress, Step};
 use component::upstream::UpstreamPlan;
-use config::{Node, Report, Sources};
+use config::{Node, Report, Secrets, Sources};
 
-use crate::{Loaded, Table, load};
+use crate::{Input, KnownSecrets, Loaded, Table, load};
 
 /// A step that does nothing but be what its verb says.
 struct Fake {
     verb: &'static str,
     forward: Option<Arc<ForwardPlan>>,
+    streams: bool,
 }
 
 impl Step for Fake {
@@ -28,15 +31,15 @@ impl Step for Fake {
     }
 
     fn reads_body(&self) -> bool {
-        self.verb == "change"
+        self.verb == "change" || (self.verb == "send" && !self.streams)
     }
 
     fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
-        self.forward.as_ref()
+        self.forward.as_ref().filter(|_| self.streams)
     }
 
     fn ends_flow(&self) -> bool {
-        self.verb == "stop"
+        self.verb == "stop" || self.streams
     }
 }
 
@@ -56,7 +59,7 @@ fn build_send(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Ste
         host_field: HostField::Target,
         x_forwarded: false,
         forwarded: false,
-        via: context.is_last.then(|| context.flow.to_owned()),
+        via: context.is_last.then(|| context.flow.to_string()),
         request_fields: FieldEdits::default(),
         reply_fields: FieldEdits::default(),
         timeouts: ForwardTimeouts::default(),
@@ -64,6 +67,7 @@ fn build_send(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Ste
     Some(Box::new(Fake {
         verb: "send",
         forward: Some(Arc::new(plan)),
+        streams: context.is_last && context.may_stream,
     }))
 }
 
@@ -85,6 +89,7 @@ macro_rules! plain {
                 Box::new(Fake {
                     verb: $verb,
                     forward: None,
+                    streams: false,
                 }) as _
             })
         }
@@ -123,9 +128,24 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
     build: |_, node, _| {
         let upstream = Arc::new(UpstreamPlan::single(node.get("http")?.as_str()?, 80, None));
         let base = String::new();
-        Some(Arc::new(HttpConnection { upstream, base }))
+        let fields = Vec::new();
+        Some(Arc::new(HttpConnection {
+            upstream,
+            base,
+            fields,
+        }))
     },
 }];
+
+/// The secrets `TOKEN`, and `tls.key` whose value looks like a `${ }`.
+fn secrets() -> KnownSecrets {
+    let values = [("TOKEN", "token-value"), ("tls.key", "${ $env.HOME_HOST }")];
+    let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    KnownSecrets {
+        values: Secrets::new(values.into()),
+        is_incomplete: false,
+    }
+}
 
 /// Loads files (by name and text) and tells every problem as `CODE file:line:column message`.
 /// The environment has `HOME_HOST=home` and nothing else.
@@ -140,8 +160,19 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
     let table = Table {
         steps: STEPS,
         connections: CONNECTIONS,
+        sources: &[],
     };
-    let loaded = load(documents, table, &environment, &mut report);
+    let input = Input {
+        documents,
+        table,
+        environment: &environment,
+        secrets: &secrets(),
+        surroundings: &Surroundings {
+            files: &|_, name| Err(format!("{name} is not there")),
+            states: &States::default(),
+        },
+    };
+    let loaded = load(input, &mut report);
     assert_eq!(loaded.is_none(), report.has_errors());
     loaded.ok_or_else(|| {
         report

@@ -10,6 +10,7 @@ use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::state::States;
 use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern, Segment};
+use message::secret::redact;
 use message::{Fault, Method, Reply, Request};
 use proxy::Engine;
 
@@ -51,7 +52,7 @@ impl Page {
             Reply::with_content(
                 status,
                 "text/plain; charset=utf-8",
-                text.as_bytes().to_vec(),
+                redact(text).into_owned().into_bytes(),
             )
         };
         match self {

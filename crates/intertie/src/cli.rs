@@ -9,8 +9,9 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use component::state::States;
 
+use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{load, reference, run};
+use crate::{load, reference, run, secrets};
 
 /// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
 #[derive(Debug, Parser)]
@@ -36,6 +37,12 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
+    /// Write and read the encrypted file of secrets that `engine.secrets.file` names.
+    ///
+    /// Its key is the value of INTERTIE_SECRETS_KEY, or stands in the file that
+    /// INTERTIE_SECRETS_KEY_FILE names.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
     /// Start a back end to try or measure flows with.
     Stub(lab::stub::Args),
     /// Measure the engine beside other systems, and write a report.
@@ -108,6 +115,7 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run::run(&arguments),
             Command::Check { paths, format } => check(&paths, format),
+            Command::Secrets(command) => secrets::command::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
             Command::Bench(arguments) => lab::bench::run(arguments),
             Command::Schema => print(&format!("{:#}\n", reference::schema())),
@@ -167,7 +175,7 @@ fn list() -> String {
 }
 
 /// Prints to stdout. A reader that has read enough is no error.
-fn print(text: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn print(text: &str) -> anyhow::Result<ExitCode> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot print")?,

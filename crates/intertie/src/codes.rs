@@ -6,6 +6,10 @@ use config::{Code, CodeInfo};
 pub const BAD_CERTIFICATE: Code = Code::new("IT0301");
 /// A certificate that ends soon.
 pub const EXPIRES_SOON: Code = Code::new("IT0302");
+/// A secret that cannot be read or used.
+pub const BAD_SECRET: Code = Code::new("IT0303");
+/// A secret that two sources have.
+pub const SECRET_TWICE: Code = Code::new("IT0304");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -16,5 +20,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: EXPIRES_SOON,
         title: "certificate ends soon",
+    },
+    CodeInfo {
+        code: BAD_SECRET,
+        title: "secret cannot be read",
+    },
+    CodeInfo {
+        code: SECRET_TWICE,
+        title: "secret given twice",
     },
 ];

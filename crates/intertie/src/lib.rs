@@ -1,9 +1,10 @@
 //! The application: puts flows, steps, workers and the admin port together.
 //!
 //! [`cli`] is the command line. `intertie run` goes through `run` (start, reload, stop), `load`
-//! (files to a checked plan), `tls` (certificates and keys),
+//! (files to a checked plan), `secrets`, `tls` (certificates and keys),
 //! `crew` (the worker threads), `watch` (changed files), `admin` and
-//! `metrics` (the admin port), `logging`.
+//! `metrics` (the admin port), `logging`. What it tells about itself
+//! leaves through `shown`, without secrets.
 
 mod admin;
 pub mod cli;
@@ -14,5 +15,7 @@ mod logging;
 mod metrics;
 pub mod reference;
 mod run;
+mod secrets;
+pub mod shown;
 mod tls;
 mod watch;

@@ -9,7 +9,9 @@ use component::definition::Surroundings;
 use component::state::States;
 use config::{Report, Sources};
 use flow::Loaded;
+use message::secret::redact;
 
+use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
 
 /// The most files of all folders together.
@@ -39,14 +41,14 @@ impl Problems {
         self.report.diagnostics().len()
     }
 
-    /// For people.
+    /// For people, without secrets.
     pub fn text(&self, color: bool) -> String {
-        self.report.render(&self.sources, color)
+        redact(&self.report.render(&self.sources, color)).into_owned()
     }
 
-    /// For programs.
+    /// For programs, without secrets.
     pub fn json(&self) -> String {
-        self.report.render_json(&self.sources)
+        redact(&self.report.render_json(&self.sources)).into_owned()
     }
 }
 
@@ -119,7 +121,7 @@ fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 
 /// Reads a file whose name is relative to the flow file that names it, and lies in its folder or
 /// below.
-fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
+pub(crate) fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
     let is_inside = Path::new(name)
         .components()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -145,6 +147,8 @@ pub(crate) struct Sound {
     pub flows: Loaded,
     /// The TLS that they need.
     pub tls: LoadedTls,
+    /// The secrets that they use.
+    pub secrets: LoadedSecrets,
 }
 
 /// The parts that flow files may use.
@@ -172,10 +176,13 @@ pub(crate) fn load(
         documents.extend(config::parse(&sources, id, &mut report));
     }
     let environment = |name: &str| std::env::var(name).ok();
+    let declared = flow::secret_sources(&documents, &environment);
+    let secrets = LoadedSecrets::read(&declared, &environment, &sources, &mut report);
     let input = flow::Input {
         documents,
         table: TABLE,
         environment: &environment,
+        secrets: &secrets.known,
         surroundings: &Surroundings {
             files: &|source, name| read_named(sources.name(source), name),
             states,
@@ -185,6 +192,7 @@ pub(crate) fn load(
     let sound = flows.map(|flows| Sound {
         tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
         flows,
+        secrets,
     });
     let sound = sound.filter(|_| !report.has_errors());
     (sound, Problems { report, sources })

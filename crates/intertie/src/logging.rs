@@ -1,4 +1,4 @@
-//! The log on stderr, and the access log on stdout.
+//! The log on stderr, and the access log on stdout. Neither shows a secret.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
@@ -9,12 +9,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use flow::{LogFormat, LogLevel, LogSettings};
+use message::secret::redact_bytes;
 use proxy::{AccessEntry, AccessLog};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt};
+
+use crate::shown::Stderr;
 
 /// How much of the access log a worker gathers before it hands it over.
 const BATCH: usize = 16 * 1024;
@@ -44,11 +47,11 @@ pub(crate) fn start(settings: &LogSettings) -> Log {
         let layer = fmt::layer()
             .json()
             .flatten_event(true)
-            .with_writer(std::io::stderr);
+            .with_writer(|| Stderr);
         registry.with(layer).try_init()
     } else {
         registry
-            .with(fmt::layer().with_ansi(color).with_writer(std::io::stderr))
+            .with(fmt::layer().with_ansi(color).with_writer(|| Stderr))
             .try_init()
     };
     if let Err(error) = result {
@@ -128,7 +131,8 @@ impl AccessWriter {
             .spawn(move || {
                 let mut stdout = std::io::stdout();
                 while let Ok(batch) = receiver.recv() {
-                    let written = stdout.write_all(&batch).and_then(|()| stdout.flush());
+                    let written = stdout.write_all(&redact_bytes(&batch));
+                    let written = written.and_then(|()| stdout.flush());
                     if let Err(error) = written {
                         tracing::error!(%error, "the access log cannot be written and ends here");
                         break;

@@ -8,10 +8,11 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    intertie::shown::guard_panics();
     match intertie::cli::Cli::parse().execute() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("intertie: {error:#}");
+            intertie::shown::error(&error);
             ExitCode::FAILURE
         }
     }

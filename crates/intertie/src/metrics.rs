@@ -13,6 +13,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proxy::Engine;
 
+use crate::shown;
+
 /// The counters of all workers as OpenMetrics text.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -33,7 +35,7 @@ impl Metrics {
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         text::encode(&mut page, &self.registry)?;
-        Ok(page)
+        Ok(shown::metrics(page))
     }
 }
 

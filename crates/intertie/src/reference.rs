@@ -3,6 +3,7 @@
 //! fails when it is not.
 
 use component::definition::{ConnectionDefinition, StepDefinition};
+use component::source::SourceDefinition;
 use config::describe;
 use serde_json::Value;
 
@@ -28,6 +29,10 @@ pub fn pages() -> Vec<(String, String)> {
     pages.extend(steps::CONNECTIONS.iter().map(|connection| {
         let name = format!("{}-connection.md", connection.name);
         (name, connection_page(connection))
+    }));
+    pages.extend(steps::SOURCES.iter().map(|source| {
+        let name = format!("{}-trigger.md", source.name);
+        (name, source_page(source))
     }));
     pages.extend(
         steps::ALL
@@ -70,6 +75,15 @@ fn index() -> String {
             step.name, step.summary
         ));
     }
+    table.push_str("\n| trigger | what it is |\n| --- | --- |\n");
+    table.push_str("| [`http`](http-trigger.md) | Takes HTTP requests. |\n");
+    for source in steps::SOURCES {
+        table.push_str(&format!(
+            "| [`{0}`]({0}-trigger.md) | {1} |\n",
+            source.name, source.summary
+        ));
+    }
+    table.push_str("| `call` | Other flows call it: `from: call`. |\n");
     table.push_str("\n| connection | what it is |\n| --- | --- |\n");
     for connection in steps::CONNECTIONS {
         table.push_str(&format!(
@@ -91,34 +105,96 @@ to.";
     page("Reference of flow files", &[documents, &table, &schema])
 }
 
-fn flow_page() -> String {
-    let words = "\
+/// What the page about flows says before its keys.
+const FLOW_WORDS: &str = "\
 A document that begins with `flow: NAME` declares a flow: what starts it (`from`) and what happens
 then (`steps`). Names are unique in all files that are loaded together; a name begins with a letter
 and has letters, digits, `_`, `.` and `-`, at most 100 of them.
 
-A step is a mapping with one verb and perhaps a `name`, which the log uses when the step fails.
-Steps run in order, each on the message as the one before has left it. A failed step ends the flow
-with a problem+json reply (RFC 9457). A flow that ends without `reply` answers 200 with the
-message's body, or 204 when there is none.
+A step is a mapping with one verb and what may stand beside it. Steps run in order, each on the
+message as the one before has left it: its result becomes the body, which expressions call `.`,
+unless `as:` keeps it as a variable. A flow that ends without `reply` answers 200 with the body, or
+204 when there is none.
 
-The only `${ }` in this version is `${ $env.NAME }` inside values, for names that `engine.env`
-declares; any other is an error.";
+Expressions are [jq](../expressions.md): bare in `map`, `when`, `if` and the like, in `${ }` within
+texts. A `${ }` that is the whole text keeps its type; within a longer text it must be a text, a
+number or a boolean. Variables are `$in` (the original message: method, path, query, headers, peer,
+body), `$headers` (names in small letters), `$path`, `$query`, `$method`, `$env`, `$secret`,
+`$reply` (status and headers of the last reply of another system), `$flow`, and what `as:` and `set`
+have named. The body is decoded when an expression first asks for it, by its Content-Type.
+
+**Failures.** A failed step ends the flow, unless its own `on_error` or `fallback`, a `try` around
+it, or the flow's `on_error` handles the failure; `$error` is then its kind, step, status, message
+and cause. Without a reply of the flow's own the client gets a problem document (RFC 9457).
+
+| kind | when | status |
+| --- | --- | --- |
+| `invalid` | the message cannot be read or may not be sent | 400 |
+| `unauthorized`, `forbidden` | nobody knows who asks, or they may not | 401, 403 |
+| `limited` | a rate is exceeded | 429 |
+| `timeout` | something took longer than it may | 504 |
+| `connection` | a connection could not be made, or broke | 502 |
+| `unavailable` | a circuit is open, a queue is full | 503 |
+| `4xx`, `5xx`, a status | another system answered so | 502 |
+| `nack`, `unroutable` | a broker did not take a message | 502 |
+| `expression` | an expression failed | 500 |
+| a type that `raise` names | the flow says so | what it says |
+| `any` | every failure | |";
+
+/// What it says about keys beside a verb.
+const BESIDE_WORDS: &str = "\
+## Beside the verb
+
+| key | what it does |
+| --- | --- |
+| `name` | the step's name in logs, metrics and tests |
+| `if` | passes the step over unless an expression holds |
+| `as` | keeps the result as a variable; the body stays |
+| `timeout` | how long one try may take |
+| `retry` | tries again after failures |
+| `breaker` | does not try for a while after many failures |
+| `throttle` | bounds how often it is tried |
+| `bulkhead` | bounds how many tries there are at a time |
+| `fallback` | what takes the place of the result when it fails |
+| `on_error` | clauses for its failures; the flow goes on behind it |
+
+A try passes the breaker, then waits for its turn (`throttle`) and for a place (`bulkhead`), and is
+given up after `timeout`; `retry` is around all of it. State of these is in `/metrics`.";
+
+fn flow_page() -> String {
     let yaml = "\
 flow: orders
 doc: Takes orders from the shop.
+use:
+  crm: { http: http://127.0.0.1:8081/api }
 from:
   http: POST :8080/orders
+limits: { time: 3s, concurrent: 2000 }
 steps:
-  - log: { message: an order, with: [peer] }
-  - convert: { from: json, to: xml }
-    name: to-erp-format
-  - forward: http://127.0.0.1:8688/orders
+  - http: GET crm:/customers/${ .customerId }
+    retry: { on: [5xx, timeout], times: 2, delay: 50ms }
+    breaker: { failures: 50%, window: 10s, open: 5s }
+    as: customer
+  - map: \"{ id: .orderId, by: $customer.name }\"
+  - reply: { status: 201, headers: { Location: \"/orders/${ .id }\" } }
+on_error:
+  - { on: 404, reply: { status: 422 } }
+  - { on: any, reply: { status: 503, headers: { Retry-After: 5 } } }
 ";
-    page(
-        "`flow`: a flow",
-        &[words, &keys(&flow::schema::flow()), &example(yaml)],
-    )
+    let mut parts = vec![FLOW_WORDS.to_owned(), keys(&flow::schema::flow())];
+    parts.push(format!(
+        "## `limits`\n\n{}",
+        describe::markdown(&flow::schema::limits())
+    ));
+    parts.push(BESIDE_WORDS.to_owned());
+    for (name, schema) in flow::schema::modifiers() {
+        if schema.get("properties").is_some() {
+            parts.push(format!("### `{name}`\n\n{}", describe::markdown(&schema)));
+        }
+    }
+    parts.push(example(yaml));
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    page("`flow`: a flow", &parts)
 }
 
 fn engine_page() -> String {
@@ -191,6 +267,20 @@ fn connection_page(connection: &ConnectionDefinition) -> String {
             connection.documentation,
             &keys,
             &example(connection.example),
+        ],
+    )
+}
+
+fn source_page(source: &SourceDefinition) -> String {
+    let title = format!("`{}`: a trigger", source.name);
+    let keys = keys(&(source.schema)());
+    page(
+        &title,
+        &[
+            source.summary,
+            source.documentation,
+            &keys,
+            &example(source.example),
         ],
     )
 }

@@ -16,6 +16,7 @@ use crate::cli::RunArguments;
 use crate::crew::Crew;
 use crate::load::{self, Files, Sound};
 use crate::logging::{self, AccessWriter, Log};
+use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
 use crate::watch::Watcher;
 
@@ -48,6 +49,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
             files,
             tls: loaded.tls,
             states,
+            secrets: loaded.secrets,
         }
         .run(loaded.flows),
     )
@@ -62,13 +64,15 @@ struct Application<'a> {
     tls: LoadedTls,
     /// What steps remember.
     states: Arc<States>,
+    /// The secrets that are used.
+    secrets: LoadedSecrets,
 }
 
 /// Why the main loop goes on.
 enum Event {
     Stop,
     FilesChanged,
-    /// It is time to look after workers and certificates.
+    /// It is time to look after workers, certificates and secrets.
     Tick,
 }
 
@@ -103,6 +107,10 @@ impl Application<'_> {
                 Event::FilesChanged => self.reload(&mut crew).await,
                 Event::Tick if self.tls.has_changed() => {
                     tracing::info!("a certificate or key has changed");
+                    self.take_over(&mut crew).await;
+                }
+                Event::Tick if self.secrets.has_changed() => {
+                    tracing::info!("a secret has changed");
                     self.take_over(&mut crew).await;
                 }
                 Event::Tick if crew.has_lost_one() => {
@@ -149,18 +157,24 @@ impl Application<'_> {
         self.take_over(crew).await;
     }
 
-    /// Loads the files as they are, certificates too, and has the crew serve them.
+    /// Loads the files as they are, certificates and secrets too, and has the crew serve them.
     async fn take_over(&mut self, crew: &mut Crew) {
         let (loaded, problems) = load::load(&self.files, &self.tls, &self.states);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }
-        let Some(Sound { flows: loaded, tls }) = loaded else {
+        let Some(Sound {
+            flows: loaded,
+            tls,
+            secrets,
+        }) = loaded
+        else {
             tracing::error!(
                 problems = problems.count(),
                 "not reloaded, the old flows stay"
             );
             self.tls.look_again();
+            self.secrets.look_again();
             return;
         };
         self.log.change(&loaded.engine.log);
@@ -175,5 +189,6 @@ impl Application<'_> {
             }
         }
         self.tls = tls;
+        self.secrets = secrets;
     }
 }

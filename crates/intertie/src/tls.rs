@@ -246,7 +246,8 @@ impl Reader<'_> {
     }
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+/// A hash that tells whether a file has changed.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     hasher.finish()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::reply::{Reply, reason_phrase};
+use crate::secret;
 
 /// What kind of failure it is; `on_error` clauses go by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,7 +256,8 @@ impl Fault {
         problem.insert("title".into(), title.into());
         problem.insert("status".into(), self.status.into());
         if !self.detail.is_empty() {
-            problem.insert("detail".into(), self.detail.as_ref().into());
+            let detail = secret::redact(&self.detail).into_owned();
+            problem.insert("detail".into(), detail.into());
         }
         let mut content = serde_json::Value::Object(problem).to_string().into_bytes();
         content.push(b'\n');
@@ -271,9 +273,10 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.name(), self.detail)?;
+        let detail = secret::redact(&self.detail);
+        write!(formatter, "{}: {detail}", self.name())?;
         if let Some(cause) = &self.cause {
-            write!(formatter, " ({cause})")?;
+            write!(formatter, " ({})", secret::redact(cause))?;
         }
         Ok(())
     }
@@ -298,5 +301,19 @@ mod tests {
              \"detail\":\"the back end refused\"}\n"
         );
         assert!(fault.to_string().contains("10.0.0.7"));
+    }
+
+    #[test]
+    fn neither_reply_nor_text_shows_a_secret() {
+        secret::register("fault-test-secret");
+        let fault = Fault::invalid("`fault-test-secret` is no number")
+            .with_cause("sent fault%2dtest%2dsecret as fault-test-secret");
+        let reply = fault.to_reply();
+        let text = String::from_utf8(reply.body.as_bytes().to_vec()).unwrap();
+        assert!(text.contains("`***` is no number"), "{text}");
+        assert_eq!(
+            fault.to_string(),
+            "invalid: `***` is no number (sent *** as ***)"
+        );
     }
 }

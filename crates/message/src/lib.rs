@@ -10,6 +10,7 @@ mod headers;
 mod method;
 mod reply;
 mod request;
+pub mod secret;
 
 pub use body::Body;
 pub use fault::{Fault, Kind, Of, Origin, Retry};

@@ -5,8 +5,8 @@
 //! route. Then the *forward path* ([`forward`]): [`request_head`] rewrites the head, [`upstream`]
 //! lends a connection, [`exchange`] sends the head and waits for the reply's, [`response_head`]
 //! rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the body is read, a
-//! handler runs, its reply is written; [`background`] is what runs when no client waits. What goes wrong becomes a reply in [`rescue`], and
-//! [`observe`] counts it.
+//! handler runs, its reply is written. [`background`] runs what no client waits for.
+//! What goes wrong becomes a reply in [`rescue`], and [`observe`] counts it.
 //!
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
 

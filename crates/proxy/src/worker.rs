@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use component::handler::Callee;
 use component::observe::{Registry, WorkerMetrics};
+use component::plan::Callees;
 use component::plan::Plan;
 use component::settings::Settings;
 use component::tls::Protocol;
@@ -123,7 +124,7 @@ pub struct Worker {
     drained: RefCell<Option<Waker>>,
     scratch: RefCell<Vec<Vec<u8>>>,
     /// The flows that flows may call.
-    callees: RefCell<Vec<(Arc<str>, Arc<dyn Callee>)>>,
+    callees: RefCell<Callees>,
     sources: Sources,
 }
 

@@ -6,8 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64ct::{Base64, Encoding as _};
 use component::connection::HttpConnection;
 use component::definition::ConnectionDefinition;
 use component::text::check_path;
@@ -196,7 +195,7 @@ fn read_auth(config: &HttpConfig, report: &mut Report) -> Option<(String, String
         (Some(token), None) => format!("Bearer {token}"),
         (None, Some(basic)) if !basic.user.contains(':') => {
             let pair = format!("{}:{}", basic.user, basic.password);
-            format!("Basic {}", BASE64.encode(pair))
+            format!("Basic {}", Base64::encode_string(pair.as_bytes()))
         }
         _ => {
             let message = "`auth` is either `bearer`, or `basic` with a name without a colon";

@@ -7,7 +7,8 @@ use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use config::{Node, Spanned, Value};
-use expr::template::Template;
+use expr::template::{self, Template};
+use message::secret::redact;
 use message::{Fault, HeadersView};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -197,15 +198,24 @@ impl Log {
 
 /// The text of a line. What is no text is shown as JSON: a log is there to look at things.
 fn line_text(
-    template: &Template,
+    line: &Template,
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Result<String, Fault> {
-    let value = exchange.fill(template, services)?;
-    Ok(match expr::value::scalar_text(&value) {
-        Some(text) => cut(text.into_owned()),
-        None => expr::value::shown(&value),
-    })
+    let mut text = String::new();
+    for part in line.parts() {
+        match part {
+            template::Part::Text(fixed) => text.push_str(fixed),
+            template::Part::Hole(expression) => {
+                let value = exchange.evaluate(expression, services)?;
+                match expr::value::scalar_text(&value) {
+                    Some(scalar) => text.push_str(&scalar),
+                    None => text.push_str(&expr::value::shown(&value)),
+                }
+            }
+        }
+    }
+    Ok(cut(redact(&text).into_owned()))
 }
 
 impl Step for Log {
@@ -240,11 +250,18 @@ fn show_headers(headers: HeadersView<'_>) -> String {
 
 /// Text as it is, other bytes replaced; control characters escaped; cut to the most that is shown.
 fn show_bytes(bytes: &[u8]) -> String {
-    let head = bytes.get(..SHOWN_MAX).unwrap_or(bytes);
-    let mut shown = escape(&String::from_utf8_lossy(head));
-    if head.len() < bytes.len() {
-        let _ = write!(shown, "... ({} bytes)", bytes.len());
+    // A secret that is cut would not be known again: it is looked for before.
+    let ahead = bytes.get(..SHOWN_MAX * 2).unwrap_or(bytes);
+    let text = String::from_utf8_lossy(ahead);
+    let text = redact(&text);
+    if bytes.len() <= SHOWN_MAX {
+        return escape(&text);
     }
+    let end = (0..=SHOWN_MAX.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    let mut shown = escape(text.get(..end.unwrap_or(0)).unwrap_or_default());
+    let _ = write!(shown, "... ({} bytes)", bytes.len());
     shown
 }
 

@@ -35,7 +35,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             refuse_bare(node, context);
             Mapping::Value(context.value(node)?)
         }
-        _ => Mapping::Expression(expression(node, context)?),
+        _ => Mapping::Expression(Box::new(expression(node, context)?)),
     };
     Some(Box::new(Map(mapping)))
 }
@@ -79,7 +79,7 @@ fn refuse_bare(node: &Node, context: &mut BuildContext<'_>) {
 }
 
 enum Mapping {
-    Expression(Expression),
+    Expression(Box<Expression>),
     Value(ValueTemplate),
 }
 

@@ -5,16 +5,20 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
+use component::block::Block;
 use component::connection::{Connection, Connections, HttpConnection};
-use component::definition::{BuildContext, StepDefinition};
-use component::exchange::Exchange;
-use component::forward::ForwardPlan;
-use component::handler::{LocalFuture, Services};
+use component::definition::{BlockReader, BuildContext, StepDefinition, Surroundings};
+use component::exchange::{Exchange, FlowContext};
+use component::failure::Handlers;
+use component::handler::{Call, Callee, LocalFuture, Services, Work};
+use component::scope::Scope;
+use component::state::States;
 use component::step::{Next, Progress, Step};
 use component::trigger::{HttpTrigger, ListenAddress, Methods, PathPattern};
 use component::upstream::UpstreamPlan;
-use config::{Report, Sources};
+use config::{Node, Report, Sources};
 use message::{Fault, Headers, Method, Reply, Request};
 
 /// Where a built step stands.
@@ -32,6 +36,12 @@ pub(crate) const LAST: Place = Place {
     is_last: true,
 };
 
+/// A step with others behind it.
+pub(crate) const MIDDLE: Place = Place {
+    rest: false,
+    is_last: false,
+};
+
 /// Builds the step from the YAML under its verb, or tells every problem as `CODE line:column` and
 /// its message.
 pub(crate) fn build(
@@ -45,7 +55,7 @@ pub(crate) fn build(
         .unwrap();
     let nodes = config::parse(&sources, source, &mut report);
     // `reply:` without a value is a document of nothing, which the parser leaves out.
-    let nothing = || config::Node {
+    let nothing = || Node {
         value: config::Value::Null,
         span: config::Span {
             source,
@@ -65,14 +75,33 @@ pub(crate) fn build(
             rest: place.rest,
         },
         body_max: 1024,
+        decode: None,
     };
     let connections = connections();
+    let (flow, states): (Arc<str>, _) = ("test".into(), States::default());
+    let surroundings = Surroundings {
+        files: &|_, name| Err(format!("{name} is not there")),
+        states: &states,
+    };
+    let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
+    let (mut compiled, mut places) = (Vec::new(), Vec::new());
+    let mut scope = Scope::default();
     let mut context = BuildContext {
         report: &mut report,
-        flow: "test",
+        flow: &flow,
+        label: Arc::clone(&flow),
+        path: "1".to_owned(),
         trigger: Some(&trigger),
         connections: &connections,
         is_last: place.is_last,
+        may_stream: true,
+        scope: &mut scope,
+        upstreams: &mut upstreams,
+        calls: &mut calls,
+        compiled: &mut compiled,
+        places: &mut places,
+        blocks: &NoBlocks,
+        surroundings: &surroundings,
     };
     let step = (definition.build)(&node, &mut context);
     let problems: Vec<String> = report
@@ -93,10 +122,33 @@ pub(crate) fn build(
     step.ok_or(problems)
 }
 
+/// A reader for steps that hold no others.
+struct NoBlocks;
+
+impl BlockReader for NoBlocks {
+    fn read_block(&self, _: &Node, _: bool, _: &mut BuildContext<'_>) -> Option<Block> {
+        None
+    }
+
+    fn read_one(&self, _: &Node, _: &[&str], _: bool, _: &mut BuildContext<'_>) -> Option<Block> {
+        None
+    }
+
+    fn read_handlers(&self, _: &Node, _: &mut BuildContext<'_>) -> Option<Handlers> {
+        None
+    }
+}
+
 /// One connection of each kind that steps may meet: `crm` is an `http` one.
 fn connections() -> Connections {
     let upstream = Arc::new(UpstreamPlan::single("crm.example", 81, None));
     let base = "/api".to_owned();
+    let fields = Vec::new();
+    let crm = HttpConnection {
+        upstream,
+        base,
+        fields,
+    };
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let source = sources.add("engine.yaml", b"", &mut report).unwrap();
     let connection = |name: &str, kind, value| Connection {
@@ -110,7 +162,7 @@ fn connections() -> Connections {
         value,
     };
     Connections(vec![
-        connection("crm", "http", Arc::new(HttpConnection { upstream, base })),
+        connection("crm", "http", Arc::new(crm)),
         connection("queue", "other", Arc::new(())),
     ])
 }
@@ -146,10 +198,7 @@ pub(crate) fn exchange(lines: &[(&str, &str)], body: &[u8]) -> Exchange {
         peer: [127, 0, 0, 1].into(),
         is_secure: false,
     };
-    Exchange {
-        flow: "test".into(),
-        request,
-    }
+    Exchange::new(&Arc::new(FlowContext::new("test")), request)
 }
 
 /// A worker that answers every call with one reply and keeps what it was asked.
@@ -162,20 +211,44 @@ pub(crate) struct FakeServices {
 }
 
 impl Services for FakeServices {
-    fn call<'a>(
-        &'a self,
-        plan: &'a Arc<ForwardPlan>,
-        request: &'a Request,
-    ) -> LocalFuture<'a, Result<Reply, Fault>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
         Box::pin(async move {
-            let call = (plan.upstream.authority(), request.body.as_bytes().to_vec());
-            self.calls.borrow_mut().push(call);
+            let sent = call.request.body.as_bytes().to_vec();
+            let asked = (call.plan.upstream.authority(), sent);
+            self.calls.borrow_mut().push(asked);
             let failed = || {
                 let detail = "the upstream cannot be reached";
                 Fault::new(message::Kind::Connection, message::Origin::Upstream, detail)
             };
             self.reply.clone().ok_or_else(failed)
         })
+    }
+
+    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(async {})
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn chance(&self) -> f64 {
+        0.0
+    }
+
+    fn flow(&self, _: &str) -> Option<Arc<dyn Callee>> {
+        None
+    }
+
+    fn spawn(&self, _: Work) {}
+
+    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        work();
+        Box::pin(async {})
     }
 }
 

@@ -1,6 +1,8 @@
 //! One expression: compiled once, evaluated for every message.
 
+use std::cell::OnceCell;
 use std::fmt;
+use std::sync::OnceLock;
 
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Term};
@@ -8,7 +10,9 @@ use jaq_core::path::Part;
 
 use super::engine::{Engine, Known};
 use super::error::{CompileError, EvalError, EvalErrorKind};
-use super::{Limits, Scope, Variables, names, syntax};
+use super::fast::{self, Fast};
+use super::{Limits, Scope, Variables, meter, names, syntax, walk};
+use crate::json;
 use crate::value::{self, Value};
 
 /// A compiled expression. It gives exactly one result for an input.
@@ -17,7 +21,10 @@ pub struct Expression {
     slots: Vec<usize>,
     uses_input: bool,
     constant: Option<Value>,
-    engine: Engine,
+    fast: Option<Fast>,
+    makes_numbers: bool,
+    used: names::Used,
+    engine: OnceLock<Option<Engine>>,
 }
 
 impl fmt::Debug for Expression {
@@ -48,20 +55,34 @@ impl Expression {
         let constant = literal(&term);
         let uses_input = constant.is_none() && uses_input(&term);
         let slots = used.variables.iter().map(|(_, slot)| *slot).collect();
-        let engine = Engine::compile(term, &used.variables).ok_or_else(|| {
-            vec![CompileError {
-                message: "the expression cannot be compiled".to_owned(),
-                hint: None,
-                at: 0..code.len(),
-            }]
-        })?;
-        Ok(Self {
+        let fast = fast::build(&term, &used.variables);
+        let expression = Self {
             text: code.to_owned(),
             slots,
             uses_input,
             constant,
-            engine,
-        })
+            makes_numbers: fast.as_ref().is_none_or(Fast::makes_numbers),
+            fast,
+            used,
+            engine: OnceLock::new(),
+        };
+        let is_ready = expression.fast.is_some() || expression.engine(Some(term)).is_some();
+        match is_ready {
+            true => Ok(expression),
+            false => Err(vec![too_deep(code)]),
+        }
+    }
+
+    /// What runs it in general; made when first needed.
+    fn engine(&self, term: Option<Term<&str>>) -> Option<&Engine> {
+        let make = || {
+            let term = match term {
+                Some(term) => term,
+                None => syntax::parse(&self.text).ok()?,
+            };
+            Engine::compile(term, &self.used)
+        };
+        self.engine.get_or_init(make).as_ref()
     }
 
     /// The text that it was compiled from.
@@ -95,26 +116,157 @@ impl Expression {
         variables: &dyn Variables,
         limits: &Limits,
     ) -> Result<Value, EvalError> {
-        let _ = limits;
         if let Some(constant) = &self.constant {
             return Ok(constant.clone());
         }
+        match &self.fast {
+            Some(fast) => self.evaluate_fast(fast, input, variables, limits),
+            None => self.evaluate_slow(input, variables, limits),
+        }
+    }
+
+    fn evaluate_fast(
+        &self,
+        fast: &Fast,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> Result<Value, EvalError> {
+        let running = meter::Running::start(limits);
+        let empty = [const { OnceCell::new() }; 8];
+        let many: Vec<OnceCell<Value>>;
+        let cells = match empty.get(..self.slots.len()) {
+            Some(cells) => cells,
+            None => {
+                many = self.slots.iter().map(|_| OnceCell::new()).collect();
+                &many
+            }
+        };
+        let context = fast::Context {
+            variables,
+            slots: &self.slots,
+            cells,
+        };
+        let result = match fast.run(input, &context) {
+            Ok(result) => Ok(result.into_owned()),
+            Err(fast::Stop::Fail(error)) => Err(error),
+            Err(fast::Stop::Empty) => Err(no_result()),
+        };
+        if let Some(error) = running.stopped() {
+            return Err(error);
+        }
+        let result = result?;
+        if self.makes_numbers || limits.depth < json::DEPTH_LIMIT {
+            let depth = limits.depth.min(json::DEPTH_LIMIT);
+            match walk::check(&result, depth) {
+                Ok(checked) => checked.map_err(flawed)?,
+                Err(_) => return Err(running.stopped().unwrap_or_else(no_result)),
+            }
+        }
+        Ok(result)
+    }
+
+    /// The same as [`Self::evaluate`] without the quick way.
+    #[doc(hidden)]
+    pub fn evaluate_slow(
+        &self,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> Result<Value, EvalError> {
         let mut result = None;
         let mut is_single = true;
-        self.engine.run(input, variables, |value| {
+        let accept = |value| {
             is_single = result.is_none();
             result = Some(value);
             is_single
-        })?;
+        };
+        self.run(input, variables, limits, accept)?;
         match result {
             Some(result) if is_single => Ok(result),
             Some(_) => Err(EvalError::new(
                 EvalErrorKind::Count,
                 "gave more than one result",
             )),
-            None => Err(EvalError::new(EvalErrorKind::Count, "gave no result")),
+            None => Err(no_result()),
         }
     }
+
+    /// Whether it has the quick way.
+    #[doc(hidden)]
+    pub fn is_fast(&self) -> bool {
+        self.fast.is_some()
+    }
+
+    /// All results for an input, or those before the failure.
+    #[doc(hidden)]
+    pub fn evaluate_all(
+        &self,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> (Vec<Value>, Result<(), EvalError>) {
+        let mut results = Vec::new();
+        let accept = |value| {
+            results.push(value);
+            true
+        };
+        let outcome = self.run(input, variables, limits, accept);
+        (results, outcome)
+    }
+
+    fn run(
+        &self,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+        mut accept: impl FnMut(Value) -> bool,
+    ) -> Result<(), EvalError> {
+        let running = meter::Running::start(limits);
+        let depth = limits.depth.min(json::DEPTH_LIMIT);
+        let mut flaw = None;
+        let Some(engine) = self.engine(None) else {
+            return Err(EvalError::new(
+                EvalErrorKind::Budget,
+                "the expression is nested too deep",
+            ));
+        };
+        let outcome = engine.run(input, variables, |value| match walk::check(&value, depth) {
+            Ok(Ok(())) => accept(value),
+            Ok(Err(found)) => {
+                flaw = Some(found);
+                false
+            }
+            Err(_) => false,
+        });
+        if let Some(error) = running.stopped() {
+            return Err(error);
+        }
+        if let Some(flaw) = flaw {
+            return Err(flawed(flaw));
+        }
+        outcome
+    }
+}
+
+fn too_deep(code: &str) -> CompileError {
+    CompileError {
+        message: "the expression is nested too deep".to_owned(),
+        hint: None,
+        at: 0..code.len(),
+    }
+}
+
+#[cold]
+fn no_result() -> EvalError {
+    EvalError::new(EvalErrorKind::Count, "gave no result")
+}
+
+#[cold]
+fn flawed(flaw: walk::Flaw) -> EvalError {
+    let mut error = EvalError::new(EvalErrorKind::NotJson, flaw.message);
+    error.part = (!flaw.path.is_empty()).then_some(flaw.path);
+    error
 }
 
 /// The names of a scope, so that they may go to another thread.

@@ -1,15 +1,26 @@
 //! Expressions: jq as in jaq 3, with limits and without what a server must not offer.
 
+mod counted;
+mod counted_paths;
 mod engine;
 mod error;
 mod expression;
+mod fast;
+mod functions;
+mod guard;
+mod meter;
 mod names;
+mod natives;
 mod scan;
+mod sort;
 mod syntax;
+mod walk;
 
 pub(crate) use error::path_part;
 pub use error::{CompileError, EvalError, EvalErrorKind};
 pub use expression::Expression;
+pub use functions::function_names;
+pub use meter::set_stack;
 pub(crate) use scan::{Stop, scan};
 
 use crate::value::Value;
@@ -54,15 +65,4 @@ pub trait Variables {
     }
     /// Seconds since 1970, for `now`.
     fn now(&self) -> f64;
-}
-
-/// The functions that jq does not have: name with arity, and what they do.
-pub fn function_names() -> Vec<(&'static str, &'static str)> {
-    Vec::new()
-}
-
-/// How far evaluations of this thread may go below the place where they were entered, in bytes
-/// of stack. Without a call it is 1 MiB.
-pub fn set_stack(bytes: usize) {
-    let _ = bytes;
 }

@@ -77,6 +77,7 @@ fn lex_error(code: &str, (expected, rest): &lex::Error<&str>) -> CompileError {
     let start = span(code, rest).start;
     let length = rest.chars().next().map_or(0, char::len_utf8);
     let found = match rest.chars().next() {
+        Some('\'') => "`'`".to_owned(),
         Some(character) => format!("`{}`", character.escape_debug()),
         None => "the end".to_owned(),
     };

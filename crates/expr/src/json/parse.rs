@@ -33,7 +33,7 @@ impl fmt::Display for JsonError {
 impl std::error::Error for JsonError {}
 
 /// Reads the one value of a JSON text. Numbers keep their spelling; of members with the same name
-/// the last one stays. Longer strings without escapes point into `text` and keep it alive.
+/// the last one stays. Strings without escapes point into `text` and keep it alive.
 ///
 /// # Errors
 /// When the text is not UTF-8, is not one JSON value, or has more than `depth_max` (at most 512)
@@ -85,8 +85,21 @@ struct Reader<'a> {
     depth_left: usize,
 }
 
-/// Strings up to this length are cheaper to copy than to share.
-const COPIED_MAX: usize = 16;
+/// How many members an object has room for at first.
+const MEMBERS: usize = 8;
+
+/// Marks bytes of a word that end a run of plain ones: quotes, backslashes and control
+/// characters. The lowest mark is exact; others may be false.
+#[inline]
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = ONES << 7;
+    // A byte that is zero borrows from its highest bit.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    let is = |byte: u8| zeros(word ^ (ONES * u64::from(byte)));
+    let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+    controls | is(b'"') | is(b'\\')
+}
 
 impl Reader<'_> {
     fn fault(&self, message: &'static str) -> Fault {
@@ -164,12 +177,12 @@ impl Reader<'_> {
     }
 
     fn object(&mut self) -> Result<Value, Fault> {
-        let mut members = Map::default();
         self.skip_space();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Value::obj(members));
+            return Ok(Value::obj(Map::default()));
         }
+        let mut members = Map::with_capacity_and_hasher(MEMBERS, Default::default());
         loop {
             self.skip_space();
             if self.peek() != Some(b'"') {
@@ -243,11 +256,7 @@ impl Reader<'_> {
             Some(b'"') => {
                 let end = self.at;
                 self.at += 1;
-                let bytes = self.text.get(start..end).unwrap_or_default();
-                Ok(match bytes.len() <= COPIED_MAX {
-                    true => Value::utf8_str(bytes.to_vec()),
-                    false => Value::utf8_str(self.whole.slice(start..end)),
-                })
+                Ok(Value::utf8_str(self.whole.slice(start..end)))
             }
             _ => self.string_with_escapes(start),
         }
@@ -256,10 +265,18 @@ impl Reader<'_> {
     /// Goes to the next quote, backslash or control character.
     #[inline]
     fn plain_run(&mut self) {
-        while self
-            .peek()
-            .is_some_and(|it| it >= b' ' && it != b'"' && it != b'\\')
-        {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let (words, _) = rest.as_chunks::<8>();
+        for word in words {
+            let special = special_bytes(u64::from_le_bytes(*word));
+            if special != 0 {
+                self.at += special.trailing_zeros() as usize / 8;
+                return;
+            }
+            self.at += 8;
+        }
+        let is_plain = |it: u8| it >= b' ' && it != b'"' && it != b'\\';
+        while self.peek().is_some_and(is_plain) {
             self.at += 1;
         }
     }

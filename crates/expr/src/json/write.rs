@@ -170,10 +170,7 @@ impl Writer<'_> {
         }
         self.put(b"\"")?;
         let mut rest = text;
-        while let Some(at) = rest
-            .iter()
-            .position(|it| *it < b' ' || *it == b'"' || *it == b'\\')
-        {
+        while let Some(at) = special(rest) {
             let (plain, special) = rest.split_at(at);
             self.put(plain)?;
             let Some((byte, behind)) = special.split_first() else {
@@ -199,6 +196,22 @@ impl Writer<'_> {
             _ => self.put(format!("\\u{byte:04x}").as_bytes()),
         }
     }
+}
+
+/// Where the first byte is that must be escaped.
+#[inline]
+fn special(text: &[u8]) -> Option<usize> {
+    let is_special = |it: &u8| *it < b' ' || *it == b'"' || *it == b'\\';
+    let (words, rest) = text.as_chunks::<16>();
+    for (at, word) in words.iter().enumerate() {
+        // Without an early end the compiler looks at all sixteen at once.
+        if word.iter().fold(false, |found, it| found | is_special(it)) {
+            let within = word.iter().position(is_special)?;
+            return Some(at * 16 + within);
+        }
+    }
+    let seen = text.len() - rest.len();
+    rest.iter().position(is_special).map(|at| seen + at)
 }
 
 #[cfg(test)]

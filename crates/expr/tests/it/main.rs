@@ -8,4 +8,10 @@
 
 mod cases;
 mod differential;
+mod docs;
+mod fast;
 mod hostile;
+mod jq_hostile;
+mod mistakes;
+mod suites;
+mod support;

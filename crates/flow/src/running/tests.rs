@@ -1,45 +1,49 @@
-//! Flows run with fake steps and a fake worker.
+//! Flows run with fake steps and a worker whose clock jumps.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use super::*;
-use component::forward::{FieldEdits, ForwardTimeouts, HostField};
-use component::step::Step;
-use message::{Headers, Kind, Method, Origin};
+use component::block::StepNode;
+use component::failure::{Clause, Matcher};
+use component::handler::{Call, Work};
+use component::step::{Progress, Step};
+use message::{Headers, Method};
 
 /// What a fake step does.
 enum Fake {
     /// Appends this text to the body, at once.
     Append(&'static str),
-    /// The same, after having waited once.
-    AppendLater(&'static str),
+    /// The same, after this many milliseconds.
+    AppendAfter(&'static str, u64),
     /// Ends the flow.
     Reply,
     /// Fails.
     Fail(Option<&'static str>),
-    /// Does nothing and does not look at the body.
-    Idle,
     /// Forwards.
     Forward(Arc<ForwardPlan>),
 }
 
+fn append(exchange: &mut Exchange, text: &str) -> Result<Next, Fault> {
+    let mut bytes = exchange.body()?.0.as_bytes().to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    exchange.set_value(expr::value::text(String::from_utf8(bytes).unwrap()));
+    Ok(Next::Continue)
+}
+
 impl Step for Fake {
-    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
-        let append = |exchange: &mut Exchange, text: &str| {
-            let mut bytes = exchange.request.body.as_bytes().to_vec();
-            bytes.extend_from_slice(text.as_bytes());
-            exchange.request.body = bytes.into();
-            Ok(Next::Continue)
-        };
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         match self {
             Self::Append(text) => Progress::Done(append(exchange, text)),
-            Self::AppendLater(text) => Progress::Waits(Box::pin(async move {
-                wait_once().await;
+            Self::AppendAfter(text, time) => Progress::Waits(Box::pin(async move {
+                services.sleep(Duration::from_millis(*time)).await;
                 append(exchange, text)
             })),
-            Self::Reply => Progress::Done(Ok(Next::Reply(exchange.take_reply(299)))),
+            Self::Reply => Progress::Done(exchange.take_reply(299).map(Next::Reply)),
             Self::Fail(cause) => {
                 let fault = Fault::new(Kind::Invalid, Origin::Client, "no");
                 Progress::Done(Err(match cause {
@@ -47,98 +51,115 @@ impl Step for Fake {
                     None => fault,
                 }))
             }
-            Self::Idle | Self::Forward(_) => Progress::Done(Ok(Next::Continue)),
+            Self::Forward(plan) => Progress::Done(Ok(Next::Forward(Arc::clone(plan)))),
         }
-    }
-
-    fn reads_body(&self) -> bool {
-        !matches!(self, Self::Idle)
-    }
-
-    fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
-        match self {
-            Self::Forward(plan) => Some(plan),
-            _ => None,
-        }
-    }
-
-    fn ends_flow(&self) -> bool {
-        matches!(self, Self::Reply)
     }
 }
 
-struct NoServices;
+/// Services whose clock jumps to whatever is waited for.
+struct Jumping {
+    start: Instant,
+    passed: Rc<Cell<Duration>>,
+    next: Rc<Cell<Option<Duration>>>,
+}
 
-impl Services for NoServices {
-    fn call<'a>(
-        &'a self,
-        _: &'a Arc<ForwardPlan>,
-        _: &'a Request,
-    ) -> LocalFuture<'a, Result<Reply, Fault>> {
-        Box::pin(async {
-            Err(Fault::new(
-                Kind::Connection,
-                Origin::Upstream,
-                "no network here",
-            ))
-        })
+impl Jumping {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            passed: Rc::default(),
+            next: Rc::default(),
+        }
+    }
+
+    fn finish<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..100 {
+            self.next.set(None);
+            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return value;
+            }
+            self.passed
+                .set(self.next.get().expect("somebody waits for a time"));
+        }
+        panic!("the future never ends");
     }
 }
 
-async fn wait_once() {
-    let mut waited = false;
-    std::future::poll_fn(move |_| {
-        if waited {
-            return Poll::Ready(());
-        }
-        waited = true;
-        Poll::Pending
-    })
-    .await;
-}
-
-fn finish<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    for _ in 0..100 {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
+impl Services for Jumping {
+    fn call<'a>(&'a self, _: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
+        Box::pin(async { panic!("nobody calls out") })
     }
-    panic!("the future never ends");
+
+    fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
+        let (passed, next) = (Rc::clone(&self.passed), Rc::clone(&self.next));
+        let until = passed.get() + time;
+        Box::pin(std::future::poll_fn(move |_| {
+            if passed.get() >= until {
+                return Poll::Ready(());
+            }
+            next.set(Some(next.get().map_or(until, |next| next.min(until))));
+            Poll::Pending
+        }))
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.passed.get()
+    }
+
+    fn wall(&self) -> Duration {
+        self.passed.get()
+    }
+
+    fn chance(&self) -> f64 {
+        0.0
+    }
+
+    fn flow(&self, _: &str) -> Option<Arc<dyn Callee>> {
+        None
+    }
+
+    fn spawn(&self, _: Work) {}
+
+    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        work();
+        Box::pin(async {})
+    }
 }
 
-fn plan() -> Arc<ForwardPlan> {
-    Arc::new(ForwardPlan {
-        upstream: Arc::new(component::upstream::UpstreamPlan::single(
-            "backend", 80, None,
-        )),
-        path: "/".into(),
-        appends_rest: false,
-        query: None,
-        method: None,
-        host_field: HostField::Target,
-        x_forwarded: true,
-        forwarded: false,
-        via: None,
-        request_fields: FieldEdits::default(),
-        reply_fields: FieldEdits::default(),
-        timeouts: ForwardTimeouts::default(),
-    })
+fn block(steps: Vec<Fake>) -> Block {
+    let nodes = steps.into_iter().enumerate().map(|(at, step)| StepNode {
+        place: 0,
+        label: format!("{} (fake)", at + 1).into(),
+        step: Box::new(step),
+        condition: None,
+        keep_as: None,
+        guard: None,
+        fallback: None,
+        on_error: None,
+    });
+    Block {
+        place: 0,
+        steps: nodes.collect(),
+    }
 }
 
 fn flow(steps: Vec<Fake>) -> RunningFlow {
-    let built = steps.into_iter().enumerate().map(|(at, step)| BuiltStep {
-        label: format!("{} (fake)", at + 1),
-        step: Box::new(step),
-    });
-    RunningFlow::new("test".into(), built.collect())
+    RunningFlow {
+        context: Arc::new(FlowContext::new("test")),
+        block: block(steps),
+        on_error: None,
+        limits: FlowLimits::default(),
+        detaches: false,
+        reads_body: true,
+    }
 }
 
-fn run(steps: Vec<Fake>, body: &str) -> Result<Outcome, Fault> {
+fn request(body: &str) -> Request {
     let mut headers = Headers::new();
     headers.append("Content-Type", "text/plain");
-    let request = Request {
+    Request {
         method: Method::Post,
         path: "/".into(),
         query: None,
@@ -147,13 +168,16 @@ fn run(steps: Vec<Fake>, body: &str) -> Result<Outcome, Fault> {
         body: body.as_bytes().to_vec().into(),
         peer: [127, 0, 0, 1].into(),
         is_secure: false,
-    };
-    let flow = flow(steps);
-    finish(flow.handle(request, &NoServices))
+    }
 }
 
-fn reply(steps: Vec<Fake>, body: &str) -> (u16, String) {
-    match run(steps, body) {
+fn run(flow: &RunningFlow, body: &str) -> Result<Outcome, Fault> {
+    let services = Jumping::new();
+    services.finish(flow.handle(request(body), &services))
+}
+
+fn reply(flow: &RunningFlow, body: &str) -> (u16, String) {
+    match run(flow, body) {
         Ok(Outcome::Reply(reply)) => (
             reply.status,
             String::from_utf8_lossy(reply.body.as_bytes()).into_owned(),
@@ -166,18 +190,18 @@ fn reply(steps: Vec<Fake>, body: &str) -> (u16, String) {
 fn steps_run_in_order() {
     let steps = vec![
         Fake::Append("1"),
-        Fake::AppendLater("2"),
-        Fake::Idle,
+        Fake::AppendAfter("2", 5),
         Fake::Append("3"),
     ];
-    assert_eq!(reply(steps, "0"), (200, "0123".to_owned()));
+    assert_eq!(reply(&flow(steps), "0"), (200, "0123".to_owned()));
 }
 
 #[test]
 fn a_flow_without_reply_answers_with_the_body_or_with_nothing() {
-    assert_eq!(reply(vec![Fake::Idle], "x"), (200, "x".to_owned()));
-    assert_eq!(reply(vec![Fake::Idle], ""), (204, String::new()));
-    let Ok(Outcome::Reply(reply)) = run(vec![Fake::Idle], "x") else {
+    let idle = flow(Vec::new());
+    assert_eq!(reply(&idle, "x"), (200, "x".to_owned()));
+    assert_eq!(reply(&idle, ""), (204, String::new()));
+    let Ok(Outcome::Reply(reply)) = run(&idle, "x") else {
         panic!()
     };
     assert_eq!(reply.headers.get("Content-Type"), Some(&b"text/plain"[..]));
@@ -185,20 +209,24 @@ fn a_flow_without_reply_answers_with_the_body_or_with_nothing() {
 
 #[test]
 fn a_reply_ends_the_flow() {
-    assert_eq!(
-        reply(vec![Fake::Reply, Fake::Append("never")], "x"),
-        (299, "x".to_owned())
-    );
+    let steps = vec![Fake::Reply, Fake::Append("never")];
+    assert_eq!(reply(&flow(steps), "x"), (299, "x".to_owned()));
 }
 
 #[test]
-fn a_last_step_that_forwards_hands_the_request_over() {
-    let steps = vec![Fake::Append("!"), Fake::Forward(plan())];
-    let Ok(Outcome::Forward(plan, request)) = run(steps, "x") else {
+fn a_last_step_that_forwards_hands_the_request_over_with_the_time_that_is_left() {
+    let upstream = Arc::new(component::upstream::UpstreamPlan::single(
+        "backend", 80, None,
+    ));
+    let plan = Arc::new(ForwardPlan::new(upstream, "/"));
+    let mut flow = flow(vec![Fake::AppendAfter("!", 40), Fake::Forward(plan)]);
+    flow.limits.time = Some(Duration::from_millis(100));
+    let Ok(Outcome::Forward(plan, request, left)) = run(&flow, "x") else {
         panic!()
     };
     assert_eq!(plan.upstream.authority(), "backend");
     assert_eq!(request.body.as_bytes(), b"x!");
+    assert_eq!(left, Some(Duration::from_millis(60)));
 }
 
 #[test]
@@ -208,8 +236,8 @@ fn a_fault_names_the_step_for_the_log_only() {
         (Some("line 3"), "flow test, step 2 (fake): line 3"),
     ];
     for (cause, expected) in causes {
-        let steps = vec![Fake::Idle, Fake::Fail(cause), Fake::Append("never")];
-        let fault = run(steps, "x").unwrap_err();
+        let steps = vec![Fake::Append(""), Fake::Fail(cause), Fake::Append("never")];
+        let fault = run(&flow(steps), "x").unwrap_err();
         assert_eq!(fault.cause.as_deref(), Some(expected));
         assert_eq!(fault.detail, "no");
         assert_eq!(fault.status, 400);
@@ -217,15 +245,37 @@ fn a_fault_names_the_step_for_the_log_only() {
 }
 
 #[test]
-fn the_body_is_read_only_when_something_needs_it() {
-    let cases = [
-        (vec![Fake::Idle, Fake::Forward(plan())], false),
-        (vec![Fake::Append(""), Fake::Forward(plan())], true),
-        (vec![Fake::Forward(plan()), Fake::Forward(plan())], true),
-        (vec![Fake::Idle], true),
-        (vec![Fake::Idle, Fake::Reply], true),
-    ];
-    for (at, (steps, reads)) in cases.into_iter().enumerate() {
-        assert_eq!(flow(steps).reads_body(), reads, "case {at}");
-    }
+fn the_time_of_a_flow_is_one_deadline_for_all_steps() {
+    let steps = || vec![Fake::AppendAfter("1", 60), Fake::AppendAfter("2", 60)];
+    let mut flow = flow(steps());
+    flow.limits.time = Some(Duration::from_millis(100));
+    let fault = run(&flow, "").unwrap_err();
+    assert_eq!((fault.name(), fault.status), ("timeout", 504));
+    assert_eq!(fault.step.as_deref(), Some("2 (fake)"));
+    flow.limits.time = Some(Duration::from_millis(121));
+    assert_eq!(reply(&flow, "").0, 200);
+}
+
+#[test]
+fn handlers_have_a_time_of_their_own_and_a_problem_is_the_default_reply() {
+    let clause = |name: &str, steps| Clause {
+        on: vec![Matcher::of_name(name).unwrap()],
+        block: block(steps),
+    };
+    let mut flow = flow(vec![Fake::AppendAfter("1", 200)]);
+    flow.limits.time = Some(Duration::from_millis(100));
+    flow.on_error = Some(Handlers(vec![
+        clause("invalid", vec![Fake::Reply]),
+        clause("timeout", vec![Fake::AppendAfter("", 90)]),
+    ]));
+    let (status, body) = reply(&flow, "");
+    assert_eq!(status, 504);
+    assert!(body.contains("\"status\":504"), "{body}");
+    flow.on_error = Some(Handlers(vec![clause("any", vec![Fake::Reply])]));
+    assert_eq!(reply(&flow, "x"), (299, "x".to_owned()));
+    flow.on_error = Some(Handlers(vec![clause(
+        "any",
+        vec![Fake::AppendAfter("", 110)],
+    )]));
+    assert_eq!(run(&flow, "").unwrap_err().status, 504);
 }

@@ -87,11 +87,8 @@ fn keys_of_a_flow() {
         (flow("flow: a\nform: x"), &["IT0111 f:2:1"]),
         (flow("flow: a\ndoc: [x]"), &["IT0112 f:2:6"]),
         (
-            flow("flow: a\nuse: {}\non_error: []\nlimits: {}"),
-            &[
-                "IT0208 f:3:1 `on_error` is not available in this version",
-                "IT0208 f:4:1 `limits` is not available in this version",
-            ],
+            flow("flow: a\nuse: {}\non_error: []\nlimits: { tim: 1s }"),
+            &["IT0115 f:3:11", "IT0111 f:4:11"],
         ),
         (
             flow("flow: a\nuse: 5"),
@@ -215,10 +212,10 @@ fn steps() {
             ],
         ),
         (
-            with_steps("  - { send: b, retry: {}, as: x }"),
+            with_steps("  - { send: b, retry: {}, as: in }"),
             &[
-                "IT0208 f:4:16 `retry` is not available in this version",
-                "IT0208 f:4:27 `as` is not available in this version",
+                "IT0219 f:4:16 `retry` has no effect on `send`, which never waits",
+                "IT0226 f:4:31 `$in` is there already: every flow has it",
             ],
         ),
         (
@@ -242,7 +239,7 @@ fn steps() {
 
 #[test]
 fn expressions_and_environment() {
-    let expression = "expressions are not available in this version";
+    let expression = "no expression can stand here";
     let cases: &[(String, &[&str])] = &[
         (
             with_steps("  - send: '${ .id }'"),
@@ -284,6 +281,37 @@ fn expressions_and_environment() {
         (
             format!("engine: {{ env: X }}\n---\n{}", with_trigger("/")),
             &["IT0112 f:1:16"],
+        ),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
+fn secrets() {
+    let used = |hole: &str| format!("flow: a\nuse: {{ b: {{ http: '{hole}' }} }}\n{REST}");
+    const REST: &str = "from: { http: / }\nsteps: [ send: b ]";
+    let engine = |text: &str| format!("engine: {{ secrets: {text} }}\n---\nflow: a\n{REST}");
+    let place = "a secret can only be used under `use:` and in steps";
+    let cases: &[(String, &[&str])] = &[
+        (used("x-${ $secret.NONE }"), &["IT0121 f:2:19"]),
+        (
+            used("${ $secret.a.b }"),
+            &["IT0205 f:2:19 no expression can stand here"],
+        ),
+        (
+            with_steps("- send: ${ $secret.TOKEN }"),
+            &["IT0205 f:4:9 no expression can stand here"],
+        ),
+        (
+            with_trigger("'${ $secret.TOKEN }'"),
+            &[&format!("IT0205 f:2:15 {place}")],
+        ),
+        (engine("{ folders: x }"), &["IT0111 f:1:22"]),
+        (engine("{ env: X }"), &["IT0112 f:1:27"]),
+        (engine("{ folder: '' }"), &["IT0115 f:1:30"]),
+        (
+            engine("{ env: [ a b ] }"),
+            &["IT0206 f:1:29 `a b` is not an environment name"],
         ),
     ];
     assert_problems(cases);

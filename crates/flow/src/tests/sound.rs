@@ -5,8 +5,10 @@ use std::time::Duration;
 use component::plan::{RoutePlan, RouteTarget};
 use component::settings::Settings;
 
+use config::{Report, Sources};
+
 use super::load_files;
-use crate::{Loaded, LogFormat, LogLevel};
+use crate::{Loaded, LogFormat, LogLevel, SecretSources, secret_sources};
 
 fn load_text(text: &str) -> Loaded {
     load_files(&[("f", text)]).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"))
@@ -117,6 +119,53 @@ fn steps_know_their_flow_and_place() {
         RouteTarget::Forward(plan) => assert_eq!(plan.via.as_deref(), Some("a.b")),
         RouteTarget::Handle { .. } => panic!("not forwarded"),
     }
+}
+
+#[test]
+fn secrets_are_put_in_below_use() {
+    let text = "
+engine: { env: [HOME_HOST] }
+use: { shared: { http: 'x-${ $secret.TOKEN }' } }
+---
+flow: a
+use: { own: { http: '${ $env.HOME_HOST }-${$secret[\"tls.key\"]}' } }
+from: { http: GET /x }
+steps: [ send: own ]
+---
+flow: b
+from: { http: GET /y }
+steps: [ send: shared ]
+";
+    let expected = [
+        // What a value brings along is no expression.
+        "127.0.0.1:8080 a Only([Get]) /x forward home-${ $env.HOME_HOST }",
+        "127.0.0.1:8080 b Only([Get]) /y forward x-token-value",
+    ];
+    assert_eq!(routes(&load_text(text)), expected);
+}
+
+#[test]
+fn sources_of_secrets_are_found_before_anything_is_loaded() {
+    let text = "
+flow: a
+---
+engine:
+  env: [HOME_HOST]
+  secrets: { env: [A, 1, 'b c', B], folder: '/run/${ $env.HOME_HOST }', file: '${ $env.X }' }
+";
+    let (mut sources, mut report) = (Sources::default(), Report::default());
+    let source = sources.add("f", text.as_bytes(), &mut report).unwrap();
+    let documents = config::parse(&sources, source, &mut report);
+    let environment = |name: &str| (name == "HOME_HOST").then(|| "home".to_owned());
+    let found = secret_sources(&documents, &environment);
+    let names: Vec<&str> = found.env.iter().map(|name| name.value.as_str()).collect();
+    assert_eq!(names, ["A", "B"]);
+    assert_eq!(found.folder.map(|it| it.value).unwrap(), "/run/home");
+    assert_eq!(found.file, None);
+    assert_eq!(
+        secret_sources(&documents[..1], &environment),
+        SecretSources::default()
+    );
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{Report, Sources};
+use component::definition::Surroundings;
+use component::state::States;
+use config::{CodeInfo, Report, Sources};
 
 use super::files;
 
@@ -16,7 +18,19 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     if let Some(source) = sources.add(name, text.as_bytes(), &mut report) {
         let documents = config::parse(&sources, source, &mut report);
-        let loaded = flow::load(documents, crate::load::TABLE, &|_| None, &mut report);
+        let none = flow::KnownSecrets::default();
+        let table = crate::load::TABLE;
+        let input = flow::Input {
+            documents,
+            table,
+            environment: &|_| None,
+            secrets: &none,
+            surroundings: &Surroundings {
+                files: &|source, name| crate::load::read_named(sources.name(source), name),
+                states: &States::default(),
+            },
+        };
+        let loaded = flow::load(input, &mut report);
         assert_eq!(loaded.is_some(), !report.has_errors(), "{name}");
     }
     report
@@ -26,6 +40,12 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
         .collect()
 }
 
+/// The codes that loading flow files can give.
+fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
+    let all = [component::codes::ALL, flow::codes::ALL, steps::codes::ALL];
+    all.into_iter().flatten()
+}
+
 /// The YAML blocks of a page.
 fn blocks(markdown: &str) -> Vec<&str> {
     markdown
@@ -33,6 +53,19 @@ fn blocks(markdown: &str) -> Vec<&str> {
         .skip(1)
         .filter_map(|rest| rest.split_once("```").map(|(block, _)| block))
         .collect()
+}
+
+/// A piece of YAML as a flow file: steps alone are put into a flow.
+fn whole(block: &str) -> String {
+    if !block.starts_with("- ") {
+        return block.to_owned();
+    }
+    let steps: String = block.lines().map(|line| format!("  {line}\n")).collect();
+    let called = "flow: price-order\nfrom: call\nsteps: [ map: . ]\n";
+    format!(
+        "flow: around\nuse: {{ crm: {{ http: 'http://127.0.0.1:1' }} }}\n\
+         from: {{ http: POST /around }}\nsteps:\n{steps}---\n{called}"
+    )
 }
 
 /// Every flow file under `examples/`.
@@ -83,7 +116,7 @@ fn the_committed_files_are_fresh() {
 fn every_example_of_the_reference_loads() {
     for (name, text) in files() {
         for block in blocks(&text) {
-            assert_eq!(codes(&name, block), [""; 0], "{name}:\n{block}");
+            assert_eq!(codes(&name, &whole(block)), [""; 0], "{name}:\n{block}");
         }
     }
     for step in steps::ALL {
@@ -110,7 +143,8 @@ fn every_example_folder_loads() {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
     for (path, text) in examples {
-        assert_eq!(codes("example", &text), [""; 0], "{}", path.display());
+        let name = path.display().to_string();
+        assert_eq!(codes(&name, &text), [""; 0], "{name}");
         assert!(
             path.with_file_name("README.md").exists(),
             "{}",
@@ -121,7 +155,7 @@ fn every_example_folder_loads() {
 
 #[test]
 fn every_code_has_a_page_whose_example_triggers_it() {
-    for info in flow::codes::ALL.iter().chain(steps::codes::ALL) {
+    for info in step_and_flow_codes() {
         let code = info.code.as_str();
         let path = repository().join(format!("docs/errors/{code}.md"));
         let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{code}: {error}"));
@@ -141,9 +175,7 @@ fn every_code_has_a_page_whose_example_triggers_it() {
 
 #[test]
 fn every_page_of_these_codes_has_its_code() {
-    let known: Vec<&str> = flow::codes::ALL
-        .iter()
-        .chain(steps::codes::ALL)
+    let known: Vec<&str> = step_and_flow_codes()
         .chain(crate::codes::ALL)
         .map(|info| info.code.as_str())
         .collect();
@@ -272,7 +304,7 @@ fn mutate(text: &mut Vec<u8>, random: &mut Random) {
 fn no_mutation_of_an_example_makes_the_loader_panic() {
     let mut seeds: Vec<String> = examples().into_iter().map(|(_, text)| text).collect();
     seeds.extend(steps::ALL.iter().map(|step| step.example.to_owned()));
-    for info in flow::codes::ALL.iter().chain(steps::codes::ALL) {
+    for info in step_and_flow_codes() {
         let path = repository().join(format!("docs/errors/{}.md", info.code));
         seeds.extend(
             blocks(&fs::read_to_string(path).unwrap())

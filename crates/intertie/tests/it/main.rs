@@ -11,5 +11,6 @@ mod examples;
 mod life;
 mod outage;
 mod peers;
+mod secrets;
 mod secure;
 mod support;

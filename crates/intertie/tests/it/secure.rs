@@ -210,7 +210,7 @@ fn an_upstream_with_the_wrong_certificate_gets_nothing() {
     let mut client = RawClient::connect(front);
     client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
     let response = client.response();
-    assert_eq!(response.status, 503);
+    assert_eq!(response.status, 502);
     assert!(
         !response.text().contains("localhost"),
         "{}",

@@ -29,10 +29,10 @@ fn problem(response: &Response) -> (u16, String) {
 }
 
 #[test]
-fn upstreams_that_cannot_be_reached_give_503() {
+fn upstreams_that_cannot_be_reached_give_502() {
     let proxy = Proxy::to(free_port());
     let (status, text) = problem(&get(&proxy));
-    assert_eq!(status, 503);
+    assert_eq!(status, 502);
     assert!(text.contains("cannot be reached"), "{text}");
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use component::forward::ForwardPlan;
-use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::handler::{Call, Handler, LocalFuture, Outcome, Services};
 use message::{Body, Fault, Reply, Request};
 use testkit::{Action, ScriptedBackend, StrictBackend};
 
@@ -83,7 +83,7 @@ impl Handler for Forwarder {
             request.body = Body::from(request.body.as_bytes().to_ascii_uppercase());
         }
         request.headers.set("X-Seen", "1");
-        let outcome = Outcome::Forward(Arc::clone(&self.plan), Box::new(request));
+        let outcome = Outcome::Forward(Arc::clone(&self.plan), Box::new(request), None);
         Box::pin(async { Ok(outcome) })
     }
 }
@@ -144,7 +144,13 @@ impl Handler for Calling {
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
-            let reply = services.call(&self.0, &request).await?;
+            let call = Call {
+                plan: &self.0,
+                request: &request,
+                body_max: None,
+                step: "1",
+            };
+            let reply = services.call(call).await?;
             let text = format!(
                 "{} {}",
                 reply.status,

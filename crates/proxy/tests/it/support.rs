@@ -112,6 +112,7 @@ impl Proxy {
                 RouteTarget::Handle { .. } => Vec::new(),
             },
             settings,
+            ..Plan::default()
         });
         let (applied, mut done) = unbounded_channel();
         self.commands

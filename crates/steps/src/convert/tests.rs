@@ -15,12 +15,13 @@ fn converted(
     let mut exchange = exchange(headers, body);
     match run(&*step, &mut exchange, &FakeServices::default()) {
         Ok(_) => {
-            let body = String::from_utf8(exchange.request.body.as_bytes().to_vec()).unwrap();
-            Ok((body, lines(&exchange.request.headers)))
+            let request = exchange.take_request().unwrap();
+            let body = String::from_utf8(request.body.as_bytes().to_vec()).unwrap();
+            Ok((body, lines(&request.headers)))
         }
         Err(fault) => {
             // A body that cannot be converted goes nowhere, but it is not lost either.
-            assert_eq!(exchange.request.body.as_bytes(), body);
+            assert_eq!(exchange.body().unwrap().0.as_bytes(), body);
             Err((fault.status, fault.detail.into_owned()))
         }
     }

@@ -1,9 +1,8 @@
 //! Plans as YAML makes them, and a forward in the middle of a flow.
 
 use super::*;
-use crate::testing::{
-    FakeServices, LAST, Place, assert_problems, build, exchange, lines, run, sound,
-};
+use crate::testing::MIDDLE;
+use crate::testing::{FakeServices, LAST, Place, assert_problems, build, exchange, lines, run};
 use message::Reply;
 
 fn plan(yaml: &str, place: Place) -> ForwardPlan {
@@ -223,7 +222,7 @@ fn reply_headers_in_the_middle_are_refused() {
 
 #[test]
 fn in_the_middle_the_reply_becomes_the_message() {
-    let step = sound(&DEFINITION, "http://backend/a");
+    let step = build(&DEFINITION, "http://backend/a", MIDDLE).unwrap();
     let mut services = FakeServices::default();
     let mut reply = Reply::with_content(201, "application/json", b"{}".to_vec());
     reply.headers.append("Set-Cookie", "secret");
@@ -244,21 +243,22 @@ fn in_the_middle_the_reply_becomes_the_message() {
         *services.calls.borrow(),
         [("backend".to_owned(), b"old".to_vec())]
     );
-    assert_eq!(exchange.request.body.as_bytes(), b"{}");
+    let request = exchange.take_request().unwrap();
+    assert_eq!(request.body.as_bytes(), b"{}");
     assert_eq!(
-        lines(&exchange.request.headers),
+        lines(&request.headers),
         ["A: 1", "Content-Type: application/json"]
     );
 }
 
 #[test]
 fn in_the_middle_anything_but_success_is_a_fault() {
-    let step = sound(&DEFINITION, "http://backend/a");
+    let step = build(&DEFINITION, "http://backend/a", MIDDLE).unwrap();
     let mut services = FakeServices::default();
     for status in [300, 304, 404, 500] {
         services.reply = Some(Reply::new(status));
         let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
-        assert_eq!((fault.status, fault.kind), (502, Kind::Connection));
+        assert_eq!((fault.status, fault.kind), (502, message::Kind::Status));
         assert_eq!(
             fault.cause.as_deref(),
             Some(format!("status {status}").as_str())
