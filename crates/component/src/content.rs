@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use expr::Value;
+use expr::jq::{Expression, Limits};
 use message::{Body, Fault, Field, Headers, HeadersView, Reply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -177,6 +178,46 @@ impl Content {
             self.value = Some(value);
         }
         Ok(self.decoded())
+    }
+
+    /// The bytes of a JSON text that nobody has decoded yet.
+    fn json_text(&self, headers: HeadersView<'_>) -> Option<&Bytes> {
+        let Some(Body::Bytes(bytes)) = self.body.as_ref().filter(|_| self.value.is_none()) else {
+            return None;
+        };
+        let (content_type, encoding) = match &self.head {
+            Some(head) => (
+                head.content_type.as_deref(),
+                head.content_encoding.as_deref(),
+            ),
+            None => (
+                headers.first(Field::ContentType),
+                headers.first(Field::ContentEncoding),
+            ),
+        };
+        let format = self.format.unwrap_or_else(|| format_of(content_type));
+        (format == Format::Json && encoding.is_none_or(is_identity)).then_some(bytes)
+    }
+
+    /// What an expression gives for a JSON text that nobody has decoded yet, where it only puts
+    /// parts of it together: they are copied without making values of them.
+    pub(crate) fn project(
+        &self,
+        expression: &Expression,
+        limits: &Limits,
+        headers: HeadersView<'_>,
+    ) -> Option<Self> {
+        let text = self.json_text(headers)?;
+        let mut out = Vec::with_capacity(256);
+        let done = expression.project(text, DEPTH_MAX, limits, &mut out);
+        // A text or null is no JSON to whoever takes it; see `Content::of_value`.
+        let is_json = matches!(out.first(), Some(b'{' | b'['));
+        (done && is_json).then(|| Self {
+            body: Some(Body::from(out)),
+            value: None,
+            head: Some(known_head(Some("application/json"))),
+            format: None,
+        })
     }
 
     fn decode(&self, headers: HeadersView<'_>) -> Result<Value, Fault> {

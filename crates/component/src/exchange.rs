@@ -200,6 +200,22 @@ impl Exchange {
             .map_err(|error| self.failed(expression.text(), &error))
     }
 
+    /// Makes what an expression gives the content.
+    ///
+    /// # Errors
+    /// As [`Exchange::evaluate`].
+    pub fn map(&mut self, expression: &Expression, services: &dyn Services) -> Result<(), Fault> {
+        let headers = self.request.headers.view();
+        let projected = self
+            .content
+            .project(expression, &self.context.limits, headers);
+        self.content = match projected {
+            Some(content) => content,
+            None => Content::of_value(self.evaluate(expression, services)?),
+        };
+        Ok(())
+    }
+
     /// Whether a condition holds here: `false` and `null` do not.
     ///
     /// # Errors

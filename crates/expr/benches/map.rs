@@ -86,6 +86,10 @@ fn main() {
             let _ = json::write(&result, 1 << 20, &mut out);
         }
     });
+    measure("project", || {
+        out.clear();
+        expression.project(black_box(&body), 128, &limits, &mut out);
+    });
     measure("evaluate without tree", || {
         drop(black_box(
             expression.evaluate_slow(&value, &Nothing, &limits),

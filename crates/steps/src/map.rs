@@ -88,11 +88,13 @@ struct Map(Mapping);
 
 impl Map {
     fn make(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let value = match &self.0 {
-            Mapping::Expression(expression) => exchange.evaluate(expression, services)?,
-            Mapping::Value(value) => value.make(exchange, services)?,
-        };
-        exchange.set_value(value);
+        match &self.0 {
+            Mapping::Expression(expression) => exchange.map(expression, services)?,
+            Mapping::Value(value) => {
+                let value = value.make(exchange, services)?;
+                exchange.set_value(value);
+            }
+        }
         Ok(Next::Continue)
     }
 }

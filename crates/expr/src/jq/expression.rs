@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::OnceLock;
 
+use bytes::Bytes;
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Term};
 use jaq_core::path::Part;
@@ -12,7 +13,7 @@ use super::engine::{Engine, Known};
 use super::error::{CompileError, EvalError, EvalErrorKind};
 use super::fast::{self, Fast};
 use super::{Limits, Scope, Variables, meter, names, syntax, walk};
-use crate::json;
+use crate::json::{self, Projection};
 use crate::value::{self, Value};
 
 /// A compiled expression. It gives exactly one result for an input.
@@ -23,6 +24,7 @@ pub struct Expression {
     constant: Option<Value>,
     fast: Option<Fast>,
     makes_numbers: bool,
+    projection: Option<Projection>,
     used: names::Used,
     engine: OnceLock<Option<Engine>>,
 }
@@ -61,6 +63,7 @@ impl Expression {
             slots,
             uses_input,
             constant,
+            projection: fast.as_ref().and_then(fast::projection),
             makes_numbers: fast.as_ref().is_none_or(Fast::makes_numbers),
             fast,
             used,
@@ -123,6 +126,26 @@ impl Expression {
             Some(fast) => self.evaluate_fast(fast, input, variables, limits),
             None => self.evaluate_slow(input, variables, limits),
         }
+    }
+
+    /// Appends the result for a JSON text as JSON text, where the expression only puts parts of its
+    /// input together. They are copied as they stand, white space and escapes included.
+    ///
+    /// It says no, and leaves `out` as it was, when the expression does more, or when something is
+    /// unusual about the text: reading it with at most `depth_max` levels, evaluating and writing
+    /// then give the result or the failure.
+    pub fn project(
+        &self,
+        body: &Bytes,
+        depth_max: usize,
+        limits: &Limits,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(projection) = &self.projection else {
+            return false;
+        };
+        let depth_max = depth_max.min(limits.depth.saturating_sub(projection.depth));
+        projection.run(body, depth_max, limits.memory, out)
     }
 
     fn evaluate_fast(

@@ -1,9 +1,11 @@
 //! JSON text to values and back.
 
 mod parse;
+mod project;
 mod write;
 
 pub use parse::{JsonError, parse};
+pub(crate) use project::{Key, Projection, Shape};
 pub use write::{NotJson, write};
 
 /// The most levels that values may be nested when they are read or written: every recursion over

@@ -46,12 +46,7 @@ pub fn parse(text: &Bytes, depth_max: usize) -> Result<Value, JsonError> {
             message: "the text is not UTF-8",
         }));
     }
-    let mut reader = Reader {
-        whole: text,
-        text,
-        at: 0,
-        depth_left: depth_max.min(DEPTH_LIMIT),
-    };
+    let mut reader = Reader::new(text, depth_max);
     let value = reader.value().map_err(fail)?;
     reader.skip_space();
     match reader.peek() {
@@ -60,7 +55,7 @@ pub fn parse(text: &Bytes, depth_max: usize) -> Result<Value, JsonError> {
     }
 }
 
-struct Fault {
+pub(super) struct Fault {
     at: usize,
     message: &'static str,
 }
@@ -78,10 +73,10 @@ impl Fault {
     }
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     whole: &'a Bytes,
-    text: &'a [u8],
-    at: usize,
+    pub(super) text: &'a [u8],
+    pub(super) at: usize,
     depth_left: usize,
 }
 
@@ -101,8 +96,18 @@ fn special_bytes(word: u64) -> u64 {
     controls | is(b'"') | is(b'\\')
 }
 
-impl Reader<'_> {
-    fn fault(&self, message: &'static str) -> Fault {
+impl<'a> Reader<'a> {
+    /// Reads from the start of a text that is UTF-8.
+    pub(super) fn new(whole: &'a Bytes, depth_max: usize) -> Self {
+        Self {
+            whole,
+            text: whole,
+            at: 0,
+            depth_left: depth_max.min(DEPTH_LIMIT),
+        }
+    }
+
+    pub(super) fn fault(&self, message: &'static str) -> Fault {
         Fault {
             at: self.at,
             message,
@@ -110,12 +115,12 @@ impl Reader<'_> {
     }
 
     #[inline]
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
     #[inline]
-    fn skip_space(&mut self) {
+    pub(super) fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
             self.at += 1;
         }
@@ -209,6 +214,20 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Result<Value, Fault> {
         let start = self.at;
+        let is_whole = self.skip_number()?;
+        let digits = self.text.get(start..self.at).unwrap_or_default();
+        if is_whole && let Some(number) = small_integer(digits) {
+            return Ok(Value::Num(Num::Int(number)));
+        }
+        let text = std::str::from_utf8(digits).unwrap_or_default();
+        match is_whole {
+            true => Ok(value::number(text)),
+            false => Ok(Value::Num(Num::Dec(text.to_owned().into()))),
+        }
+    }
+
+    /// Takes a number, and says whether it is whole.
+    pub(super) fn skip_number(&mut self) -> Result<bool, Fault> {
         self.at += usize::from(self.peek() == Some(b'-'));
         match self.peek() {
             Some(b'0') => self.at += 1,
@@ -226,15 +245,7 @@ impl Reader<'_> {
             self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
             self.digits()?;
         }
-        let digits = self.text.get(start..self.at).unwrap_or_default();
-        if is_whole && let Some(number) = small_integer(digits) {
-            return Ok(Value::Num(Num::Int(number)));
-        }
-        let text = std::str::from_utf8(digits).unwrap_or_default();
-        match is_whole {
-            true => Ok(value::number(text)),
-            false => Ok(Value::Num(Num::Dec(text.to_owned().into()))),
-        }
+        Ok(is_whole)
     }
 
     fn digits(&mut self) -> Result<(), Fault> {
@@ -264,7 +275,7 @@ impl Reader<'_> {
 
     /// Goes to the next quote, backslash or control character.
     #[inline]
-    fn plain_run(&mut self) {
+    pub(super) fn plain_run(&mut self) {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let (words, _) = rest.as_chunks::<8>();
         for word in words {
@@ -303,7 +314,7 @@ impl Reader<'_> {
         }
     }
 
-    fn escape(&mut self) -> Result<char, Fault> {
+    pub(super) fn escape(&mut self) -> Result<char, Fault> {
         let kind = self.text.get(self.at + 1).copied().unwrap_or_default();
         let character = match kind {
             b'"' | b'\\' | b'/' => char::from(kind),

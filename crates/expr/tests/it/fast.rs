@@ -269,3 +269,76 @@ fn much_is_quick() {
         assert!(compiled(code).is_fast(), "{code}");
     }
 }
+
+#[test]
+fn projections_give_what_evaluation_gives() {
+    let texts = [
+        r#"{"a":{"b":{"c":1.50,"d":"x\n"}},"l":[1,{"x":[]},3],"n":null}"#,
+        r#" { "a" : { "b" : { "c" : [ 1 , 2 ] } } , "l" : [ ] } "#,
+        r#"{"a":{"b":{"c":1}},"a":{"b":{}}}"#,
+        r#"{"a":{"b":{"c":1}},"a":null}"#,
+        r#"{"a":{"b":{"c":{"x":1,"x":2}}}}"#,
+        r#"{"\u0061":{"b":{"c":1}}}"#,
+        r#"{"a":{"b":7}}"#,
+        r#"{"a":[1]}"#,
+        "null",
+        "7",
+        "[]",
+        "{}",
+        r#"{"a":{"b":{"c":1}},}"#,
+        r#"{"a":01}"#,
+        r#"{"z":"\ud800"}"#,
+        r#"{"a":1} x"#,
+        "[[[[[[[[[[[[1]]]]]]]]]]]]",
+        "\"\u{1}\"",
+        r#"{"l":[1,{"x":null}],"a":{"b":null}}"#,
+        "",
+        r#"{"l":{"0":1}}"#,
+        r#"{"z":[1,2"#,
+        r#"{"z" 1}"#,
+        r#"{"l":[0,{"x":{"y":"z"}},"\""]}"#,
+    ];
+    let codes = [
+        ".",
+        ".a",
+        ".a.b.c",
+        "{x: .a.b.c, y: .a.b, z: .l[1].x, k: 1, s: \"q\\\"\"}",
+        "[.a, [.l[0]], {}]",
+        "[]",
+        "{a, l, n}",
+        "{x: {y: {z: .l[2]}}}",
+        ".l[1].x",
+        "{a: .a, b: .a.b, c: .a.b.c}",
+        "{x: .l[0], y: .l.x}",
+    ];
+    let limits = Limits::default();
+    let mut done = 0;
+    for code in codes {
+        let expression = compiled(code);
+        for text in texts {
+            let body = bytes::Bytes::copy_from_slice(text.as_bytes());
+            let mut out = b"-".to_vec();
+            let is_done = expression.project(&body, 10, &limits, &mut out);
+            let value = expr::json::parse(&body, 10).ok();
+            let result = value.and_then(|it| expression.evaluate(&it, &World, &limits).ok());
+            let projected =
+                is_done.then(|| parsed(std::str::from_utf8(&out[1..]).unwrap()).to_string());
+            match projected {
+                Some(projected) => assert_eq!(
+                    Some(projected),
+                    result.map(|it| it.to_string()),
+                    "{code} of {text}"
+                ),
+                None => assert_eq!(out, b"-"),
+            }
+            done += usize::from(is_done);
+        }
+    }
+    assert!(done > 60, "{done}");
+    assert!(!compiled(".a + 1").project(
+        &bytes::Bytes::from_static(b"{}"),
+        10,
+        &limits,
+        &mut Vec::new()
+    ));
+}

@@ -13,5 +13,6 @@ mod fast;
 mod hostile;
 mod jq_hostile;
 mod mistakes;
+mod random;
 mod suites;
 mod support;

@@ -340,7 +340,7 @@ fn secrets_are_used_and_never_shown() {
         );
         let replies = provoke(running.port);
         assert_hidden("a reply", &replies);
-        assert!(replies.contains("503 ") && replies.contains("404 ") && replies.contains("400 "));
+        assert!(replies.contains("502 ") && replies.contains("404 ") && replies.contains("400 "));
         wait_until("the endpoint is told to be down", || {
             get(running.admin, "/metrics")
                 .text()

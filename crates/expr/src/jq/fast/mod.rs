@@ -3,6 +3,7 @@
 
 mod build;
 mod run;
+mod shape;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -15,6 +16,7 @@ use super::error::EvalError;
 use crate::value::Value;
 
 pub(super) use build::build;
+pub(super) use shape::projection;
 
 /// A node that gives one result, or none.
 #[derive(Debug)]
