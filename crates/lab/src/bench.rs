@@ -4,6 +4,7 @@
 mod body;
 mod load;
 mod machine;
+mod mapping;
 mod plan;
 mod process;
 mod progress;
@@ -25,8 +26,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use plan::HttpArgs;
+use plan::http::HttpArgs;
+use plan::map::MapArgs;
+use plan::{Options, Plan};
 use results::Results;
+use system::Programs;
 
 /// Arguments of `intertie bench`.
 #[derive(Debug, clap::Args)]
@@ -42,6 +46,11 @@ enum Suite {
     /// nginx, HAProxy and Envoy are looked for in the path, or where the variables NGINX, HAPROXY
     /// and ENVOY point.
     Http(Box<HttpArgs>),
+    /// Measure the mapping of a JSON body beside other engines.
+    ///
+    /// Redpanda Connect is looked for in the path, or where the variable REDPANDA_CONNECT points;
+    /// the jar of Apache Camel where CAMEL_JAR points.
+    Map(Box<MapArgs>),
     /// Write the report of earlier results again.
     Report {
         /// A results.json.
@@ -62,10 +71,8 @@ enum Suite {
 /// When the machine has too few cores, or files cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.suite {
-        Suite::Http(arguments) => {
-            let is_good = runner::run(&arguments)?;
-            Ok(ExitCode::from(u8::from(!is_good)))
-        }
+        Suite::Http(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
+        Suite::Map(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
         Suite::Report { results, out } => {
             let text = fs::read_to_string(&results)
                 .with_context(|| format!("cannot read {}", results.display()))?;
@@ -80,6 +87,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn measure(
+    options: &Options,
+    plan: impl FnOnce(&Programs) -> anyhow::Result<Plan>,
+) -> anyhow::Result<ExitCode> {
+    let own = std::env::current_exe()?;
+    let programs = Programs {
+        intertie: options.binary.clone().unwrap_or_else(|| own.clone()),
+        own,
+    };
+    let is_good = runner::run(plan(&programs)?, programs)?;
+    Ok(ExitCode::from(u8::from(!is_good)))
 }
 
 /// Writes results.json and report.html.

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::ensure;
+use serde_json::Value;
 
 /// The digits of the number.
 const DIGITS: usize = 8;
@@ -50,9 +51,86 @@ impl Numbered {
         &self.text
     }
 
+    /// A text in which this number stands somewhere, if it does.
+    fn found(text: &[u8], number: u64) -> Option<Self> {
+        let digits = (FIRST + number % (9 * FIRST)).to_string();
+        let at = memchr::memmem::find(text, digits.as_bytes())?;
+        Some(Self {
+            text: text.to_vec(),
+            at,
+        })
+    }
+
     /// How many bytes it has.
     pub fn len(&self) -> usize {
         self.text.len()
+    }
+}
+
+/// What must come back: the same bytes, or the same JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    text: Numbered,
+    is_json: bool,
+    /// How the peer prints this JSON: the bytes of most replies need not be read again.
+    seen: Option<Numbered>,
+}
+
+impl Expected {
+    fn new(text: Numbered, is_json: bool) -> Self {
+        Self {
+            text,
+            is_json,
+            seen: None,
+        }
+    }
+
+    /// Whether a body is the one with this number.
+    pub fn is(&mut self, number: u64, body: &[u8]) -> bool {
+        if self.text.with(number) == body {
+            return true;
+        }
+        if !self.is_json {
+            return false;
+        }
+        if let Some(seen) = &mut self.seen
+            && seen.with(number) == body
+        {
+            return true;
+        }
+        let is_same = is_same_json(self.text.with(number), body);
+        if is_same {
+            self.seen = Numbered::found(body, number);
+        }
+        is_same
+    }
+
+    /// The body with this number.
+    pub fn with(&mut self, number: u64) -> &[u8] {
+        self.text.with(number)
+    }
+}
+
+fn is_same_json(one: &[u8], other: &[u8]) -> bool {
+    let [one, other] = [one, other].map(serde_json::from_slice::<Value>);
+    matches!((one, other), (Ok(one), Ok(other)) if is_same(&one, &other))
+}
+
+/// Whether two values are equal whatever the order of members, and however numbers are written.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            let mut pairs = one.iter().zip(other);
+            one.len() == other.len() && pairs.all(|(one, other)| is_same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let is_in = |(name, value): (&String, &Value)| {
+                other.get(name).is_some_and(|other| is_same(value, other))
+            };
+            one.len() == other.len() && one.iter().all(is_in)
+        }
+        _ => one == other,
     }
 }
 
@@ -62,7 +140,7 @@ pub(crate) struct Bodies {
     /// What is sent.
     pub sent: Numbered,
     /// What must come back.
-    pub expected: Numbered,
+    pub expected: Expected,
 }
 
 impl Bodies {
@@ -80,8 +158,16 @@ impl Bodies {
         };
         Ok(Self {
             sent: json,
-            expected,
+            expected: Expected::new(expected, false),
         })
+    }
+
+    /// A JSON body, and the JSON that must come back, in which the least number stands once.
+    pub fn json(sent: String, expected: String) -> Self {
+        Self {
+            sent: Numbered::new(sent),
+            expected: Expected::new(Numbered::new(expected), true),
+        }
     }
 }
 
@@ -130,7 +216,7 @@ mod tests {
         for size in (SIZE_MIN..200).chain([1024, 10_240]) {
             let mut bodies = Bodies::new(size, false).unwrap();
             assert_eq!(bodies.sent.len(), size);
-            let value: serde_json::Value = serde_json::from_slice(bodies.sent.with(7)).unwrap();
+            let value: Value = serde_json::from_slice(bodies.sent.with(7)).unwrap();
             assert_eq!(value["id"], 10_000_007);
             let strings = value["payload"].as_array().unwrap();
             assert!(strings.iter().all(|it| !it.as_str().unwrap().is_empty()));
@@ -147,6 +233,40 @@ mod tests {
         assert_eq!(bodies.sent.with(9 * FIRST), first);
         let mut request = bodies.sent.behind(b"head ");
         assert_eq!(request.with(0), [b"head ", first.as_slice()].concat());
+    }
+
+    #[test]
+    fn replies_are_compared_as_json_where_that_is_said() {
+        let text = r#"{"a":10000000,"b":[1.5,{"c":"x","d":2}]}"#.to_owned();
+        let mut bodies = Bodies::json(text.clone(), text);
+        let expected = &mut bodies.expected;
+        let other = |number: u64| {
+            format!(
+                r#"{{ "b": [15e-1, {{"d":2.0,"c":"x"}}], "a": {} }}"#,
+                FIRST + number
+            )
+        };
+        for number in [1, 1, 2, 3] {
+            assert!(expected.is(number, other(number).as_bytes()), "{number}");
+            let same = expected.with(number).to_vec();
+            assert!(expected.is(number, &same));
+            assert!(!expected.is(number, other(number + 1).as_bytes()));
+        }
+        for wrong in [
+            "",
+            "null",
+            r#"{"a":10000001}"#,
+            r#"{"a":10000001,"b":[1.5,{"c":"x","d":2}],"e":null}"#,
+            r#"{"a":10000001,"b":[1.5,{"c":"x","d":"2"}]}"#,
+            r#"{"a":"10000001","b":[1.5,{"c":"x","d":2}]}"#,
+            r#"{"a":10000001,"b":[{"c":"x","d":2},1.5]}"#,
+        ] {
+            assert!(!expected.is(1, wrong.as_bytes()), "{wrong}");
+        }
+        let mut bytes = Bodies::new(50, false).unwrap();
+        let text = bytes.expected.with(1).to_vec();
+        assert!(bytes.expected.is(1, &text));
+        assert!(!bytes.expected.is(1, &[&text[..], b" "].concat()));
     }
 
     #[test]

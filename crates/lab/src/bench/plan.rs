@@ -1,4 +1,7 @@
-//! Arguments of `intertie bench http`, and the cases that they mean.
+//! What the arguments of a suite mean: cases, systems, and for how long each is measured.
+
+pub(super) mod http;
+pub(super) mod map;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,31 +9,42 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::results::Case;
-use super::scenario::{self, ALL, Scenario, System};
+use super::scenario::{Scenario, System};
 use super::system::Programs;
-use crate::units::{self, Streams};
+use crate::units;
 
-/// Arguments of `intertie bench http`.
-#[derive(Debug, Default, clap::Args)]
-pub(super) struct HttpArgs {
-    /// `short` ends in two minutes; `full` has all published cases, and takes hours.
+/// What a suite measures.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub suite: &'static str,
+    pub options: Options,
+    pub parts: Vec<Part>,
+    /// The systems, in the order of their turns.
+    pub systems: Vec<System>,
+    pub missing: Vec<Missing>,
+    /// How long load runs before a sample of a system on a virtual machine that compiles.
+    pub jvm_warm_up: Duration,
+}
+
+/// A system that is not there, and what to do about it.
+pub(super) type Missing = (System, String);
+
+/// A scenario and its cases.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub scenario: &'static Scenario,
+    pub cases: Vec<Case>,
+}
+
+/// Arguments that all suites take.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Options {
+    /// `short` ends in about two minutes; `full` has all cases, and longer samples.
     #[arg(long, value_enum, default_value_t)]
     pub profile: Profile,
-    /// Only these scenarios.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenario::names())]
-    pub scenario: Vec<String>,
     /// Users at once, each with one request at a time.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub users: Vec<usize>,
-    /// Bytes of a request's body.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
-    pub sizes: Vec<usize>,
-    /// How long the back end waits before each reply.
-    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = units::duration)]
-    pub delays: Vec<Duration>,
-    /// For HTTP/2, in place of --users: connections x requests at once on each.
-    #[arg(long, value_name = "CxS", value_delimiter = ',')]
-    pub streams: Vec<Streams>,
     /// How often each system takes its turn.
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
@@ -43,10 +57,6 @@ pub(super) struct HttpArgs {
     /// Requests a second whatever the replies do; latency counts from when each was due.
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// Other proxies beside it, or `none`; all that are found when not given.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    #[arg(value_parser = ["nginx", "haproxy", "envoy", "none"])]
-    pub peers: Vec<String>,
     /// Only these systems; `direct` is stub and generator alone.
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     pub system: Vec<System>,
@@ -61,14 +71,14 @@ pub(super) struct HttpArgs {
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Profile {
-    /// 100 users, 50 B, no delay, samples of 0.8 s.
+    /// 100 users, one size, no delay, samples of 0.8 s.
     #[default]
     Short,
-    /// 100, 300 and 1000 users, 50 B and 1 KB, without and with a delay.
+    /// All numbers of users, sizes and delays, samples of 3 s.
     Full,
 }
 
-impl HttpArgs {
+impl Options {
     pub fn rounds(&self) -> usize {
         let default = if self.is_full() { 3 } else { 2 };
         self.rounds.unwrap_or(default).max(1)
@@ -87,7 +97,7 @@ impl HttpArgs {
         self.warm_up.unwrap_or(Duration::from_millis(default))
     }
 
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.profile == Profile::Full
     }
 
@@ -97,132 +107,45 @@ impl HttpArgs {
         if self.is_full() { self.rounds() } else { 1 }
     }
 
-    pub fn scenarios(&self) -> Vec<&'static Scenario> {
-        let is_meant = |it: &&Scenario| self.scenario.is_empty() || self.is_named(it.name);
-        ALL.iter().filter(is_meant).collect()
-    }
-
-    fn is_named(&self, name: &str) -> bool {
-        self.scenario.iter().any(|chosen| chosen == name)
-    }
-
-    /// The systems, in the order of their turns.
-    ///
-    /// # Errors
-    /// When a peer was asked for and is not there.
-    pub fn systems(&self, programs: &Programs) -> anyhow::Result<Vec<System>> {
-        if !self.system.is_empty() {
-            return Ok(self.system.clone());
+    /// How often a system takes its turn.
+    pub fn rounds_of(&self, system: System) -> usize {
+        match system {
+            System::Direct => self.direct_rounds(),
+            _ => self.rounds(),
         }
-        let mut systems = vec![System::Intertie, System::Passthrough, System::Floor];
-        for peer in [System::HaProxy, System::Nginx, System::Envoy] {
-            let is_asked = self.peers.iter().any(|name| name == peer.name());
-            let is_there = programs.find(peer).is_some();
-            if is_asked && !is_there {
-                let name = peer.name();
-                let variable = name.to_uppercase();
-                bail!("{name} was not found: put it into the path, or name its file in {variable}");
-            }
-            if is_there && (is_asked || self.peers.is_empty()) {
-                systems.push(peer);
-            }
-        }
-        systems.push(System::Direct);
-        Ok(systems)
     }
 
-    /// The cases of a scenario.
-    pub fn cases(&self, scenario: &Scenario) -> Vec<Case> {
-        let full = self.is_full();
-        let or = |given: &[usize], short: &[usize], long: &[usize]| match given {
-            [] if full => long.to_vec(),
+    /// What was given, or what the profile means.
+    fn or(&self, given: &[usize], short: &[usize], long: &[usize]) -> Vec<usize> {
+        match given {
+            [] if self.is_full() => long.to_vec(),
             [] => short.to_vec(),
             _ => given.to_vec(),
-        };
-        let users = or(&self.users, &[100], &[100, 300, 1000]);
-        let sizes = or(&self.sizes, &[50], &[50, 1024]);
-        let delays = match self.delays.as_slice() {
-            [] if full => vec![Duration::ZERO, Duration::from_millis(30)],
-            [] => vec![Duration::ZERO],
-            given => given.to_vec(),
-        };
-        let mut cases = Vec::new();
-        for delay in &delays {
-            for streams in self.streams_of(scenario, &users) {
-                for bytes in &sizes {
-                    cases.push(Case {
-                        scenario: scenario.name.to_owned(),
-                        streams,
-                        bytes: *bytes,
-                        delay_ms: delay.as_secs_f64() * 1e3,
-                        rate: self.rate,
-                    });
-                }
-            }
         }
-        cases
-    }
-
-    /// How users are spread over connections.
-    fn streams_of(&self, scenario: &Scenario, users: &[usize]) -> Vec<Streams> {
-        if !scenario.front.is_h2() {
-            return users.iter().map(|count| Streams::single(*count)).collect();
-        }
-        if !self.streams.is_empty() {
-            return self.streams.clone();
-        }
-        let spread = |users: &usize| {
-            let ten = Streams {
-                connections: 10,
-                each: users.div_ceil(10),
-            };
-            match *users {
-                count if count < 100 => vec![Streams::single(count)],
-                count if count < 300 => vec![Streams::single(count), ten],
-                _ => vec![ten],
-            }
-        };
-        users.iter().flat_map(spread).collect()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Peers that take part, and those that are not there.
+type Peers = (Vec<System>, Vec<Missing>);
 
-    #[test]
-    fn profiles_have_their_cases() {
-        let mut arguments = HttpArgs::default();
-        let labels = |arguments: &HttpArgs, name: &str| {
-            let cases = arguments.cases(scenario::find(name).unwrap());
-            cases.iter().map(Case::label).collect::<Vec<_>>()
-        };
-        assert_eq!(labels(&arguments, "h1c"), ["100 users, 50 B"]);
-        assert_eq!(
-            labels(&arguments, "h2-h1"),
-            ["100 users, 50 B", "100 users (10x10), 50 B"]
-        );
-        arguments.profile = Profile::Full;
-        assert_eq!(labels(&arguments, "h1c").len(), 3 * 2 * 2);
-        let h2 = labels(&arguments, "h2-h2");
-        assert_eq!(h2.len(), 4 * 2 * 2);
-        assert!(h2.contains(&"1000 users (10x100), 1024 B, delay 30 ms".to_owned()));
+/// The peers that take part: those that are asked for, or all that are there; and those that are
+/// not there though nobody said that they may be left out.
+///
+/// # Errors
+/// When a peer was asked for and is not there.
+fn peers(all: &[System], asked: &[String], programs: &Programs) -> anyhow::Result<Peers> {
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    for peer in all {
+        let is_asked = asked.iter().any(|name| name == peer.name());
+        if !is_asked && !asked.is_empty() {
+            continue;
+        }
+        let advice = peer.advice();
+        match programs.find(*peer) {
+            Some(_) => there.push(*peer),
+            None if is_asked => bail!("{} was not found: {advice}", peer.name()),
+            None => missing.push((*peer, format!("not found: {advice}"))),
+        }
     }
-
-    #[test]
-    fn arguments_narrow_the_cases() {
-        let arguments = HttpArgs {
-            scenario: vec!["h2-h2".to_owned()],
-            streams: vec!["4x5".parse().unwrap()],
-            sizes: vec![100],
-            rate: Some(9.0),
-            ..HttpArgs::default()
-        };
-        let scenarios = arguments.scenarios();
-        assert_eq!(scenarios.len(), 1);
-        let cases = arguments.cases(scenarios[0]);
-        assert_eq!(cases.len(), 1);
-        assert_eq!(cases[0].label(), "20 users (4x5), 100 B, 9/s");
-        assert_eq!(arguments.rounds(), 2);
-    }
+    Ok((there, missing))
 }

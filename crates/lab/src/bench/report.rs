@@ -7,13 +7,17 @@ mod text;
 use std::fmt::Write;
 
 use super::results::Results;
+use super::scenario::MAP_SUITE;
 use text::escape;
 
 const STYLE: &str = include_str!("report/style.css");
 
 /// The page of a run.
 pub(super) fn html(results: &Results) -> String {
-    let title = "Intertie HTTP benchmark";
+    let title = match results.suite.as_str() {
+        MAP_SUITE => "Intertie mapping benchmark",
+        _ => "Intertie HTTP benchmark",
+    };
     let mut page = String::new();
     // invariant: writing to a String does not fail.
     let _ = write!(

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::scenario::System;
+use super::scenario::{HTTP_SUITE, System};
 use super::stats::{Latency, median};
 use crate::units::Streams;
 
 /// Everything that a report needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
+    /// Which suite it was.
+    #[serde(default = "http_suite")]
+    pub suite: String,
     /// What the command was.
     pub command: String,
     /// When it began, in UTC.
@@ -20,6 +23,11 @@ pub(crate) struct Results {
     pub systems: Vec<SystemFacts>,
     pub rows: Vec<Row>,
     pub left_out: Vec<LeftOut>,
+}
+
+/// The suite of results from before there was another.
+fn http_suite() -> String {
+    HTTP_SUITE.to_owned()
 }
 
 /// Where it was measured.
@@ -39,6 +47,9 @@ pub(crate) struct Method {
     pub rounds: usize,
     pub seconds: f64,
     pub warm_up: f64,
+    /// The warm-up of systems on a virtual machine that compiles, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jvm_warm_up: Option<f64>,
     /// The part of a core's time above which a sample is taken again.
     pub foreign_max: f64,
 }
@@ -85,6 +96,7 @@ impl Case {
     /// The case in words, without the scenario.
     pub fn label(&self) -> String {
         let mut text = match self.streams.each {
+            1 if self.streams.connections == 1 => "1 user".to_owned(),
             1 => format!("{} users", self.streams.connections),
             _ => format!("{} users ({})", self.streams.users(), self.streams),
         };
@@ -290,6 +302,8 @@ mod tests {
     fn cases_are_told_in_words() {
         let mut case = row(System::Floor, &[]).case;
         assert_eq!(case.label(), "100 users, 50 B");
+        case.streams = Streams::single(1);
+        assert_eq!(case.label(), "1 user, 50 B");
         case.streams = "10x30".parse().unwrap();
         (case.delay_ms, case.rate) = (30.0, Some(500.0));
         assert_eq!(case.label(), "300 users (10x30), 50 B, delay 30 ms, 500/s");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::plan::HttpArgs;
+use super::plan::{Part, Plan};
 use super::process::{self, Cores};
 use super::progress::Progress;
 use super::results::{Case, Figures, LeftOut, Method, Results, Row, RunFacts, SystemFacts, warn};
@@ -25,44 +25,37 @@ const LONG: Duration = Duration::from_secs(60);
 /// A user needs a file in the generator and in the stub, and two in the proxy.
 const FILES_EACH: u64 = 2;
 
-/// Measures everything that the arguments mean. False when Intertie could not be measured
+/// Measures everything that a plan has. False when Intertie could not be measured
 /// somewhere, or when a reply of it was wrong.
-pub(super) fn run(arguments: &HttpArgs) -> anyhow::Result<bool> {
-    let own = std::env::current_exe()?;
-    let programs = Programs {
-        intertie: arguments.binary.clone().unwrap_or_else(|| own.clone()),
-        own,
-    };
+pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
     let cores = Cores::of_machine()?;
-    let systems = arguments.systems(&programs)?;
     let files = process::allow_files()?;
     let folder = Folder::new()?;
-    let results = empty(arguments, &programs, &systems, &cores);
+    let results = empty(&plan, &programs, &cores);
     process::pin(&cores.load)?;
     let bench = Bench {
         identity: Identity::make(&folder.0)?,
         folder: folder.0.clone(),
-        window: arguments.window(),
-        warm_up: arguments.warm_up(),
+        window: plan.options.window(),
+        warm_up: plan.options.warm_up(),
+        jvm_warm_up: plan.jvm_warm_up,
         programs,
         cores,
     };
-    let total = samples(arguments, &systems);
     let mut run = Run {
-        arguments,
+        plan: &plan,
         bench,
-        systems,
         results,
-        progress: Progress::new(total),
+        progress: Progress::new(samples(&plan)),
     };
-    for scenario in arguments.scenarios() {
-        run.leave_out(scenario);
-        for case in arguments.cases(scenario) {
-            check_files(&case, files)?;
-            run.case(scenario, &case)?;
+    for part in &plan.parts {
+        run.leave_out(part.scenario);
+        for case in &part.cases {
+            check_files(case, files)?;
+            run.case(part.scenario, case)?;
         }
     }
-    table::print_end(&run.results, &arguments.out)?;
+    table::print_end(&run.results, &plan.options.out)?;
     Ok(run.is_good())
 }
 
@@ -93,36 +86,33 @@ fn check_files(case: &Case, files: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn samples(arguments: &HttpArgs, systems: &[System]) -> usize {
-    let of = |scenario: &Scenario| {
-        let able = systems.iter().filter(|it| it.refuses(scenario).is_none());
-        let rounds = able.map(|system| rounds(arguments, *system));
-        rounds.sum::<usize>() * arguments.cases(scenario).len()
+fn samples(plan: &Plan) -> usize {
+    let of = |part: &Part| {
+        let systems = plan.systems.iter();
+        let able = systems.filter(|it| it.refuses(part.scenario).is_none());
+        let rounds = able.map(|system| plan.options.rounds_of(*system));
+        rounds.sum::<usize>() * part.cases.len()
     };
-    arguments.scenarios().into_iter().map(of).sum()
+    plan.parts.iter().map(of).sum()
 }
 
-fn rounds(arguments: &HttpArgs, system: System) -> usize {
-    match system {
-        System::Direct => arguments.direct_rounds(),
-        _ => arguments.rounds(),
-    }
-}
-
-fn empty(arguments: &HttpArgs, programs: &Programs, systems: &[System], cores: &Cores) -> Results {
-    let facts = systems.iter().map(|system| SystemFacts {
+fn empty(plan: &Plan, programs: &Programs, cores: &Cores) -> Results {
+    let has_jvm = plan.systems.iter().any(|system| system.is_jvm());
+    let facts = plan.systems.iter().map(|system| SystemFacts {
         system: *system,
         version: programs.version(*system),
         runs: Vec::new(),
     });
     Results {
+        suite: plan.suite.to_owned(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         started: machine::now(),
         machine: machine::facts(cores),
         method: Method {
-            rounds: arguments.rounds(),
-            seconds: arguments.window().as_secs_f64(),
-            warm_up: arguments.warm_up().as_secs_f64(),
+            rounds: plan.options.rounds(),
+            seconds: plan.options.window().as_secs_f64(),
+            warm_up: plan.options.warm_up().as_secs_f64(),
+            jvm_warm_up: has_jvm.then_some(plan.jvm_warm_up.as_secs_f64()),
             foreign_max: FOREIGN_MAX,
         },
         systems: facts.collect(),
@@ -133,9 +123,8 @@ fn empty(arguments: &HttpArgs, programs: &Programs, systems: &[System], cores: &
 
 /// A run under way.
 struct Run<'a> {
-    arguments: &'a HttpArgs,
+    plan: &'a Plan,
     bench: Bench,
-    systems: Vec<System>,
     results: Results,
     progress: Progress,
 }
@@ -150,7 +139,15 @@ struct Series {
 
 impl Run<'_> {
     fn leave_out(&mut self, scenario: &Scenario) {
-        for system in &self.systems {
+        for (system, reason) in &self.plan.missing {
+            self.results.left_out.push(LeftOut {
+                scenario: scenario.name.to_owned(),
+                system: *system,
+                reason: reason.clone(),
+                is_failure: false,
+            });
+        }
+        for system in &self.plan.systems {
             if *system == System::Passthrough {
                 continue;
             }
@@ -167,10 +164,8 @@ impl Run<'_> {
 
     fn case(&mut self, scenario: &Scenario, case: &Case) -> anyhow::Result<()> {
         let stubs = self.bench.stubs(scenario, case)?;
-        let able = self
-            .systems
-            .iter()
-            .filter(|it| it.refuses(scenario).is_none());
+        let systems = self.plan.systems.iter();
+        let able = systems.filter(|it| it.refuses(scenario).is_none());
         let mut series: Vec<Series> = able
             .map(|system| Series {
                 system: *system,
@@ -179,9 +174,9 @@ impl Run<'_> {
                 has_failed: false,
             })
             .collect();
-        for round in 0..self.arguments.rounds() {
+        for round in 0..self.plan.options.rounds() {
             for series in &mut series {
-                let turns = rounds(self.arguments, series.system);
+                let turns = self.plan.options.rounds_of(series.system);
                 if round < turns && !series.has_failed {
                     self.turn(scenario, case, &stubs, series);
                 }
@@ -193,7 +188,7 @@ impl Run<'_> {
         self.progress.clear();
         table::print_case(scenario, case, &rows)?;
         self.results.rows.extend(rows);
-        super::write(&self.arguments.out, &self.results)
+        super::write(&self.plan.options.out, &self.results)
     }
 
     /// Takes a sample, again when others have used too much of a core meanwhile.

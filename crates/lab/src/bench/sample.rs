@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::body::Bodies;
 use super::load::{Load, Plan};
+use super::mapping;
 use super::process::{self, Cores, Process};
 use super::results::{Case, Figures, RunFacts};
-use super::scenario::{Scenario, Side, System};
+use super::scenario::{Scenario, Side, System, Work};
 use super::system::{self, Place, Programs};
 use crate::pki::{self, Identity};
 use crate::units;
@@ -27,6 +28,8 @@ pub(crate) struct Bench {
     pub identity: Identity,
     pub window: Duration,
     pub warm_up: Duration,
+    /// The same for systems on a virtual machine that compiles.
+    pub jvm_warm_up: Duration,
 }
 
 /// The back ends of a case.
@@ -105,7 +108,10 @@ impl Bench {
     ) -> anyhow::Result<(Figures, RunFacts)> {
         if system == System::Direct {
             let plan = self.plan(system, scenario, case, stubs.for_clients())?;
-            return Ok((self.measure(&plan, None, stubs)?, facts(scenario, "", "")));
+            return Ok((
+                self.measure(&plan, None, self.warm_up, stubs)?,
+                facts(scenario, "", ""),
+            ));
         }
         let folder = self.folder.join(system.name());
         let place = Place {
@@ -121,7 +127,11 @@ impl Bench {
         let command = format!("{:?}", setup.command).replace('"', "");
         let running = Process::start(&mut setup.command, &cores, own, setup.address, &log)?;
         let plan = self.plan(system, scenario, case, setup.address)?;
-        let figures = self.measure(&plan, Some(&running), stubs)?;
+        let warm_up = match system.is_jvm() {
+            true => self.warm_up.max(self.jvm_warm_up),
+            false => self.warm_up,
+        };
+        let figures = self.measure(&plan, Some(&running), warm_up, stubs)?;
         Ok((figures, facts(scenario, &command, &setup.config)))
     }
 
@@ -140,15 +150,19 @@ impl Bench {
             false => None,
         };
         let is_plain = matches!(system, System::Direct | System::Passthrough);
-        let becomes_xml = scenario.converts && !is_plain;
+        let work = if is_plain { Work::Relay } else { scenario.work };
+        let bodies = match scenario.work.maps() {
+            true => mapping::bodies(work),
+            false => Bodies::new(case.bytes, work == Work::ToXml)?,
+        };
         Ok(Plan {
             address,
             is_h2: scenario.front.is_h2(),
             tls,
-            path: "/passthrough".to_owned(),
+            path: scenario.path().to_owned(),
             streams: case.streams,
             rate: case.rate,
-            bodies: Bodies::new(case.bytes, becomes_xml)?,
+            bodies,
             cores: self.cores.load.clone(),
         })
     }
@@ -157,11 +171,12 @@ impl Bench {
         &self,
         plan: &Plan,
         system: Option<&Process>,
+        warm_up: Duration,
         stubs: &Stubs,
     ) -> anyhow::Result<Figures> {
         let beside = [stubs.family(), vec![std::process::id()]].concat();
         let load = Load::start(plan)?;
-        thread::sleep(self.warm_up);
+        thread::sleep(warm_up);
         let family = system.map(Process::family).unwrap_or_default();
         load.measure();
         let before = self.clock(&family, &beside)?;

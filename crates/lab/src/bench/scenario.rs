@@ -1,4 +1,4 @@
-//! The scenarios: those of the published table, by its names.
+//! The scenarios: those of the published table, by its names, and the mappings.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,89 +46,153 @@ impl Side {
     }
 }
 
-/// One row of tests of the published table.
+/// What is done with a request's body on its way to the back end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Nothing.
+    Relay,
+    /// JSON becomes XML.
+    ToXml,
+    /// An order becomes an object of ten fields, all of them copied.
+    Map,
+    /// The same with some of the fields computed.
+    Compute,
+}
+
+impl Work {
+    /// Whether JSON is mapped.
+    pub fn maps(self) -> bool {
+        matches!(self, Self::Map | Self::Compute)
+    }
+}
+
+/// What a suite measures in one table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scenario {
     /// What the command line calls it.
     pub name: &'static str,
-    /// What the published table calls it.
+    /// What reports call it, and the published table.
     pub title: &'static str,
     /// What clients speak.
     pub front: Side,
     /// What the back end speaks.
     pub back: Side,
-    /// Whether the request's body becomes XML.
-    pub converts: bool,
+    pub work: Work,
 }
 
-/// All scenarios, in the order of the published table.
-pub(crate) const ALL: [Scenario; 8] = [
+impl Scenario {
+    /// Where clients send their requests.
+    pub fn path(&self) -> &'static str {
+        if self.work.maps() {
+            "/map"
+        } else {
+            "/passthrough"
+        }
+    }
+}
+
+/// What the suites are called.
+pub(crate) const HTTP_SUITE: &str = "http";
+pub(crate) const MAP_SUITE: &str = "map";
+
+/// The scenarios of `bench http`, in the order of the published table.
+pub(crate) const HTTP: [Scenario; 8] = [
     Scenario {
         name: "h1c",
         title: "Passthrough HTTP service (h1c -> h1c)",
         front: Side::H1Clear,
         back: Side::H1Clear,
-        converts: false,
+        work: Work::Relay,
     },
     Scenario {
         name: "json-xml",
         title: "JSON to XML transformation HTTP service",
         front: Side::H1Clear,
         back: Side::H1Clear,
-        converts: true,
+        work: Work::ToXml,
     },
     Scenario {
         name: "h1",
         title: "Passthrough HTTPS service (h1 -> h1)",
         front: Side::H1Tls,
         back: Side::H1Tls,
-        converts: false,
+        work: Work::Relay,
     },
     Scenario {
         name: "json-xml-tls",
         title: "JSON to XML transformation HTTPS service",
         front: Side::H1Tls,
         back: Side::H1Tls,
-        converts: true,
+        work: Work::ToXml,
     },
     Scenario {
         name: "h2-h1c",
         title: "Passthrough HTTP/2(over TLS) service (h2 -> h1c)",
         front: Side::H2Tls,
         back: Side::H1Clear,
-        converts: false,
+        work: Work::Relay,
     },
     Scenario {
         name: "h2-h1",
         title: "Passthrough HTTP/2(over TLS) service (h2 -> h1)",
         front: Side::H2Tls,
         back: Side::H1Tls,
-        converts: false,
+        work: Work::Relay,
     },
     Scenario {
         name: "downgrade",
         title: "HTTP/2 client and server downgrade service (h2 -> h2)",
         front: Side::Downgrade,
         back: Side::Downgrade,
-        converts: false,
+        work: Work::Relay,
     },
     Scenario {
         name: "h2-h2",
         title: "Passthrough HTTP/2(over TLS) service (h2 -> h2)",
         front: Side::H2Tls,
         back: Side::H2Tls,
-        converts: false,
+        work: Work::Relay,
     },
 ];
 
+/// The scenarios of `bench map`.
+pub(crate) const MAP: [Scenario; 2] = [
+    Scenario {
+        name: "map",
+        title: "Mapping of a JSON body: ten plain paths",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Map,
+    },
+    Scenario {
+        name: "map-computed",
+        title: "Mapping of a JSON body: six plain paths, four computed fields",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Compute,
+    },
+];
+
+/// The scenarios of all suites.
+pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
+    HTTP.iter().chain(&MAP)
+}
+
 /// The scenario of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Scenario> {
-    ALL.iter().find(|scenario| scenario.name == name)
+    all().find(|scenario| scenario.name == name)
 }
 
 /// The names, for the command line.
-pub(crate) fn names() -> [&'static str; ALL.len()] {
-    ALL.each_ref().map(|scenario| scenario.name)
+pub(crate) fn names<const N: usize>(scenarios: &[Scenario; N]) -> [&'static str; N] {
+    scenarios.each_ref().map(|scenario| scenario.name)
+}
+
+/// Those of some scenarios that are named; all of them when none is.
+pub(crate) fn chosen(all: &'static [Scenario], names: &[String]) -> Vec<&'static Scenario> {
+    let is_named = |it: &Scenario| names.iter().any(|name| name == it.name);
+    let chosen = all.iter().filter(|it| names.is_empty() || is_named(it));
+    chosen.collect()
 }
 
 /// The systems that can be measured.
@@ -150,7 +214,8 @@ pub(crate) fn names() -> [&'static str; ALL.len()] {
 pub(crate) enum System {
     /// The binary under test.
     Intertie,
-    /// The binary under test without the conversion, where a scenario has one: what that costs.
+    /// The binary under test without the conversion or the mapping, where a scenario has one: what
+    /// that costs.
     Passthrough,
     /// A relay that copies bytes and reads nothing: the least that a proxy can cost.
     Floor,
@@ -160,6 +225,12 @@ pub(crate) enum System {
     HaProxy,
     /// Envoy.
     Envoy,
+    /// Redpanda Connect, with a mapping in Bloblang.
+    #[serde(rename = "redpanda-connect")]
+    #[value(name = "redpanda-connect")]
+    RedpandaConnect,
+    /// Apache Camel, with a mapping in jq.
+    Camel,
     /// No proxy: what stub and generator reach alone.
     Direct,
 }
@@ -174,8 +245,32 @@ impl System {
             Self::Nginx => "nginx",
             Self::HaProxy => "haproxy",
             Self::Envoy => "envoy",
+            Self::RedpandaConnect => "redpanda-connect",
+            Self::Camel => "camel",
             Self::Direct => "direct",
         }
+    }
+
+    /// What helps when it is not found.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Nginx => "put it into the path, or name its file in NGINX",
+            Self::HaProxy => "put it into the path, or name its file in HAPROXY",
+            Self::Envoy => "put it into the path, or name its file in ENVOY",
+            Self::RedpandaConnect => {
+                "build it (crates/lab/peers/redpanda-connect), and name its file in \
+                 REDPANDA_CONNECT"
+            }
+            Self::Camel => "build it (crates/lab/peers/camel), and name its jar in CAMEL_JAR",
+            Self::Intertie | Self::Passthrough | Self::Floor | Self::Direct => {
+                "it is part of this program"
+            }
+        }
+    }
+
+    /// Whether it runs on a virtual machine that compiles what it finds busy.
+    pub fn is_jvm(self) -> bool {
+        self == Self::Camel
     }
 
     /// Why it has no part in a scenario, if it has none.
@@ -183,9 +278,12 @@ impl System {
         let is_mixed = scenario.front != scenario.back;
         match self {
             Self::Intertie | Self::Direct => None,
-            Self::Passthrough if scenario.converts => None,
+            Self::Passthrough if scenario.work != Work::Relay => None,
             Self::Passthrough => Some("is what is measured here anyway"),
-            _ if scenario.converts => Some("does not convert JSON to XML"),
+            Self::RedpandaConnect | Self::Camel if scenario.work.maps() => None,
+            Self::RedpandaConnect | Self::Camel => Some("is set up for mappings only"),
+            _ if scenario.work.maps() => Some("does not map JSON"),
+            _ if scenario.work == Work::ToXml => Some("does not convert JSON to XML"),
             Self::Floor if is_mixed => Some("copies bytes, and the two sides speak differently"),
             Self::Nginx if scenario.back == Side::H2Tls => Some("has no HTTP/2 to its back ends"),
             Self::Nginx if scenario.back == Side::Downgrade => {
@@ -203,7 +301,7 @@ mod tests {
     #[test]
     fn systems_take_part_where_they_can() {
         let count = |system: System| {
-            let able = ALL.iter().filter(|it| system.refuses(it).is_none());
+            let able = all().filter(|it| system.refuses(it).is_none());
             able.count()
         };
         let systems = [
@@ -212,9 +310,24 @@ mod tests {
             System::Floor,
             System::Nginx,
             System::HaProxy,
+            System::RedpandaConnect,
+            System::Camel,
         ];
-        assert_eq!(systems.map(count), [8, 2, 4, 4, 6]);
+        assert_eq!(systems.map(count), [10, 4, 4, 4, 6, 2, 2]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
+    }
+
+    #[test]
+    fn names_are_those_of_results_and_of_the_command_line() {
+        use clap::ValueEnum;
+        for system in System::value_variants() {
+            let value = system.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), system.name());
+            assert_eq!(serde_json::to_value(system).unwrap(), system.name());
+        }
+        assert_eq!(names(&MAP), ["map", "map-computed"]);
+        assert_eq!(chosen(&MAP, &["map".to_owned()]).len(), 1);
+        assert_eq!(chosen(&HTTP, &[]).len(), 8);
     }
 }

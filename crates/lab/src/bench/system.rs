@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::scenario::{Scenario, Side, System};
+use super::mapping;
+use super::scenario::{Scenario, Side, System, Work};
 use super::template::Values;
 use crate::pki::Identity;
 
@@ -15,6 +16,12 @@ const NGINX: &str = include_str!("../../peers/nginx.conf");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
 const ENVOY: &str = include_str!("../../peers/envoy.yaml");
 const INTERTIE: &str = include_str!("../../peers/intertie.yaml");
+const REDPANDA_CONNECT: &str = include_str!("../../peers/redpanda-connect/config.yaml");
+const CAMEL: &str = include_str!("../../peers/camel/route.yaml");
+
+/// What a virtual machine is told: the collector that costs least on one core, and a heap that is
+/// there from the start.
+const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m"];
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -34,7 +41,20 @@ impl Programs {
             System::Nginx => named("NGINX", "nginx"),
             System::HaProxy => named("HAPROXY", "haproxy"),
             System::Envoy => named("ENVOY", "envoy"),
+            System::RedpandaConnect => named("REDPANDA_CONNECT", "redpanda-connect"),
+            System::Camel => named("CAMEL_JAR", "camel-peer.jar"),
         }
+    }
+
+    /// What starts a system.
+    fn command(&self, system: System) -> Option<Command> {
+        let program = self.find(system)?;
+        if !system.is_jvm() {
+            return Some(Command::new(program));
+        }
+        let mut command = Command::new(named("JAVA", "java")?);
+        command.args(JAVA).arg("-jar").arg(program);
+        Some(command)
     }
 
     /// What a system says of its version.
@@ -42,20 +62,21 @@ impl Programs {
         let argument = match system {
             System::Floor | System::Direct => return "part of the lab".to_owned(),
             System::Nginx | System::HaProxy => "-v",
-            System::Intertie | System::Passthrough | System::Envoy => "--version",
+            _ => "--version",
         };
         let output = self
-            .find(system)
-            .and_then(|program| Command::new(program).arg(argument).output().ok());
+            .command(system)
+            .and_then(|mut command| command.arg(argument).output().ok());
         let Some(output) = output else {
             return "unknown".to_owned();
         };
         let texts = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&texts);
         let line = text.lines().find(|line| !line.trim().is_empty());
-        // Envoy's line begins with its path.
         let line = line.unwrap_or("unknown").trim();
-        line.rsplit("version: ").next().unwrap_or(line).to_owned()
+        // Envoy's line begins with its path.
+        let version = line.rsplit("version: ").next().unwrap_or(line);
+        version.trim_start_matches("Version: ").to_owned()
     }
 }
 
@@ -100,15 +121,15 @@ pub(crate) fn set_up(
     programs: &Programs,
 ) -> anyhow::Result<Setup> {
     fs::create_dir_all(place.folder)?;
-    let program = programs
-        .find(system)
-        .with_context(|| format!("no program {} was found", system.name()))?;
-    let mut command = Command::new(program);
+    let missing = || format!("{} was not found: {}", system.name(), system.advice());
+    let mut command = programs.command(system).with_context(missing)?;
     let (name, template) = match system {
         System::Intertie | System::Passthrough => ("flow.yaml", INTERTIE),
         System::Nginx => ("nginx.conf", NGINX),
         System::HaProxy => ("haproxy.cfg", HAPROXY),
         System::Envoy => ("envoy.yaml", ENVOY),
+        System::RedpandaConnect => ("config.yaml", REDPANDA_CONNECT),
+        System::Camel => ("route.yaml", CAMEL),
         System::Floor | System::Direct => {
             command.args(["bench", "relay", "--listen", &place.listen.to_string()]);
             command.args(["--to", &place.backend.to_string()]);
@@ -119,26 +140,14 @@ pub(crate) fn set_up(
             });
         }
     };
-    let converts = place.scenario.converts && system != System::Passthrough;
-    let config = values(place, converts).fill(template)?;
+    let work = match system {
+        System::Passthrough => Work::Relay,
+        _ => place.scenario.work,
+    };
+    let config = values(place, work).fill(template)?;
     let file = place.folder.join(name);
     fs::write(&file, &config)?;
-    match system {
-        System::Intertie | System::Passthrough => {
-            let admin = super::process::free_address()?.to_string();
-            command.arg("run").arg(&file);
-            command.args(["--workers", "1", "--admin", &admin])
-        }
-        System::Nginx => command.arg("-p").arg(place.folder).arg("-c").arg(&file),
-        System::HaProxy => command.arg("-db").arg("-f").arg(&file),
-        _ => command.arg("-c").arg(&file).args([
-            "--concurrency",
-            "1",
-            "--disable-hot-restart",
-            "-l",
-            "error",
-        ]),
-    };
+    add_arguments(&mut command, system, place, &file)?;
     Ok(Setup {
         command,
         config,
@@ -146,11 +155,48 @@ pub(crate) fn set_up(
     })
 }
 
-fn values(place: &Place<'_>, converts: bool) -> Values {
+/// How a program is told where its configuration is, and that it has one core.
+fn add_arguments(
+    command: &mut Command,
+    system: System,
+    place: &Place<'_>,
+    file: &Path,
+) -> anyhow::Result<()> {
+    match system {
+        System::Intertie | System::Passthrough => {
+            let admin = super::process::free_address()?.to_string();
+            command.arg("run").arg(file);
+            command.args(["--workers", "1", "--admin", &admin]);
+        }
+        System::Nginx => {
+            command.arg("-p").arg(place.folder).arg("-c").arg(file);
+        }
+        System::HaProxy => {
+            command.arg("-db").arg("-f").arg(file);
+        }
+        System::Envoy => {
+            command.arg("-c").arg(file);
+            command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
+        }
+        System::RedpandaConnect => {
+            command.arg("run").arg(file);
+        }
+        System::Camel => {
+            command.arg(file);
+        }
+        System::Floor | System::Direct => {}
+    }
+    Ok(())
+}
+
+fn values(place: &Place<'_>, work: Work) -> Values {
     let Scenario { front, back, .. } = place.scenario;
     let lists = |side: &Side, separator: &str| side.offers().join(separator);
     let mut values = Values::default();
     values
+        .text("path", place.scenario.path())
+        .text("jq", mapping::jq(work))
+        .text("bloblang", mapping::bloblang(work))
         .text("listen", place.listen)
         .text("listen_host", place.listen.ip())
         .text("listen_port", place.listen.port())
@@ -166,7 +212,8 @@ fn values(place: &Place<'_>, converts: bool) -> Values {
         .text("back_alpn", lists(back, ","))
         .text("front_alpn_list", lists(front, ", "))
         .text("back_alpn_list", lists(back, ", "))
-        .flag("converts", converts)
+        .flag("converts", work == Work::ToXml)
+        .flag("maps", work.maps())
         .flag("front_tls", front.is_tls())
         .flag("front_h2", front.offers().contains(&"h2"))
         .flag("back_tls", back.is_tls())
@@ -181,60 +228,45 @@ mod tests {
     use super::*;
     use crate::bench::scenario;
 
+    fn identity() -> Identity {
+        Identity {
+            ca: "ca.pem".into(),
+            cert: "server.pem".into(),
+            key: "server.key".into(),
+        }
+    }
+
+    fn filled(template: &str, scenario: &Scenario) -> String {
+        let place = Place {
+            scenario,
+            listen: "127.0.0.1:1".parse().unwrap(),
+            backend: "127.0.0.1:2".parse().unwrap(),
+            identity: &identity(),
+            folder: Path::new("folder"),
+        };
+        values(&place, scenario.work).fill(template).unwrap()
+    }
+
     #[test]
     fn all_templates_can_be_filled_for_all_scenarios() {
-        let folder = std::env::temp_dir();
-        let identity = Identity {
-            ca: folder.join("ca.pem"),
-            cert: folder.join("server.pem"),
-            key: folder.join("server.key"),
-        };
-        for scenario in &scenario::ALL {
-            let values = values(
-                &Place {
-                    scenario,
-                    listen: "127.0.0.1:1".parse().unwrap(),
-                    backend: "127.0.0.1:2".parse().unwrap(),
-                    identity: &identity,
-                    folder: &folder,
-                },
-                scenario.converts,
-            );
-            for template in [NGINX, HAPROXY, ENVOY, INTERTIE] {
-                let text = values.fill(template).unwrap();
+        let peers = [NGINX, HAPROXY, ENVOY, REDPANDA_CONNECT, CAMEL];
+        for scenario in scenario::all() {
+            for template in [peers.as_slice(), &[INTERTIE]].concat() {
+                let text = filled(template, scenario);
                 assert!(text.contains("127.0.0.1") && !text.contains("${"), "{text}");
                 let is_marked = |line: &str| line.starts_with(['?', '!']);
                 assert!(!text.lines().any(is_marked), "{text}");
+                let is_proxy = ![REDPANDA_CONNECT, CAMEL].contains(&template);
                 let has_tls = text.contains("server.pem") || text.contains("both.pem");
-                assert_eq!(
-                    has_tls,
-                    scenario.front.is_tls(),
-                    "{}\n{text}",
-                    scenario.name
-                );
+                let wanted = scenario.front.is_tls() && is_proxy;
+                assert_eq!(has_tls, wanted, "{}\n{text}", scenario.name);
             }
         }
     }
 
     #[test]
     fn intertie_gets_a_flow() {
-        let folder = std::env::temp_dir();
-        let identity = Identity {
-            ca: "ca.pem".into(),
-            cert: "server.pem".into(),
-            key: "server.key".into(),
-        };
-        let values = values(
-            &Place {
-                scenario: scenario::find("json-xml-tls").unwrap(),
-                listen: "127.0.0.1:1".parse().unwrap(),
-                backend: "127.0.0.1:2".parse().unwrap(),
-                identity: &identity,
-                folder: &folder,
-            },
-            true,
-        );
-        let text = values.fill(INTERTIE).unwrap();
+        let text = filled(INTERTIE, scenario::find("json-xml-tls").unwrap());
         for part in [
             "  backend: { http: \"https://127.0.0.1:2\", tls: { ca: ca.pem }, protocols: [http/1.1] }",
             "tls: { cert: server.pem, key: server.key }, protocols: [http/1.1] }",
@@ -242,5 +274,27 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn engines_get_the_mapping_of_the_scenario() {
+        let text = filled(INTERTIE, scenario::find("map").unwrap());
+        for part in [
+            "path: /map }\nsteps:\n  - map: |\n      {\n        id: .order.id,\n",
+            "\n        note: .note\n      }\n  - forward: http://127.0.0.1:2/echo\n",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let computed = scenario::find("map-computed").unwrap();
+        let text = filled(REDPANDA_CONNECT, computed);
+        let wanted = "    - mapping: |\n        root.id = this.order.id\n        root.reference";
+        assert!(text.contains(wanted), "{text}");
+        assert!(
+            text.contains("\n        root.skus = this.lines.map_each"),
+            "{text}"
+        );
+        let text = filled(CAMEL, computed);
+        let wanted = "            jq: |\n              {\n                id: .order.id,\n";
+        assert!(text.contains(wanted), "{text}");
     }
 }

@@ -145,7 +145,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::results::testing::row;
-    use super::super::scenario::ALL;
+    use super::super::scenario::HTTP;
     use super::*;
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             row(System::Direct, &[]),
         ];
         rows[1].warnings.push("doubtful".to_owned());
-        let text = case_text(&ALL[0], &rows[0].case, &rows);
+        let text = case_text(&HTTP[0], &rows[0].case, &rows);
         let line = |start: &str| {
             text.lines()
                 .find(|line| line.trim().starts_with(start))

@@ -1,5 +1,6 @@
 //! Configuration templates of the systems: `${name}` is replaced, and a line that begins with
-//! `?flag ` or `!flag ` stays only when the flag is set, or is not.
+//! `?flag ` or `!flag ` stays only when the flag is set, or is not. A text of several lines is
+//! indented like the line in which it stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,13 +62,16 @@ impl Values {
     }
 
     fn replace(&self, mut line: &str, out: &mut String) -> anyhow::Result<()> {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let indent = format!("\n{indent}");
         while let Some((before, behind)) = line.split_once("${") {
             let Some((name, rest)) = behind.split_once('}') else {
                 bail!("`${{` without an end: {line}");
             };
             let text = self.texts.get(name);
             out.push_str(before);
-            out.push_str(text.with_context(|| format!("nothing is called {name}"))?);
+            let text = text.with_context(|| format!("nothing is called {name}"))?;
+            out.push_str(&text.replace('\n', &indent));
             line = rest;
         }
         out.push_str(line);
@@ -86,6 +90,11 @@ mod tests {
         let template = "listen ${port};\n?tls   cert;\n?h2 h2;\n!h2  h1 ${port}\n?tls !h2 both\n";
         let wanted = "listen 80;\n  cert;\n h1 80\nboth\n";
         assert_eq!(values.fill(template).unwrap(), wanted);
+        values.text("lines", "a\n  b\nc");
+        assert_eq!(
+            values.fill("x:\n  ${lines}\n").unwrap(),
+            "x:\n  a\n    b\n  c\n"
+        );
         assert!(values.fill("${other}").is_err());
         assert!(values.fill("${port").is_err());
     }

@@ -53,14 +53,13 @@ where
             BodyLength::Chunked => chunks.as_slice(),
             _ => bytes.get(head.text.len()..).unwrap_or_default(),
         };
-        let wanted = expected.with(number);
         if head.status != 200 {
             work.error(Failure::Status, || {
                 format!("status {}: {}", head.status, String::from_utf8_lossy(body))
             });
-        } else if body != wanted {
+        } else if !expected.is(number, body) {
             work.error(Failure::Body, || {
-                let [wanted, body] = [wanted, body].map(String::from_utf8_lossy);
+                let [wanted, body] = [expected.with(number), body].map(String::from_utf8_lossy);
                 format!("expected {wanted}, got {body}")
             });
         } else {

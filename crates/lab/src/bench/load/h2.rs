@@ -11,7 +11,7 @@ use anyhow::{bail, ensure};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::Work;
-use crate::bench::body::Numbered;
+use crate::bench::body::{Expected, Numbered};
 use crate::bench::stats::Failure;
 use crate::wire::Buffer;
 use frame::{Frame, Kind};
@@ -46,7 +46,7 @@ struct Client<'a> {
     /// The fields, once they are in the peer's table.
     indexed: Option<Vec<u8>>,
     sent: Numbered,
-    expected: Numbered,
+    expected: Expected,
     limits: Limits,
     window: i64,
     received: u32,
@@ -212,12 +212,12 @@ impl<'a> Client<'a> {
         let Some(mut slot) = self.slots.remove(&id) else {
             return;
         };
-        let wanted = self.expected.with(slot.number);
         if slot.is_good != Some(true) {
             self.work
                 .error(Failure::Status, || "a status other than 200".to_owned());
-        } else if slot.body != wanted {
+        } else if !self.expected.is(slot.number, &slot.body) {
             self.work.error(Failure::Body, || {
+                let wanted = self.expected.with(slot.number);
                 let [wanted, body] = [wanted, &slot.body].map(String::from_utf8_lossy);
                 format!("expected {wanted}, got {body}")
             });

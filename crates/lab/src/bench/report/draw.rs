@@ -8,7 +8,9 @@ use crate::bench::scenario::System;
 use crate::bench::stats::PERCENTILES;
 
 const WIDTH: f64 = 262.0;
+/// The least room of a name, and what a letter takes.
 const NAME: f64 = 60.0;
+const LETTER: f64 = 5.4;
 const VALUE: f64 = 48.0;
 const ROW: f64 = 20.0;
 const HEAD: f64 = 30.0;
@@ -22,7 +24,8 @@ pub(super) fn colour(system: System) -> &'static str {
         System::Floor => "#7a7f87",
         System::HaProxy => "#d55e00",
         System::Nginx => "#009e73",
-        System::Envoy => "#cc79a7",
+        System::Envoy | System::RedpandaConnect => "#cc79a7",
+        System::Camel => "#e69f00",
         System::Direct => "#b9c0c9",
     }
 }
@@ -67,13 +70,15 @@ fn height(bars: usize) -> f64 {
 /// Bars from the left; `most` is the value that fills the width.
 pub(super) fn bars(title: &str, bars: &[Bar], most: f64, lines: usize) -> String {
     let mut svg = open(title, height(lines.max(bars.len())));
-    let room = WIDTH - NAME - VALUE - 14.0;
+    let letters = bars.iter().map(|bar| bar.system.name().len()).max();
+    let names = (LETTER * letters.unwrap_or(0) as f64).max(NAME);
+    let room = WIDTH - names - VALUE - 14.0;
     let scale = |value: f64| room * (value / most.max(f64::MIN_POSITIVE)).min(1.0);
     for (index, bar) in bars.iter().enumerate() {
         let y = HEAD + ROW * index as f64;
         let (low, high) = (
-            NAME + 10.0 + scale(bar.range.0),
-            NAME + 10.0 + scale(bar.range.1),
+            names + 10.0 + scale(bar.range.0),
+            names + 10.0 + scale(bar.range.1),
         );
         let middle = y + 7.0;
         // invariant: writing to a String does not fail.
@@ -88,7 +93,7 @@ pub(super) fn bars(title: &str, bars: &[Bar], most: f64, lines: usize) -> String
              <text x=\"{after:.1}\" y=\"{base}\">{value}</text>",
             base = y + 11.0,
             name = bar.system.name(),
-            x = NAME + 10.0,
+            x = names + 10.0,
             width = scale(bar.value).max(1.0),
             fill = colour(bar.system),
             value = short(bar.value),

@@ -6,7 +6,7 @@ use super::draw::{self, Bar, colour};
 use super::text::{escape, grouped, megabytes, percent, short};
 use crate::bench::published::{self, Published};
 use crate::bench::results::{Case, Figures, Results, Row, cpu_ratio};
-use crate::bench::scenario::{ALL, Scenario, System};
+use crate::bench::scenario::{self, HTTP_SUITE, MAP_SUITE, Scenario, System};
 
 /// Ratios this near to 1 say nothing.
 const NOISE: f64 = 0.05;
@@ -28,9 +28,18 @@ const COLUMNS: [&str; 15] = [
     "Intertie to it",
 ];
 
+/// How replies are compared where engines print JSON.
+const JSON_COMPARED: &str = " What an engine has mapped is compared as JSON: neither the order of \
+    members nor how a number is written matters.";
+/// What the published rows are.
+const PUBLISHED: &str = "<p>The published rows are Ballerina's performance tests: four vCPUs, a \
+    real network, JMeter, other machines. They stand here as a landmark; <strong>machines differ, \
+    and no ratio to them means anything</strong>. Their memory is the heap after a full \
+    collection.</p>\n";
+
 /// The scenarios that have rows or failures.
 fn measured(results: &Results) -> impl Iterator<Item = &'static Scenario> {
-    ALL.iter().filter(|scenario| {
+    scenario::all().filter(|scenario| {
         let has_row = results
             .rows
             .iter()
@@ -87,9 +96,11 @@ pub(super) fn summary(results: &Results) -> String {
     let mut text = String::from(
         "<section id=\"summary\">\n<h2>Summary: CPU per request</h2>\n\
          <p>CPU time of Intertie per request, and as a ratio to that of each other system in the \
-         same run. Below 1 Intertie needs less. The floor is a relay that copies bytes and reads \
-         nothing; a proxy cannot well be cheaper with the same number of writes.</p>\n\
-         <div class=\"wide\"><table>\n<thead><tr><th>case</th><th>requests/s</th>\
+         same run. Below 1 Intertie needs less. ",
+    );
+    text.push_str(landmark(&others));
+    text.push_str(
+        "</p>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>requests/s</th>\
          <th>CPU µs / request</th>",
     );
     for system in &others {
@@ -107,6 +118,18 @@ pub(super) fn summary(results: &Results) -> String {
         Differences below 5 % mean nothing.</p>\n</section>\n",
     );
     text
+}
+
+/// What the system is that stands for the least work.
+fn landmark(systems: &[System]) -> &'static str {
+    if systems.contains(&System::Floor) {
+        "The floor is a relay that copies bytes and reads nothing; a proxy cannot well be cheaper \
+         with the same number of writes."
+    } else if systems.contains(&System::Passthrough) {
+        "Passthrough is Intertie with the same body and without the work on it."
+    } else {
+        ""
+    }
 }
 
 fn summary_row(text: &mut String, scenario: &Scenario, rows: &[&Row], others: &[System]) {
@@ -163,15 +186,27 @@ fn errors_cell(errors: u64) -> String {
 pub(super) fn method(results: &Results) -> String {
     let method = &results.method;
     let machine = &results.machine;
+    let jvm = method.jvm_warm_up.map(|seconds| {
+        format!(
+            " Where a virtual machine compiles what it finds busy, load runs for {seconds} s \
+             before the sample; its compiler and its collector run on the same core and count."
+        )
+    });
+    let (compared, published) = match results.suite.as_str() {
+        MAP_SUITE => (JSON_COMPARED, ""),
+        HTTP_SUITE => ("", PUBLISHED),
+        _ => ("", ""),
+    };
     format!(
         "<section id=\"method\">\n<h2>Method</h2>\n\
          <p>Each sample starts the system afresh on a core of its own, opens all connections, \
          warms up for {warm} s and measures for {seconds} s. Systems take turns within a round; \
-         figures are medians over {rounds} rounds, thin lines in the bars show the range.</p>\n\
+         figures are medians over {rounds} rounds, thin lines in the bars show the range.{jvm}\
+         </p>\n\
          <p>A user sends its next request when its reply has come (closed loop), unless a rate is \
          given: then requests are due at fixed instants, and latency counts from there. Status and \
          body of every reply are compared with what is expected; each request has a number of its \
-         own in the body, so that a mixed-up reply is an error.</p>\n\
+         own in the body, so that a mixed-up reply is an error.{compared}</p>\n\
          <p>CPU time is the scheduler's run time of all threads of the system and its child \
          processes, in nanoseconds. Samples in which others used more than {foreign} of a core \
          were taken again, up to three times. <em>Direct</em> is the generator against the stub \
@@ -180,14 +215,12 @@ pub(super) fn method(results: &Results) -> String {
          the sender pays for the receiver's TCP input: ratios over a network card differ.</p>\n\
          <p>Memory is the sum over processes of the resident peak (VmHWM), and of what is resident \
          after the load has gone.</p>\n\
-         <p>The published rows are Ballerina's performance tests: four vCPUs, a real network, \
-         JMeter, other machines. They stand here as a landmark; <strong>machines differ, and \
-         no ratio to them means anything</strong>. Their memory is the heap after a full \
-         collection.</p>\n\
+         {published}\
          <dl><dt>Machine</dt><dd>{processor}, {cores} cores, {memory} MiB</dd>\
          <dt>Kernel</dt><dd>Linux {kernel}</dd><dt>Cores</dt><dd>{layout}</dd>\
          <dt>Command</dt><dd><code>{command}</code></dd></dl>\n</section>\n",
         warm = method.warm_up,
+        jvm = jvm.unwrap_or_default(),
         seconds = method.seconds,
         rounds = method.rounds,
         foreign = percent(method.foreign_max),

@@ -4,7 +4,7 @@
 use super::html;
 use crate::bench::results::testing::row;
 use crate::bench::results::{LeftOut, Machine, Method, Results, Row, RunFacts, SystemFacts};
-use crate::bench::scenario::{ALL, System};
+use crate::bench::scenario::{HTTP, MAP, Scenario, System};
 
 const SYSTEMS: [System; 4] = [
     System::Intertie,
@@ -14,9 +14,13 @@ const SYSTEMS: [System; 4] = [
 ];
 
 fn results() -> Results {
+    results_of("http", &HTTP, SYSTEMS)
+}
+
+fn results_of(suite: &str, scenarios: &[Scenario], systems: [System; 4]) -> Results {
     let mut rows: Vec<Row> = Vec::new();
-    for scenario in &ALL {
-        for system in SYSTEMS {
+    for scenario in scenarios {
+        for system in systems {
             let cpu: &[f64] = match system {
                 System::Direct => &[],
                 System::Intertie => &[9.0, 10.0],
@@ -28,7 +32,7 @@ fn results() -> Results {
         }
     }
     rows[1].warnings.push("a <doubt>".to_owned());
-    let facts = SYSTEMS.map(|system| SystemFacts {
+    let facts = systems.map(|system| SystemFacts {
         system,
         version: "1 & 2".to_owned(),
         runs: vec![RunFacts {
@@ -38,6 +42,7 @@ fn results() -> Results {
         }],
     });
     Results {
+        suite: suite.to_owned(),
         command: "lab bench http".to_owned(),
         started: "2026-01-01T00:00:00Z".to_owned(),
         machine: Machine::default(),
@@ -92,13 +97,13 @@ fn the_page_holds_all_rows() {
     let results = results();
     let page = html(&results);
     let escaped = |title: &str| title.replace('>', "&gt;");
-    for scenario in &ALL {
+    for scenario in &HTTP {
         let title = format!("<h2>{}</h2>", escaped(scenario.title));
         assert!(page.contains(&title), "{title}");
     }
     assert_eq!(page.matches("class=\"dot\"").count(), results.rows.len());
-    assert_eq!(page.matches("<tr class=\"published\">").count(), ALL.len());
-    assert_eq!(page.matches("<svg").count(), 4 * ALL.len());
+    assert_eq!(page.matches("<tr class=\"published\">").count(), HTTP.len());
+    assert_eq!(page.matches("<svg").count(), 4 * HTTP.len());
     // Nine for twelve, and ten for twelve and a half.
     assert!(page.contains("<td class=\"less\">0.78</td>"), "{page}");
     for part in [
@@ -110,6 +115,40 @@ fn the_page_holds_all_rows() {
     ] {
         assert!(page.contains(part), "{part}");
     }
+}
+
+#[test]
+fn mappings_are_told_beside_passthrough_and_other_engines() {
+    let systems = [
+        System::Intertie,
+        System::Passthrough,
+        System::RedpandaConnect,
+        System::Camel,
+    ];
+    let mut results = results_of("map", &MAP, systems);
+    results.method.jvm_warm_up = Some(20.0);
+    let page = html(&results);
+    check_nesting(&page);
+    assert_eq!(page.matches("class=\"dot\"").count(), results.rows.len());
+    assert_eq!(page.matches("<td class=\"less\">0.78</td>").count(), 12);
+    for part in [
+        "<title>Intertie mapping benchmark</title>",
+        "<th>to passthrough</th><th>to redpanda-connect</th><th>to camel</th>",
+        "load runs for 20 s before",
+        "compared as JSON",
+        "100 users, 50 B",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("Ballerina") && !page.contains("The floor"));
+}
+
+#[test]
+fn results_from_before_the_suites_are_read() {
+    let mut value = serde_json::to_value(results()).unwrap();
+    value.as_object_mut().unwrap().remove("suite");
+    let read: Results = serde_json::from_value(value).unwrap();
+    assert_eq!(html(&read), html(&results()));
 }
 
 #[test]
