@@ -2,6 +2,7 @@
 //! starts in seconds.
 
 mod command;
+mod editor;
 mod fuzz;
 mod interop;
 mod servers;
@@ -19,6 +20,7 @@ cargo xtask ci                            format, clippy, and test, as CI does
 cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
 cargo xtask interop [CHECK...] [--haproxy] [--keep]
                                           real clients and h2spec against every kind of listener
+cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
+        Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };
     match result {

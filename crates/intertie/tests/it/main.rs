@@ -8,6 +8,7 @@
 
 mod check;
 mod examples;
+mod flows;
 mod life;
 mod outage;
 mod peers;

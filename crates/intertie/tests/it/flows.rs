@@ -1,0 +1,157 @@
+//! Flows end to end: one deadline, detached work, failures, calls to other systems, hostile
+//! expressions beside other requests.
+
+use std::time::{Duration, Instant};
+
+use testkit::{Action, RawClient, ScriptedBackend, StrictBackend, TempDir, free_port, wait_until};
+
+use crate::support::{Engine, get, post};
+
+/// Flows on one port before one back end.
+fn run(backend: u16, flows: &str) -> (Engine, u16, TempDir) {
+    let (folder, port) = (TempDir::new(), free_port());
+    let flows = flows.replace("BACKEND", &format!("127.0.0.1:{backend}"));
+    let text = format!("engine: {{ listen: \"127.0.0.1:{port}\" }}\n---\n{flows}");
+    folder.write("flows.yaml", &text);
+    let engine = Engine::run(&[folder.path()], &[]);
+    (engine, port, folder)
+}
+
+/// A back end that takes requests and never answers.
+fn stalled(connections: usize) -> ScriptedBackend {
+    ScriptedBackend::start((0..connections).map(|_| vec![Action::Stall]).collect())
+}
+
+#[test]
+fn the_time_of_a_flow_bounds_streamed_and_called_systems() {
+    let backend = stalled(6);
+    let (engine, port, _folder) = run(
+        backend.port(),
+        "flow: streams\nfrom: { http: GET /streams }\nlimits: { time: 200ms }\n\
+         steps: [ forward: http://BACKEND/ ]\n---\n\
+         flow: streams-a-message\nfrom: { http: GET /message }\nlimits: { time: 200ms }\n\
+         steps:\n  - set: { a: 1 }\n  - forward: http://BACKEND/\n---\n\
+         flow: calls\nfrom: { http: GET /calls }\nlimits: { time: 200ms }\n\
+         steps: [ http: http://BACKEND/ ]\n---\n\
+         flow: handles\nfrom: { http: GET /handles }\nlimits: { time: 200ms }\n\
+         steps: [ http: http://BACKEND/ ]\n\
+         on_error: [ { on: timeout, reply: { status: 503 } } ]\n",
+    );
+    for (path, status) in [
+        ("/streams", 504),
+        ("/message", 504),
+        ("/calls", 504),
+        ("/handles", 503),
+    ] {
+        let start = Instant::now();
+        let response = get(port, path);
+        assert_eq!(response.status, status, "{path}: {}", response.text());
+        assert!(start.elapsed() >= Duration::from_millis(200), "{path}");
+        let content_type = response.header("content-type");
+        assert_eq!(content_type, Some("application/problem+json"), "{path}");
+    }
+    wait_until("nothing is left of the calls", || backend.closed() == 4);
+    engine.stop();
+}
+
+#[test]
+fn work_ends_with_its_client_unless_it_is_detached() {
+    let backend = stalled(2);
+    let after = StrictBackend::start();
+    let (engine, port, _folder) = run(
+        backend.port(),
+        &format!(
+            "flow: bound\nfrom: {{ http: GET /bound }}\nsteps: [ http: http://BACKEND/ ]\n---\n\
+             flow: detached\nfrom: {{ http: GET /detached }}\ndetach: true\n\
+             steps:\n  - http: http://BACKEND/\n    timeout: 300ms\n    fallback: [ set: {{ a: 1 }} ]\n\
+             \x20 - http: http://127.0.0.1:{}/after\n",
+            after.port()
+        ),
+    );
+    for path in ["/bound", "/detached"] {
+        let mut client = RawClient::connect(port);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let taken = backend.accepted();
+        wait_until("the call is under way", || {
+            backend.accepted() >= taken.max(1)
+        });
+        drop(client);
+    }
+    wait_until("the detached flow goes on", || !after.requests().is_empty());
+    assert_eq!(after.requests()[0].target, "/after");
+    engine.stop();
+}
+
+#[test]
+fn hostile_expressions_stop_and_others_are_served_meanwhile() {
+    let (engine, port, _folder) = run(
+        1,
+        "flow: hostile\nfrom: { http: POST /hostile }\nsteps:\n\
+         \x20 - map: \"if .kind == \\\"loop\\\" then last(repeat(1)) \
+         elif .kind == \\\"deep\\\" then (def f: 1 + f; f) \
+         elif .kind == \\\"text\\\" then \\\"x\\\" * 1e12 else [range(1e12)] end\"\n\
+         \x20   name: bomb\n---\n\
+         flow: fine\nfrom: { http: GET /fine }\nsteps: [ reply: { body: ok } ]\n",
+    );
+    for kind in ["loop", "deep", "text", "range"] {
+        let body = format!("{{\"kind\": \"{kind}\"}}");
+        let bomb =
+            std::thread::spawn(move || post(port, "/hostile", "application/json", &body).status);
+        assert_eq!(get(port, "/fine").text(), "ok", "{kind}");
+        assert_eq!(bomb.join().unwrap(), 500, "{kind}");
+    }
+    let output = engine.stop();
+    assert_eq!(output.matches("step bomb").count(), 4, "{output}");
+}
+
+#[test]
+fn values_never_become_structure_of_a_url() {
+    let backend = StrictBackend::start();
+    let (engine, port, _folder) = run(
+        backend.port(),
+        "flow: ask\nuse: { b: { http: http://BACKEND/api } }\nfrom: { http: POST /ask }\n\
+         steps:\n  - http: { to: \"b:/x/${ .id }?q=${ .id }\", query: { tag: \"${ .tags }\" } }\n",
+    );
+    let body = "{\"id\": \"a/b?c#d e\", \"tags\": [\"1&2\", \"ä\"]}";
+    assert_eq!(post(port, "/ask", "application/json", body).status, 200);
+    let id = "a%2Fb%3Fc%23d%20e";
+    let expected = format!("/api/x/{id}?q={id}&tag=1%262&tag=%C3%A4");
+    assert_eq!(backend.requests()[0].target, expected);
+    for id in ["\"..\"", "\"\"", "null", "[1]"] {
+        let body = format!("{{\"id\": {id}, \"tags\": []}}");
+        let status = post(port, "/ask", "application/json", &body).status;
+        assert!(status == 400 || status == 500, "{id}: {status}");
+    }
+    assert_eq!(backend.requests().len(), 1);
+    engine.stop();
+}
+
+#[test]
+fn limits_of_a_flow_are_shown_and_held() {
+    let backend = stalled(4);
+    let (engine, port, _folder) = run(
+        backend.port(),
+        "flow: few\nfrom: { http: GET /few }\nlimits: { concurrent: 1, time: 2s }\n\
+         steps: [ http: http://BACKEND/ ]\n---\n\
+         flow: slow\nfrom: { http: GET /slow }\nlimits: { throttle: { requests: 1, per: 1h } }\n\
+         steps: [ reply: {} ]\n",
+    );
+    let mut first = RawClient::connect(port);
+    first.send("GET /few HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the first is under way", || backend.accepted() == 1);
+    assert_eq!(get(port, "/few").status, 503);
+    assert_eq!(get(port, "/slow").status, 200);
+    let refused = get(port, "/slow");
+    assert_eq!(refused.status, 429);
+    assert!(refused.header("retry-after").is_some());
+    let metrics = engine.get("/metrics").text();
+    for line in [
+        "intertie_bulkhead_running{flow=\"few\",step=\"limits\"} 1",
+        "intertie_bulkhead_refused_total{flow=\"few\",step=\"limits\"} 1",
+        "intertie_throttle_refused_total{flow=\"slow\",step=\"limits\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    drop(first);
+    engine.stop();
+}
