@@ -11,7 +11,7 @@ use component::state::States;
 
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{load, reference, run, secrets};
+use crate::{load, new, reference, run, secrets};
 
 /// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
 #[derive(Debug, Parser)]
@@ -47,6 +47,11 @@ enum Command {
     Stub(lab::stub::Args),
     /// Measure the engine beside other systems, and write a report.
     Bench(lab::bench::Args),
+    /// Write a folder with flows that run, their tests, and the schema for editors.
+    New {
+        /// The folder; it is made, or is empty.
+        folder: PathBuf,
+    },
     /// Print the JSON Schema of flow files, for editors.
     Schema,
     /// List the triggers, steps and connections there are.
@@ -118,6 +123,7 @@ impl Cli {
             Command::Secrets(command) => secrets::command::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
             Command::Bench(arguments) => lab::bench::run(arguments),
+            Command::New { folder } => print(&new::write(&folder)?),
             Command::Schema => print(&format!("{:#}\n", reference::schema())),
             Command::List => print(&list()),
             Command::Completions { shell } => {

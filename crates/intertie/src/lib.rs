@@ -13,6 +13,7 @@ mod crew;
 mod load;
 mod logging;
 mod metrics;
+mod new;
 pub mod reference;
 mod run;
 mod secrets;
