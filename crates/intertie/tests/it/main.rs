@@ -8,6 +8,7 @@
 
 mod check;
 mod examples;
+mod flow_tests;
 mod life;
 mod outage;
 mod peers;
