@@ -66,7 +66,7 @@ impl Block {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        services.visit(self.place);
+        services.visit(exchange, self.place);
         for node in &self.steps {
             match node.run(exchange, services).await? {
                 Next::Continue => {}
@@ -118,7 +118,7 @@ impl StepNode {
                 return Ok(Next::Continue);
             }
         }
-        services.visit(self.place);
+        services.visit(exchange, self.place);
         let is_plain = self.keep_as.is_none()
             && self.guard.is_none()
             && self.fallback.is_none()

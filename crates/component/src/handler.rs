@@ -108,8 +108,14 @@ pub trait Services {
     /// Does work that may block, such as writing a file, where it holds nobody up.
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()>;
 
-    /// Notes that a place of a flow has been reached, for coverage.
-    fn visit(&self, _place: u32) {}
+    /// Notes that a message has reached a place of its flow, for coverage.
+    fn visit(&self, _exchange: &Exchange, _place: u32) {}
+
+    /// Notes that a failure has ended the steps of a flow; it may yet be handled. For tests.
+    fn failed(&self, _exchange: &Exchange, _fault: &Fault) {}
+
+    /// Notes that a flow has ended and how its message is then. For tests.
+    fn ended(&self, _exchange: &Exchange) {}
 
     /// Stands in for another system, in tests: the reply that it would give.
     fn stand_in<'a>(

@@ -97,6 +97,22 @@ impl Scope {
         self.handles_error
     }
 
+    /// The same with every name usable that there has been, and `$error`: for tests, which look at
+    /// a flow from its end.
+    pub fn with_all_names(&self) -> Self {
+        Self {
+            visible: (0..self.names.len()).collect(),
+            handles_error: true,
+            ..self.clone()
+        }
+    }
+
+    /// The names that there have been beside those of every flow, with their slots.
+    pub fn declared(&self) -> impl Iterator<Item = (&str, usize)> {
+        let names = self.names.iter().enumerate().skip(BUILT_IN.len());
+        names.map(|(slot, name)| (name.as_str(), slot))
+    }
+
     /// How many slots an exchange needs.
     pub fn slots(&self) -> usize {
         self.names.len()

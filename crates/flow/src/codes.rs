@@ -54,6 +54,10 @@ pub const UNKNOWN_CONNECTION: Code = Code::new("IT0224");
 pub const BAD_MODIFIER: Code = Code::new("IT0226");
 /// A called flow that is not there, or is none to be called.
 pub const UNKNOWN_FLOW: Code = Code::new("IT0227");
+/// A test that says what cannot be.
+pub const BAD_TEST: Code = Code::new("IT0228");
+/// A name in a test that stands for nothing.
+pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -160,5 +164,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: UNKNOWN_FLOW,
         title: "unknown flow",
+    },
+    CodeInfo {
+        code: BAD_TEST,
+        title: "a test says what cannot be",
+    },
+    CodeInfo {
+        code: UNKNOWN_IN_TEST,
+        title: "unknown name in a test",
     },
 ];

@@ -28,7 +28,7 @@ use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
 use crate::suggest::did_you_mean;
-use crate::tests_section::{self, TestCase};
+use crate::tests_section::TestCase;
 use crate::trigger::{self, Defaults, Trigger};
 
 /// A flow as far as it could be read.
@@ -46,8 +46,12 @@ pub(crate) struct Flow {
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// The flows that it calls, and where.
     pub calls: Vec<(String, Span)>,
+    /// The names of the connections that it may use.
+    pub connections: Vec<String>,
+    /// The names of its expressions.
+    pub scope: Scope,
     /// Its tests.
-    pub tests: Vec<TestCase>,
+    pub tests: Vec<Arc<TestCase>>,
     /// Its places by their numbers, for coverage.
     pub places: Vec<Place>,
 }
@@ -121,7 +125,6 @@ impl Reader<'_> {
         let built = self.read_steps(document, (&name, http), &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
         let limits = limits::read(document, &name, self.surroundings, report);
-        let tests = tests_section::read(document, report);
         let flow = Flow {
             running: None,
             target: None,
@@ -130,19 +133,16 @@ impl Reader<'_> {
             trigger,
             upstreams,
             calls: workshop.calls,
-            tests,
+            connections: connections.names().map(str::to_owned).collect(),
+            scope: workshop.scope,
+            tests: Vec::new(),
             places: workshop.places,
         };
         let is_sound = report.diagnostics().len() == before;
         match (built, limits) {
-            (Some(built), Some(limits)) => self.finish(
-                flow,
-                document,
-                built,
-                limits,
-                (&workshop.scope, is_sound),
-                report,
-            ),
+            (Some(built), Some(limits)) => {
+                self.finish(flow, document, built, limits, is_sound, report)
+            }
             _ => flow,
         }
     }
@@ -168,7 +168,8 @@ impl Reader<'_> {
             trigger,
             connections,
             is_last: true,
-            may_stream: handlers.is_none(),
+            // Nobody streams to a flow or a source.
+            may_stream: handlers.is_none() && trigger.is_some(),
             scope: &mut workshop.scope,
             upstreams: &mut workshop.upstreams,
             calls: &mut workshop.calls,
@@ -199,9 +200,10 @@ impl Reader<'_> {
         document: &Node,
         built: Built,
         limits: FlowLimits,
-        (scope, is_sound): (&Scope, bool),
+        is_sound: bool,
         report: &mut Report,
     ) -> Flow {
+        let scope = &flow.scope;
         let http = flow.trigger.as_ref().and_then(Trigger::http);
         let context = FlowContext {
             env: self.environment.value(),

@@ -15,6 +15,8 @@ pub(crate) struct Documents {
     pub flows: Vec<Node>,
     /// The document with `engine:`.
     pub engine: Option<Node>,
+    /// Documents with `test:`.
+    pub tests: Vec<Node>,
 }
 
 /// Sorts documents. Every document that is neither flow nor engine is reported.
@@ -24,6 +26,7 @@ pub(crate) fn sort(documents: Vec<Node>, report: &mut Report) -> Documents {
         match kind(&document, report) {
             Some(Kind::Flow) => sorted.flows.push(document),
             Some(Kind::Engine) => keep_engine(&mut sorted, document, report),
+            Some(Kind::Test) => sorted.tests.push(document),
             None => {}
         }
     }
@@ -33,6 +36,7 @@ pub(crate) fn sort(documents: Vec<Node>, report: &mut Report) -> Documents {
 enum Kind {
     Flow,
     Engine,
+    Test,
 }
 
 fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
@@ -57,6 +61,7 @@ fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
                 .hint("put a line `---` between the two documents");
             return None;
         }
+        (None, None) if document.entry("test").is_some() => return Some(Kind::Test),
         (None, None) => {}
     }
     if let Some(entry) = LATER.iter().find_map(|name| document.entry(name)) {

@@ -25,7 +25,7 @@ mod running;
 pub mod schema;
 mod secrets;
 mod suggest;
-mod tests_section;
+pub mod tests_section;
 mod trigger;
 
 use std::sync::Arc;
@@ -39,10 +39,9 @@ use config::{Node, Report, Span};
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
 pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
-pub use tests_section::TestCase;
-
 use crate::compile::{Flow, Reader};
 use crate::environment::{Environment, Places};
+use crate::tests_section::TestCase;
 use crate::trigger::Defaults;
 
 /// Flow files that have been checked and can be run.
@@ -63,8 +62,10 @@ pub struct LoadedFlow {
     pub name: Arc<str>,
     /// What runs it.
     pub handler: Arc<dyn Handler>,
+    /// The flows that it calls.
+    pub calls: Vec<String>,
     /// Its tests.
-    pub tests: Vec<TestCase>,
+    pub tests: Vec<Arc<TestCase>>,
     /// Its places by their numbers, for coverage.
     pub places: Vec<Place>,
 }
@@ -136,8 +137,11 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         secrets: &secrets.values,
         surroundings: input.surroundings,
     };
-    let flows = reader.read_all(&documents.flows, report);
+    let mut flows = reader.read_all(&documents.flows, report);
     routes::check(&flows, report);
+    let context = tests_section::Context::new(&names, secrets, input.surroundings);
+    let tests = (documents.flows.as_slice(), documents.tests.as_slice());
+    tests_section::read_all(&mut flows, tests, &context, report);
     drop_consequences(&places.spoiled, report);
     secrets.finish(&places.secret, report);
     if flows.is_empty() && !report.has_errors() {
@@ -166,6 +170,7 @@ fn loaded(flow: Flow) -> Option<LoadedFlow> {
     Some(LoadedFlow {
         handler: flow.running? as Arc<dyn Handler>,
         name: flow.name,
+        calls: flow.calls.into_iter().map(|(name, _)| name).collect(),
         tests: flow.tests,
         places: flow.places,
     })

@@ -63,6 +63,7 @@ impl RunningFlow {
             Some(Err(fault)) => fault,
             None => self.out_of_time(exchange),
         };
+        services.failed(exchange, &fault);
         let Some(handlers) = &self.on_error else {
             return Err(fault);
         };
@@ -145,6 +146,7 @@ impl RunningFlow {
         let mut exchange = Exchange::new(&self.context, request);
         exchange.deadline = self.limits.time.map(|time| services.now() + time);
         let end = self.run(&mut exchange, services).await;
+        services.ended(&exchange);
         match end.map_err(|fault| self.place(fault))? {
             End::Reply(reply) => Ok(Outcome::Reply(reply)),
             End::Forward(plan) => {
@@ -190,7 +192,9 @@ impl Callee for RunningFlow {
             let mut exchange = Exchange::new(&self.context, request);
             exchange.depth = depth;
             exchange.deadline = self.limits.time.map(|time| services.now() + time);
-            match self.run(&mut exchange, services).await? {
+            let end = self.run(&mut exchange, services).await;
+            services.ended(&exchange);
+            match end? {
                 End::Reply(reply) => Ok(reply),
                 // Only the last step of a flow that answers requests streams.
                 End::Forward(_) => {

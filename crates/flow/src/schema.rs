@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::compile::Parts;
 use crate::names::NAME_PATTERN;
-use crate::{Table, compile, engine, limits, modifiers, trigger};
+use crate::{Table, compile, engine, limits, modifiers, tests_section, trigger};
 
 const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: https://crm.example }`. \
                            Those of the `engine:` document serve every flow.";
@@ -42,13 +42,16 @@ pub fn file(table: Table<'_>) -> Value {
     let step = || json!({ "$ref": "#/$defs/step" });
     definitions.insert("clause".into(), clause_item(steps));
     place(&mut definitions, "limits", limits::schema());
+    place(&mut definitions, "test", tests_section::schema());
+    let test = || json!({ "$ref": "#/$defs/test" });
+    definitions.insert("tests".into(), tests_section::document_shape(test()));
     let mut flow = compile::shape(Parts {
         connections: connections.clone(),
         from,
         step: step(),
         clause: json!({ "$ref": "#/$defs/clause" }),
         limits: json!({ "$ref": "#/$defs/limits" }),
-        test: json!({ "type": "object" }),
+        test: test(),
     });
     if let Some(name) = flow
         .pointer_mut("/properties/flow")
@@ -63,7 +66,11 @@ pub fn file(table: Table<'_>) -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Intertie flow file",
         "description": "One document of a flow file. Documents are split by lines of `---`.",
-        "oneOf": [{ "$ref": "#/$defs/flow" }, { "$ref": "#/$defs/engine" }],
+        "oneOf": [
+            { "$ref": "#/$defs/flow" },
+            { "$ref": "#/$defs/engine" },
+            { "$ref": "#/$defs/tests" }
+        ],
         "$defs": definitions
     })
 }
@@ -94,6 +101,11 @@ pub fn flow() -> Value {
 /// The schema of the value under `limits`.
 pub fn limits() -> Value {
     limits::schema()
+}
+
+/// The schema of one test of a flow.
+pub fn test_case() -> Value {
+    tests_section::schema()
 }
 
 /// The schemas of what may stand beside a verb, by key.

@@ -2,6 +2,7 @@
 //! The steps are fakes; files with the built-in steps are tested where both are known.
 
 mod broken;
+mod cases;
 mod sound;
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use component::state::States;
 
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{load, new, reference, run, secrets};
+use crate::{load, new, reference, run, secrets, test};
 
 /// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
 #[derive(Debug, Parser)]
@@ -37,6 +37,8 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
+    /// Run the tests of files and folders, with other systems mocked and without waiting.
+    Test(test::TestArguments),
     /// Write and read the encrypted file of secrets that `engine.secrets.file` names.
     ///
     /// Its key is the value of INTERTIE_SECRETS_KEY, or stands in the file that
@@ -120,6 +122,7 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run::run(&arguments),
             Command::Check { paths, format } => check(&paths, format),
+            Command::Test(arguments) => test::run(arguments),
             Command::Secrets(command) => secrets::command::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
             Command::Bench(arguments) => lab::bench::run(arguments),
@@ -136,7 +139,7 @@ impl Cli {
 }
 
 fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
-    let files = load::read(paths)?;
+    let files = load::read_with_tests(paths)?;
     let states = States::default();
     let (loaded, problems) = load::load(&files, &LoadedTls::default(), &states);
     let text = match format {

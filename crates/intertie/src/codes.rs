@@ -10,6 +10,8 @@ pub const EXPIRES_SOON: Code = Code::new("IT0302");
 pub const BAD_SECRET: Code = Code::new("IT0303");
 /// A secret that two sources have.
 pub const SECRET_TWICE: Code = Code::new("IT0304");
+/// A document among tests that is none.
+pub const NOT_A_TEST: Code = Code::new("IT0305");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -28,5 +30,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: SECRET_TWICE,
         title: "secret given twice",
+    },
+    CodeInfo {
+        code: NOT_A_TEST,
+        title: "a file with tests has only tests",
     },
 ];

@@ -11,7 +11,7 @@ use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
 
 /// The stack of a worker: expressions may nest deeply. Memory is only used as far as the stack is.
-const STACK: usize = 256 * 1024 * 1024;
+pub(crate) const STACK: usize = 256 * 1024 * 1024;
 
 /// Worker threads that serve one plan.
 pub(crate) struct Crew {

@@ -18,5 +18,6 @@ pub mod reference;
 mod run;
 mod secrets;
 pub mod shown;
+mod test;
 mod tls;
 mod watch;

@@ -7,10 +7,11 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use component::definition::Surroundings;
 use component::state::States;
-use config::{Report, Sources};
-use flow::Loaded;
+use config::{Node, Report, Sources};
+use flow::{KnownSecrets, Loaded};
 use message::secret::redact;
 
+use crate::codes::NOT_A_TEST;
 use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
 
@@ -32,6 +33,10 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
+    pub fn new(report: Report, sources: Sources) -> Self {
+        Self { report, sources }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.report.diagnostics().is_empty()
     }
@@ -53,10 +58,62 @@ impl Problems {
 }
 
 /// Reads the files, and of folders all `*.yaml` and `*.yml` files within, hidden ones left out.
+/// Files that hold only tests, `*.test.yaml`, are none to run.
 ///
 /// # Errors
 /// When one cannot be read, or there is none.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Files> {
+    let mut names = find(paths)?;
+    names.retain(|name| !holds_tests(name));
+    match names.is_empty() {
+        true => bail!("there are only tests in these files: `intertie test` runs them"),
+        false => read_files(names),
+    }
+}
+
+/// The same with the files that hold tests: beside a named `orders.yaml` its `orders.test.yaml` is
+/// read, and the other way round.
+///
+/// # Errors
+/// When one cannot be read, or there is none.
+pub(crate) fn read_with_tests(paths: &[PathBuf]) -> anyhow::Result<Files> {
+    let mut names = find(paths)?;
+    for path in paths.iter().filter(|path| path.is_file()) {
+        names.extend(companions(path));
+    }
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    read_files(seen)
+}
+
+/// Whether a file holds tests of the flows of other files.
+fn holds_tests(name: &Path) -> bool {
+    let stem = name.file_stem().map(Path::new);
+    stem.and_then(Path::extension)
+        .is_some_and(|it| it == "test")
+}
+
+/// The tests of a flow file, or the flows of a file with tests, where they are there.
+fn companions(path: &Path) -> Vec<PathBuf> {
+    let stem = match holds_tests(path) {
+        true => path.with_extension("").with_extension(""),
+        false => path.with_extension("test"),
+    };
+    let names = ["yaml", "yml"].map(|kind| {
+        let mut name = stem.clone().into_os_string();
+        name.push(".");
+        name.push(kind);
+        PathBuf::from(name)
+    });
+    names.into_iter().filter(|name| name.is_file()).collect()
+}
+
+/// The names of the files that are meant.
+fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut names = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -73,6 +130,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Files> {
         }
     }
     names.dedup();
+    Ok(names)
+}
+
+fn read_files(names: Vec<PathBuf>) -> anyhow::Result<Files> {
     let files = names.into_iter().map(|name| {
         let bytes = read_file(&name).with_context(|| format!("{}", name.display()))?;
         Ok((name, bytes))
@@ -158,6 +219,68 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     sources: steps::SOURCES,
 };
 
+/// The documents of all files.
+pub(crate) struct Parsed {
+    pub sources: Sources,
+    pub documents: Vec<Node>,
+    /// What is wrong so far.
+    pub report: Report,
+}
+
+/// Reads the YAML of the files.
+pub(crate) fn parse(files: &Files) -> Parsed {
+    let mut sources = Sources::default();
+    let mut report = Report::default();
+    let mut ids = Vec::new();
+    for (name, bytes) in &files.0 {
+        let id = sources.add(name.display().to_string(), bytes, &mut report);
+        ids.extend(id.map(|id| (id, holds_tests(name))));
+    }
+    let mut documents = Vec::new();
+    for (id, holds_tests) in ids {
+        let found = config::parse(&sources, id, &mut report);
+        let others = found
+            .iter()
+            .filter(|it| holds_tests && it.get("test").is_none());
+        for other in others {
+            let span = other.as_mapping().and_then(|entries| entries.first());
+            let span = span.map_or(other.span, |entry| entry.key_span);
+            let message = "in a file `*.test.yaml` every document is `test: FLOW`";
+            report
+                .error(NOT_A_TEST, span, message)
+                .hint("move it to a file with another name: this one is not there when flows run");
+        }
+        documents.extend(found);
+    }
+    Parsed {
+        sources,
+        documents,
+        report,
+    }
+}
+
+/// Loads the flows of documents.
+pub(crate) fn load_flows(
+    documents: Vec<Node>,
+    sources: &Sources,
+    environment: &dyn Fn(&str) -> Option<String>,
+    secrets: &KnownSecrets,
+    states: &States,
+    report: &mut Report,
+) -> Option<Loaded> {
+    let input = flow::Input {
+        documents,
+        table: TABLE,
+        environment,
+        secrets,
+        surroundings: &Surroundings {
+            files: &|source, name| read_named(sources.name(source), name),
+            states,
+        },
+    };
+    flow::load(input, report)
+}
+
 /// Checks the files. The plan is there exactly when there is no error. TLS that was there `before`
 /// is used again where nothing about it has changed.
 pub(crate) fn load(
@@ -165,35 +288,21 @@ pub(crate) fn load(
     before: &LoadedTls,
     states: &States,
 ) -> (Option<Sound>, Problems) {
-    let mut sources = Sources::default();
-    let mut report = Report::default();
-    let mut ids = Vec::new();
-    for (name, bytes) in &files.0 {
-        ids.extend(sources.add(name.display().to_string(), bytes, &mut report));
-    }
-    let mut documents = Vec::new();
-    for id in ids {
-        documents.extend(config::parse(&sources, id, &mut report));
-    }
+    let Parsed {
+        sources,
+        documents,
+        mut report,
+    } = parse(files);
     let environment = |name: &str| std::env::var(name).ok();
     let declared = flow::secret_sources(&documents, &environment);
     let secrets = LoadedSecrets::read(&declared, &environment, &sources, &mut report);
-    let input = flow::Input {
-        documents,
-        table: TABLE,
-        environment: &environment,
-        secrets: &secrets.known,
-        surroundings: &Surroundings {
-            files: &|source, name| read_named(sources.name(source), name),
-            states,
-        },
-    };
-    let flows = flow::load(input, &mut report);
+    let (look_up, known) = (&environment, &secrets.known);
+    let flows = load_flows(documents, &sources, look_up, known, states, &mut report);
     let sound = flows.map(|flows| Sound {
         tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
         flows,
         secrets,
     });
     let sound = sound.filter(|_| !report.has_errors());
-    (sound, Problems { report, sources })
+    (sound, Problems::new(report, sources))
 }

@@ -186,6 +186,13 @@ on_error:
         "## `limits`\n\n{}",
         describe::markdown(&flow::schema::limits())
     ));
+    parts.push(format!(
+        "## `tests`\n\nHow they are run is told in [testing](../testing.md).\n\n{}",
+        describe::markdown(&flow::schema::test_case())
+    ));
+    for (title, schema) in flow::tests_section::parts() {
+        parts.push(format!("### {title}\n\n{}", describe::markdown(&schema)));
+    }
     parts.push(BESIDE_WORDS.to_owned());
     for (name, schema) in flow::schema::modifiers() {
         if schema.get("properties").is_some() {

@@ -1,13 +1,15 @@
 //! `call`: runs another flow on the message and goes on with its result.
 
+use std::sync::Arc;
+
 use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
-use component::handler::Services;
+use component::handler::{Outbound, Services};
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
 use config::{Node, Spanned, Value};
-use message::{Fault, Kind, Origin};
+use message::{Fault, Kind, Origin, Reply};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
@@ -92,18 +94,31 @@ impl CallFlow {
             let value = body.make(exchange, services)?;
             exchange.content = Content::of_value(value);
         }
+        let reply = self.ask(exchange, services).await?;
+        if reply.status >= 300 {
+            return Err(status_fault(&reply, services));
+        }
+        exchange.take_over(reply);
+        Ok(Next::Continue)
+    }
+
+    async fn ask(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Reply, Fault> {
+        let step = Arc::clone(&exchange.at);
+        let outbound = Outbound {
+            verb: DEFINITION.name,
+            step: &step,
+            connection: &self.flow,
+        };
+        if let Some(reply) = services.stand_in(outbound, exchange) {
+            return reply.await;
+        }
         let Some(callee) = services.flow(&self.flow) else {
             let detail = "a called flow is not there any more";
             let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
             return Err(fault.with_cause(&self.flow));
         };
         let request = exchange.take_request()?;
-        let reply = callee.call(request, exchange.depth + 1, services).await?;
-        if reply.status >= 300 {
-            return Err(status_fault(&reply, services));
-        }
-        exchange.take_over(reply);
-        Ok(Next::Continue)
+        callee.call(request, exchange.depth + 1, services).await
     }
 }
 

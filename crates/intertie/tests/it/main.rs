@@ -8,6 +8,7 @@
 
 mod check;
 mod examples;
+mod flow_tests;
 mod flows;
 mod life;
 mod outage;
