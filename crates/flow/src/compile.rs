@@ -93,7 +93,7 @@ impl Reader<'_> {
 
     fn read(&self, document: &Node, report: &mut Report) -> Flow {
         config::check(document, &shape(Parts::default()), report);
-        let before = report.diagnostics().len();
+        let before = report.errors();
         let (name, name_span) = read_name(document, report);
         let name: Arc<str> = name.as_str().into();
         let trigger = document.get("from").and_then(|from| {
@@ -133,7 +133,7 @@ impl Reader<'_> {
             tests,
             places: workshop.places,
         };
-        let is_sound = report.diagnostics().len() == before;
+        let is_sound = report.errors() == before;
         match (built, limits) {
             (Some(built), Some(limits)) => self.finish(
                 flow,
