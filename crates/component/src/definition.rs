@@ -212,9 +212,9 @@ impl BuildContext<'_> {
         self.places.len() as u32 - 1
     }
 
-    /// How many problems there are so far.
+    /// How many problems there are so far that a flow cannot run with.
     pub fn problems(&self) -> usize {
-        self.report.diagnostics().len()
+        self.report.errors()
     }
 }
 

@@ -297,12 +297,13 @@ impl Exchange {
     /// As [`Exchange::body`].
     pub fn take_request(&mut self) -> Result<Request, Fault> {
         let body = self.content.body(self.context.body_max)?;
+        // A copy: the head goes on describing the content that came in, which may come back.
+        let mut request = self.request.clone();
         if let Some(head) = self.content.head() {
-            let headers = &mut self.request.headers;
-            head.put(headers);
+            head.put(&mut request.headers);
         }
-        self.request.body = body;
-        Ok(self.request.clone())
+        request.body = body;
+        Ok(request)
     }
 
     /// A reply with the content and what describes it.

@@ -98,9 +98,9 @@ impl Handlers {
             };
             let fault = Rc::new(fault);
             let outer = exchange.fault.replace(Rc::clone(&fault));
-            let next = clause.block.run(exchange, services).await?;
+            let next = clause.block.run(exchange, services).await;
             exchange.fault = outer;
-            Ok(match next {
+            Ok(match next? {
                 Next::Continue => Handled::Done(fault),
                 end => Handled::Ended(end),
             })

@@ -95,6 +95,12 @@ impl Report {
         self.add(Severity::Error, code, None, message.into())
     }
 
+    /// How many errors there are.
+    pub fn errors(&self) -> usize {
+        let errors = self.diagnostics.iter();
+        errors.filter(|it| it.severity == Severity::Error).count()
+    }
+
     /// Whether there is an error.
     pub fn has_errors(&self) -> bool {
         self.diagnostics

@@ -97,7 +97,7 @@ impl Reader<'_> {
 
     fn read(&self, document: &Node, report: &mut Report) -> Flow {
         config::check(document, &shape(Parts::default()), report);
-        let before = report.diagnostics().len();
+        let before = report.errors();
         let (name, name_span) = read_name(document, report);
         let name: Arc<str> = name.as_str().into();
         let trigger = document.get("from").and_then(|from| {
@@ -138,7 +138,7 @@ impl Reader<'_> {
             tests: Vec::new(),
             places: workshop.places,
         };
-        let is_sound = report.diagnostics().len() == before;
+        let is_sound = report.errors() == before;
         match (built, limits) {
             (Some(built), Some(limits)) => {
                 self.finish(flow, document, built, limits, is_sound, report)

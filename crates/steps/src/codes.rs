@@ -22,7 +22,7 @@ pub const BAD_CONVERSION_OPTION: Code = Code::new("IT0247");
 pub const BAD_STATUS: Code = Code::new("IT0248");
 /// A body for a status that has none.
 pub const BODY_NOT_ALLOWED: Code = Code::new("IT0249");
-/// A time-out outside its range.
+/// A time, count or part outside its range.
 pub const OUT_OF_RANGE: Code = Code::new("IT0250");
 /// A target that names a connection that `use:` does not declare, or one of another kind.
 pub const UNKNOWN_CONNECTION: Code = Code::new("IT0251");
@@ -38,6 +38,8 @@ pub const BAD_BRANCH: Code = Code::new("IT0255");
 pub const BAD_RAISE: Code = Code::new("IT0256");
 /// Settings of a call that contradict each other or cannot be sent.
 pub const BAD_CALL: Code = Code::new("IT0257");
+/// Groups of messages that are never complete.
+pub const BAD_AGGREGATE: Code = Code::new("IT0260");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -83,7 +85,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: OUT_OF_RANGE,
-        title: "time-out out of range",
+        title: "value out of range",
     },
     CodeInfo {
         code: UNKNOWN_CONNECTION,
@@ -112,5 +114,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_CALL,
         title: "bad call",
+    },
+    CodeInfo {
+        code: BAD_AGGREGATE,
+        title: "groups that are never complete",
     },
 ];

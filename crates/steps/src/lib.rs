@@ -4,20 +4,30 @@
 //! checks what stands under its verb. Adding a step is one file and one line in [`ALL`]; loader,
 //! schema, reference pages and `intertie list` read that table.
 
+mod aggregate;
 mod any;
 mod attempt;
 mod branch;
+mod branches;
 mod call;
 mod choose;
 pub mod codes;
+mod concurrent;
 mod convert;
+mod delay;
+mod each;
 mod fields;
+mod first;
 mod forward;
 mod http;
 mod http_call;
+mod inner;
 mod log;
 mod map;
+mod parallel;
 mod raise;
+mod range;
+mod repeat;
 mod reply;
 mod set;
 mod status;
@@ -27,6 +37,7 @@ mod testing;
 mod tls;
 mod url_template;
 mod way;
+mod wiretap;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;
@@ -41,6 +52,13 @@ pub const ALL: &[StepDefinition] = &[
     choose::DEFINITION,
     branch::DEFINITION,
     attempt::DEFINITION,
+    each::DEFINITION,
+    repeat::DEFINITION,
+    parallel::DEFINITION,
+    first::DEFINITION,
+    delay::DEFINITION,
+    wiretap::DEFINITION,
+    aggregate::DEFINITION,
     call::DEFINITION,
     reply::DEFINITION,
     raise::DEFINITION,

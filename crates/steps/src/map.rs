@@ -30,6 +30,7 @@ fn schema() -> serde_json::Value {
 }
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let before = context.problems();
     let mapping = match &node.value {
         Value::Mapping(_) | Value::Sequence(_) => {
             refuse_bare(node, context);
@@ -37,7 +38,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         }
         _ => Mapping::Expression(Box::new(expression(node, context)?)),
     };
-    Some(Box::new(Map(mapping)))
+    (context.problems() == before).then(|| Box::new(Map(mapping)) as Box<dyn Step>)
 }
 
 /// Reads a bare expression; numbers and booleans of YAML are expressions too.

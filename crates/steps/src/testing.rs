@@ -1,18 +1,14 @@
 //! What the tests of steps share: building a step from YAML and running it without a worker.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+mod blocks;
+mod flow;
+mod services;
 
-use component::block::Block;
+use std::sync::Arc;
+
 use component::connection::{Connection, Connections, HttpConnection};
-use component::definition::{BlockReader, BuildContext, StepDefinition, Surroundings};
+use component::definition::{BuildContext, StepDefinition, Surroundings};
 use component::exchange::{Exchange, FlowContext};
-use component::failure::Handlers;
-use component::handler::{Call, Callee, LocalFuture, Services, Work};
 use component::scope::Scope;
 use component::state::States;
 use component::step::{Next, Progress, Step};
@@ -20,6 +16,11 @@ use component::trigger::{HttpTrigger, ListenAddress, Methods, PathPattern};
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Sources};
 use message::{Fault, Headers, Method, Reply, Request};
+
+pub(crate) use flow::{TestFlow, flow, sound_flow};
+pub(crate) use services::FakeServices;
+
+use blocks::TestBlocks;
 
 /// Where a built step stands.
 #[derive(Clone, Copy)]
@@ -49,6 +50,18 @@ pub(crate) fn build(
     yaml: &str,
     place: Place,
 ) -> Result<Box<dyn Step>, Vec<String>> {
+    let (mut scope, states) = (Scope::default(), States::default());
+    let build = |node: &Node, context: &mut BuildContext<'_>| (definition.build)(node, context);
+    read(yaml, place, (&mut scope, &states), build)
+}
+
+/// Reads YAML in the surroundings of a flow, or tells every problem.
+fn read<T>(
+    yaml: &str,
+    place: Place,
+    (scope, states): (&mut Scope, &States),
+    build: impl FnOnce(&Node, &mut BuildContext<'_>) -> Option<T>,
+) -> Result<T, Vec<String>> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let source = sources
         .add("test.yaml", yaml.as_bytes(), &mut report)
@@ -64,7 +77,57 @@ pub(crate) fn build(
         },
     };
     let node = nodes.into_iter().next().unwrap_or_else(nothing);
-    let trigger = HttpTrigger {
+    let trigger = trigger(place);
+    let connections = connections();
+    let flow: Arc<str> = "test".into();
+    let surroundings = Surroundings {
+        files: &|_, name| Err(format!("{name} is not there")),
+        states,
+    };
+    let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
+    let (mut compiled, mut places) = (Vec::new(), Vec::new());
+    let mut context = BuildContext {
+        report: &mut report,
+        flow: &flow,
+        label: Arc::clone(&flow),
+        path: "1".to_owned(),
+        trigger: Some(&trigger),
+        connections: &connections,
+        is_last: place.is_last,
+        may_stream: true,
+        scope,
+        upstreams: &mut upstreams,
+        calls: &mut calls,
+        compiled: &mut compiled,
+        places: &mut places,
+        blocks: &TestBlocks,
+        surroundings: &surroundings,
+    };
+    let built = build(&node, &mut context);
+    let problems = problems(&sources, &report);
+    assert_eq!(built.is_none(), report.has_errors(), "{yaml}: {problems:?}");
+    match problems.is_empty() {
+        true => built.ok_or(problems),
+        false => Err(problems),
+    }
+}
+
+/// Every problem as `CODE line:column` and its message.
+fn problems(sources: &Sources, report: &Report) -> Vec<String> {
+    let problems = report.diagnostics().iter().map(|problem| {
+        let place = problem.span();
+        let (line, column) = place.map_or((0, 0), |span| sources.position(span.source, span.start));
+        let code = problem.code().as_str();
+        // The words of `config` are its own matter.
+        let message = if code < "IT02" { "" } else { problem.message() };
+        let text = format!("{code} {line}:{column} {message}");
+        text.trim_end().to_owned()
+    });
+    problems.collect()
+}
+
+fn trigger(place: Place) -> HttpTrigger {
+    HttpTrigger {
         methods: Methods::Any,
         listen: ListenAddress {
             host: None,
@@ -76,66 +139,6 @@ pub(crate) fn build(
         },
         body_max: 1024,
         decode: None,
-    };
-    let connections = connections();
-    let (flow, states): (Arc<str>, _) = ("test".into(), States::default());
-    let surroundings = Surroundings {
-        files: &|_, name| Err(format!("{name} is not there")),
-        states: &states,
-    };
-    let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
-    let (mut compiled, mut places) = (Vec::new(), Vec::new());
-    let mut scope = Scope::default();
-    let mut context = BuildContext {
-        report: &mut report,
-        flow: &flow,
-        label: Arc::clone(&flow),
-        path: "1".to_owned(),
-        trigger: Some(&trigger),
-        connections: &connections,
-        is_last: place.is_last,
-        may_stream: true,
-        scope: &mut scope,
-        upstreams: &mut upstreams,
-        calls: &mut calls,
-        compiled: &mut compiled,
-        places: &mut places,
-        blocks: &NoBlocks,
-        surroundings: &surroundings,
-    };
-    let step = (definition.build)(&node, &mut context);
-    let problems: Vec<String> = report
-        .diagnostics()
-        .iter()
-        .map(|problem| {
-            let start = problem.span().map_or(0, |span| span.start);
-            let (line, column) = sources.position(source, start);
-            let code = problem.code().as_str();
-            // The words of `config` are its own matter.
-            let message = if code < "IT02" { "" } else { problem.message() };
-            format!("{code} {line}:{column} {message}")
-                .trim_end()
-                .to_owned()
-        })
-        .collect();
-    assert_eq!(step.is_none(), !problems.is_empty(), "{yaml}: {problems:?}");
-    step.ok_or(problems)
-}
-
-/// A reader for steps that hold no others.
-struct NoBlocks;
-
-impl BlockReader for NoBlocks {
-    fn read_block(&self, _: &Node, _: bool, _: &mut BuildContext<'_>) -> Option<Block> {
-        None
-    }
-
-    fn read_one(&self, _: &Node, _: &[&str], _: bool, _: &mut BuildContext<'_>) -> Option<Block> {
-        None
-    }
-
-    fn read_handlers(&self, _: &Node, _: &mut BuildContext<'_>) -> Option<Handlers> {
-        None
     }
 }
 
@@ -184,11 +187,16 @@ pub(crate) fn assert_problems(definition: &StepDefinition, cases: &[(&str, &[&st
 
 /// A message with these headers and this body.
 pub(crate) fn exchange(lines: &[(&str, &str)], body: &[u8]) -> Exchange {
+    Exchange::new(&Arc::new(FlowContext::new("test")), request(lines, body))
+}
+
+/// The same as a request.
+pub(crate) fn request(lines: &[(&str, &str)], body: &[u8]) -> Request {
     let mut headers = Headers::new();
     for (name, value) in lines {
         headers.append(name, value);
     }
-    let request = Request {
+    Request {
         method: Method::Post,
         path: "/orders".into(),
         query: Some("a=1".into()),
@@ -197,80 +205,21 @@ pub(crate) fn exchange(lines: &[(&str, &str)], body: &[u8]) -> Exchange {
         body: body.to_vec().into(),
         peer: [127, 0, 0, 1].into(),
         is_secure: false,
-    };
-    Exchange::new(&Arc::new(FlowContext::new("test")), request)
-}
-
-/// A worker that answers every call with one reply and keeps what it was asked.
-#[derive(Default)]
-pub(crate) struct FakeServices {
-    /// The reply; none is a connection that fails.
-    pub reply: Option<Reply>,
-    /// Host, body of each call.
-    pub calls: RefCell<Vec<(String, Vec<u8>)>>,
-}
-
-impl Services for FakeServices {
-    fn call<'a>(&'a self, call: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
-        Box::pin(async move {
-            let sent = call.request.body.as_bytes().to_vec();
-            let asked = (call.plan.upstream.authority(), sent);
-            self.calls.borrow_mut().push(asked);
-            let failed = || {
-                let detail = "the upstream cannot be reached";
-                Fault::new(message::Kind::Connection, message::Origin::Upstream, detail)
-            };
-            self.reply.clone().ok_or_else(failed)
-        })
-    }
-
-    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(async {})
-    }
-
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn wall(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn chance(&self) -> f64 {
-        0.0
-    }
-
-    fn flow(&self, _: &str) -> Option<Arc<dyn Callee>> {
-        None
-    }
-
-    fn spawn(&self, _: Work) {}
-
-    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
-        work();
-        Box::pin(async {})
     }
 }
 
-/// Runs a step to its end.
+/// Runs a step to its end, and what it leaves to be done.
 pub(crate) fn run(
     step: &dyn Step,
     exchange: &mut Exchange,
     services: &FakeServices,
 ) -> Result<Next, Fault> {
-    match step.run(exchange, services) {
-        Progress::Done(result) => result,
-        Progress::Waits(future) => finish(future),
-    }
-}
-
-fn finish<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    match future.as_mut().poll(&mut context) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("the fake worker never waits"),
-    }
+    services.run_to_end(async {
+        match step.run(exchange, services) {
+            Progress::Done(result) => result,
+            Progress::Waits(future) => future.await,
+        }
+    })
 }
 
 /// The reply that a step ends the flow with.
@@ -279,6 +228,11 @@ pub(crate) fn reply_of(step: &dyn Step, exchange: &mut Exchange) -> Reply {
         Ok(Next::Reply(reply)) => reply,
         other => panic!("no reply: {other:?}"),
     }
+}
+
+/// The name of the failure that a flow ends with.
+pub(crate) fn failure<T: std::fmt::Debug>(result: Result<T, Fault>) -> String {
+    result.unwrap_err().name().to_owned()
 }
 
 /// All lines of a head as `Name: value`.

@@ -33,7 +33,7 @@ fn is_test(path: &Path) -> bool {
         .file_name()
         .is_some_and(|name| name == "tests.rs" || name == "testing.rs");
     is_test_name
-        || path.iter().any(|part| part == "tests")
+        || path.iter().any(|part| part == "tests" || part == "testing")
         || path.starts_with("crates/testkit")
         || path.starts_with("fuzz")
 }

@@ -1,0 +1,169 @@
+//! Futures that run at the same time within one task. Each has a waker of its own, so that a wake
+//! costs the one future that it is for, whatever their number. Dropping the crowd cancels all.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use component::handler::LocalFuture;
+
+/// How many futures may end in a row before others of the worker have their turn.
+const ROW_MAX: u32 = 64;
+
+/// Futures that run at the same time, each under a number of the caller's.
+pub(crate) struct Crowd<'a, T> {
+    places: Vec<Place<'a, T>>,
+    free: Vec<usize>,
+    woken: Arc<Mutex<Woken>>,
+    in_a_row: u32,
+}
+
+struct Place<'a, T> {
+    work: Option<(usize, LocalFuture<'a, T>)>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+/// The places that have been woken, in this order, and who is to be told.
+#[derive(Default)]
+struct Woken {
+    places: VecDeque<usize>,
+    task: Option<Waker>,
+}
+
+/// Wakes one place.
+struct Bell {
+    place: usize,
+    is_woken: AtomicBool,
+    woken: Arc<Mutex<Woken>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_woken.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let task = {
+            let mut woken = lock(&self.woken);
+            woken.places.push_back(self.place);
+            woken.task.take()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+fn lock(woken: &Mutex<Woken>) -> MutexGuard<'_, Woken> {
+    woken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a, T> Crowd<'a, T> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            woken: Arc::default(),
+            in_a_row: 0,
+        }
+    }
+
+    /// How many have not ended.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Adds a future. It begins with the next wait for one that ends.
+    pub fn push(&mut self, number: usize, future: LocalFuture<'a, T>) {
+        let place = self.free.pop().unwrap_or_else(|| self.add_place());
+        if let Some(place) = self.places.get_mut(place) {
+            place.work = Some((number, future));
+            place.bell.wake_by_ref();
+        }
+    }
+
+    fn add_place(&mut self) -> usize {
+        let place = self.places.len();
+        let bell = Arc::new(Bell {
+            place,
+            is_woken: AtomicBool::new(false),
+            woken: Arc::clone(&self.woken),
+        });
+        let waker = Waker::from(Arc::clone(&bell));
+        let work = None;
+        self.places.push(Place { work, bell, waker });
+        place
+    }
+
+    /// The next one that ends, with its number; `None` when there is none left.
+    pub async fn next(&mut self) -> Option<(usize, T)> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
+        if self.len() == 0 {
+            return Poll::Ready(None);
+        }
+        if self.in_a_row == ROW_MAX {
+            self.in_a_row = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // What wakes itself meanwhile has its turn after the others of the worker.
+        let turns = {
+            let mut woken = lock(&self.woken);
+            woken.task = Some(context.waker().clone());
+            woken.places.len()
+        };
+        for _ in 0..turns {
+            let Some(place) = lock(&self.woken).places.pop_front() else {
+                break;
+            };
+            if let Some(ended) = self.poll_place(place) {
+                self.in_a_row += 1;
+                return Poll::Ready(Some(ended));
+            }
+        }
+        self.in_a_row = 0;
+        Poll::Pending
+    }
+
+    fn poll_place(&mut self, number: usize) -> Option<(usize, T)> {
+        let place = self.places.get_mut(number)?;
+        place.bell.is_woken.store(false, Ordering::Release);
+        let (key, future) = place.work.as_mut()?;
+        let key = *key;
+        match future.as_mut().poll(&mut Context::from_waker(&place.waker)) {
+            Poll::Pending => None,
+            Poll::Ready(output) => {
+                place.work = None;
+                self.free.push(number);
+                Some((key, output))
+            }
+        }
+    }
+}
+
+/// Lets others of the worker have their turn.
+pub(crate) async fn give_way() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if has_waited {
+            return Poll::Ready(());
+        }
+        has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests;

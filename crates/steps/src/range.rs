@@ -1,0 +1,83 @@
+//! Ranges of counts, times and parts, and what is said about a value outside its range.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use config::{Report, Span, Spanned};
+
+use crate::codes::OUT_OF_RANGE;
+
+/// The longest time of most settings: a day.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// A count in its range, or the default when none is said. One outside its range is reported.
+pub(crate) fn count(
+    name: &str,
+    value: Option<&Spanned<u64>>,
+    range: RangeInclusive<u64>,
+    default: u64,
+    report: &mut Report,
+) -> usize {
+    let Some(value) = value else {
+        return default as usize;
+    };
+    if !range.contains(&value.value) {
+        let shown = (value.value, range.start(), range.end());
+        refuse(name, shown, value.span, report);
+        return default as usize;
+    }
+    value.value as usize
+}
+
+/// A time from 1ms to 1d. One outside this range is reported.
+pub(crate) fn time(name: &str, value: &Spanned<config::Duration>, report: &mut Report) -> Duration {
+    let least = Duration::from_millis(1);
+    let time = value.value.0;
+    if !(least..=LONGEST).contains(&time) {
+        let range = (config::Duration(least), config::Duration(LONGEST));
+        refuse(name, (value.value, range.0, range.1), value.span, report);
+    }
+    time
+}
+
+/// The same with a default when none is said.
+pub(crate) fn time_or(
+    name: &str,
+    value: Option<&Spanned<config::Duration>>,
+    default: Duration,
+    report: &mut Report,
+) -> Duration {
+    value.map_or(default, |value| time(name, value, report))
+}
+
+/// Whether a time that comes with a message is not too long.
+pub(crate) fn is_time(time: Duration) -> bool {
+    time <= LONGEST
+}
+
+/// A part of a whole such as `20%`, as a number from 0 to 1. What is none is reported.
+pub(crate) fn part(name: &str, text: &Spanned<String>, report: &mut Report) -> f64 {
+    let digits = text.value.strip_suffix('%').map(str::trim);
+    let number = digits.and_then(|digits| digits.parse::<f64>().ok());
+    match number.filter(|number| (0.0..=100.0).contains(number)) {
+        Some(number) => number / 100.0,
+        None => {
+            let message = format!("`{name}` is a part of a hundred such as `20%`");
+            let diagnostic = report.error(OUT_OF_RANGE, text.span, message);
+            diagnostic.hint("from 0% to 100%");
+            0.0
+        }
+    }
+}
+
+fn refuse<T: Display, U: Display>(
+    name: &str,
+    (value, least, most): (T, U, U),
+    span: Span,
+    report: &mut Report,
+) {
+    let message = format!("`{name}` is {value}, outside its range");
+    let diagnostic = report.error(OUT_OF_RANGE, span, message);
+    diagnostic.hint(format!("from {least} to {most}"));
+}
