@@ -168,7 +168,8 @@ impl Reader<'_> {
             trigger,
             connections,
             is_last: true,
-            may_stream: handlers.is_none(),
+            // Only a client reads a stream.
+            may_stream: handlers.is_none() && trigger.is_some(),
             scope: &mut workshop.scope,
             upstreams: &mut workshop.upstreams,
             calls: &mut workshop.calls,
@@ -209,7 +210,7 @@ impl Reader<'_> {
 
             slots: scope.slots(),
             keeps_original: scope.uses_original(),
-            decode: http.and_then(|http| http.decode),
+            decode: flow.trigger.as_ref().and_then(Trigger::decode),
             limits: self.defaults.expressions,
             ..FlowContext::new(&flow.name)
         };

@@ -12,6 +12,7 @@ mod choose;
 pub mod codes;
 mod convert;
 mod fields;
+mod file;
 mod forward;
 mod http;
 mod http_call;
@@ -19,12 +20,14 @@ mod log;
 mod map;
 mod raise;
 mod reply;
+mod schedule;
 mod set;
 mod status;
 mod target;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod under_way;
 mod url_template;
 mod way;
 
@@ -51,4 +54,4 @@ pub const ALL: &[StepDefinition] = &[
 pub const CONNECTIONS: &[ConnectionDefinition] = &[http::DEFINITION];
 
 /// What starts flows beside requests and other flows.
-pub const SOURCES: &[SourceDefinition] = &[];
+pub const SOURCES: &[SourceDefinition] = &[schedule::DEFINITION, file::DEFINITION];

@@ -14,4 +14,5 @@ mod outage;
 mod peers;
 mod secrets;
 mod secure;
+mod sources;
 mod support;
