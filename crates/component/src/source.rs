@@ -5,6 +5,7 @@ use std::sync::Arc;
 use config::{Node, Report};
 use message::{Fault, Reply, Request};
 
+use crate::content::Format;
 use crate::definition::Surroundings;
 use crate::handler::{LocalFuture, Services};
 
@@ -32,6 +33,11 @@ pub trait Source: Send + Sync {
         services: &'a dyn Services,
         stop: LocalFuture<'static, ()>,
     ) -> LocalFuture<'a, ()>;
+
+    /// The format of the bodies of its messages, when it does not go by their `Content-Type`.
+    fn decode(&self) -> Option<Format> {
+        None
+    }
 }
 
 /// What a source may know of its surroundings while it is built.

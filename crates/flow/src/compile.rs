@@ -211,7 +211,7 @@ impl Reader<'_> {
 
             slots: scope.slots(),
             keeps_original: scope.uses_original(),
-            decode: http.and_then(|http| http.decode),
+            decode: flow.trigger.as_ref().and_then(Trigger::decode),
             limits: self.defaults.expressions,
             ..FlowContext::new(&flow.name)
         };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use component::plan::Plan;
 use component::state::States;
 use proxy::{AccessLog, Engine};
 use tokio::signal::unix::{SignalKind, signal};
@@ -89,11 +90,12 @@ impl Application<'_> {
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
-        let (flows, listeners) = (loaded.flows.len(), loaded.plan.addresses());
+        let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         crew.serve(loaded.plan, &self.tls.table).await?;
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
-        tracing::info!(flows, listeners, workers = self.worker_count(), "started");
+        let workers = self.worker_count();
+        tracing::info!(flows, listeners, sources, workers, "started");
         let mut tick = tokio::time::interval(LOOK_AFTER);
         loop {
             let event = tokio::select! {
@@ -178,9 +180,9 @@ impl Application<'_> {
             return;
         };
         self.log.change(&loaded.engine.log);
-        let (flows, listeners) = (loaded.flows.len(), loaded.plan.addresses());
+        let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         match crew.serve(loaded.plan, &tls.table).await {
-            Ok(()) => tracing::info!(flows, listeners, "reloaded"),
+            Ok(()) => tracing::info!(flows, listeners, sources, "reloaded"),
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
@@ -191,4 +193,10 @@ impl Application<'_> {
         self.tls = tls;
         self.secrets = secrets;
     }
+}
+
+/// What starts flows, for the log: addresses that are listened on, and how many sources there are.
+fn starters(plan: &Plan) -> (Option<String>, Option<usize>) {
+    let listeners = Some(plan.addresses()).filter(|it| !it.is_empty());
+    (listeners, Some(plan.sources.len()).filter(|it| *it > 0))
 }

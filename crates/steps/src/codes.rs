@@ -40,6 +40,18 @@ pub const BAD_RAISE: Code = Code::new("IT0256");
 pub const BAD_CALL: Code = Code::new("IT0257");
 /// Groups of messages that are never complete.
 pub const BAD_AGGREGATE: Code = Code::new("IT0260");
+/// A schedule that cannot be read or never comes.
+pub const BAD_SCHEDULE: Code = Code::new("IT0280");
+/// A time zone that nobody knows.
+pub const UNKNOWN_ZONE: Code = Code::new("IT0281");
+/// A time, size or count of a source outside its range.
+pub const SOURCE_OUT_OF_RANGE: Code = Code::new("IT0282");
+/// Settings of a source that contradict each other or have no effect.
+pub const SOURCE_NO_EFFECT: Code = Code::new("IT0283");
+/// A folder that cannot be watched or moved to.
+pub const BAD_FOLDER: Code = Code::new("IT0284");
+/// A pattern of file names that cannot be read or fits none.
+pub const BAD_PATTERN: Code = Code::new("IT0285");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -118,5 +130,29 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_AGGREGATE,
         title: "groups that are never complete",
+    },
+    CodeInfo {
+        code: BAD_SCHEDULE,
+        title: "bad schedule",
+    },
+    CodeInfo {
+        code: UNKNOWN_ZONE,
+        title: "unknown time zone",
+    },
+    CodeInfo {
+        code: SOURCE_OUT_OF_RANGE,
+        title: "setting of a source out of range",
+    },
+    CodeInfo {
+        code: SOURCE_NO_EFFECT,
+        title: "setting of a source without effect",
+    },
+    CodeInfo {
+        code: BAD_FOLDER,
+        title: "bad folder",
+    },
+    CodeInfo {
+        code: BAD_PATTERN,
+        title: "bad pattern of file names",
     },
 ];

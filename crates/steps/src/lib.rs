@@ -17,6 +17,7 @@ mod convert;
 mod delay;
 mod each;
 mod fields;
+mod file;
 mod first;
 mod forward;
 mod http;
@@ -29,12 +30,14 @@ mod raise;
 mod range;
 mod repeat;
 mod reply;
+mod schedule;
 mod set;
 mod status;
 mod target;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod under_way;
 mod url_template;
 mod way;
 mod wiretap;
@@ -69,4 +72,4 @@ pub const ALL: &[StepDefinition] = &[
 pub const CONNECTIONS: &[ConnectionDefinition] = &[http::DEFINITION];
 
 /// What starts flows beside requests and other flows.
-pub const SOURCES: &[SourceDefinition] = &[];
+pub const SOURCES: &[SourceDefinition] = &[schedule::DEFINITION, file::DEFINITION];

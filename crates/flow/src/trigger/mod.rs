@@ -68,6 +68,15 @@ impl Trigger {
         }
     }
 
+    /// The format of bodies, when it does not go by their `Content-Type`.
+    pub fn decode(&self) -> Option<Format> {
+        match self {
+            Self::Http(start) => start.http.decode,
+            Self::Source(source) => source.decode(),
+            Self::Call => None,
+        }
+    }
+
     /// Whether other flows start it.
     pub fn is_call(&self) -> bool {
         matches!(self, Self::Call)

@@ -130,6 +130,15 @@ fn every_example_of_the_reference_loads() {
 }
 
 #[test]
+fn every_example_of_a_source_loads() {
+    for source in steps::SOURCES {
+        let name = source.name;
+        assert_eq!(codes(name, source.example), [""; 0], "{name}");
+        assert!(source.example.contains(&format!("{name}:")), "{name}");
+    }
+}
+
+#[test]
 fn every_example_of_a_connection_loads() {
     for connection in steps::CONNECTIONS {
         let name = connection.name;
@@ -202,7 +211,8 @@ fn the_schema_takes_what_the_loader_takes() {
     let schema = super::schema();
     let texts = examples().into_iter().map(|(_, text)| text);
     let connections = steps::CONNECTIONS.iter().map(|it| it.example.to_owned());
-    let texts = texts.chain(connections);
+    let sources = steps::SOURCES.iter().map(|it| it.example.to_owned());
+    let texts = texts.chain(connections).chain(sources);
     for text in texts.chain(steps::ALL.iter().map(|step| step.example.to_owned())) {
         let (mut sources, mut report) = (Sources::default(), Report::default());
         let source = sources
@@ -304,6 +314,7 @@ fn mutate(text: &mut Vec<u8>, random: &mut Random) {
 fn no_mutation_of_an_example_makes_the_loader_panic() {
     let mut seeds: Vec<String> = examples().into_iter().map(|(_, text)| text).collect();
     seeds.extend(steps::ALL.iter().map(|step| step.example.to_owned()));
+    seeds.extend(steps::SOURCES.iter().map(|it| it.example.to_owned()));
     for info in step_and_flow_codes() {
         let path = repository().join(format!("docs/errors/{}.md", info.code));
         seeds.extend(

@@ -15,4 +15,5 @@ mod outage;
 mod peers;
 mod secrets;
 mod secure;
+mod sources;
 mod support;

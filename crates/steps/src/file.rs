@@ -1,0 +1,326 @@
+//! `file`: starts a flow with each file that is put into a folder.
+
+mod disk;
+mod message;
+mod naming;
+mod pattern;
+mod run;
+mod state;
+mod watch;
+
+use std::fmt::Display;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::content::Format;
+use component::source::{Source, SourceContext, SourceDefinition};
+use component::state::StateKey;
+use config::{ByteSize, Node, Report, Span, Spanned, Value};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::codes::{BAD_FOLDER, BAD_PATTERN, SOURCE_NO_EFFECT, SOURCE_OUT_OF_RANGE};
+use crate::file::disk::Folders;
+use crate::file::pattern::Pattern;
+use crate::file::run::FileSource;
+use crate::file::state::FileState;
+
+/// The definition of the source.
+pub const DEFINITION: SourceDefinition = SourceDefinition {
+    name: "file",
+    summary: "Starts a flow with each file that is put into a folder.",
+    documentation: include_str!("file.md"),
+    example: include_str!("file.yaml"),
+    schema: config::schema_for::<Forms>,
+    build,
+};
+
+/// Where files are while flows run on them, within their folder.
+const PROCESSING: &str = ".processing";
+
+const HOUR: Duration = Duration::from_secs(3600);
+const EVERY: (Duration, Duration) = (Duration::from_millis(100), HOUR);
+const STABLE: (Duration, Duration) = (Duration::ZERO, HOUR);
+const PARALLEL: (u64, u64) = (1, 64);
+const BODY: (u64, u64) = (1, 1 << 30);
+
+/// The mapping form of `file`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FileConfig {
+    /// The folder that is watched, as seen from where the engine was started. Folders within it
+    /// are not looked into, links not followed.
+    folder: Spanned<String>,
+    /// Which files are taken, by their names: `*` stands for any letters, `?` for one, `[a-c]` for
+    /// one of several, `{json,xml}` for one of several texts. Names that begin with `.` or end
+    /// with `.tmp` or `.part` are never taken.
+    #[schemars(extend("default" = "*"))]
+    pattern: Option<Spanned<String>>,
+    /// Where files go when their flow has succeeded. The default is `.done` in the folder.
+    done: Option<Spanned<String>>,
+    /// Where files go when their flow has failed, each beside a `NAME.error.json` that says why.
+    /// The default is `.failed` in the folder.
+    failed: Option<Spanned<String>>,
+    /// How often the folder is looked through, from 100ms to 1h.
+    #[schemars(extend("default" = "1s"))]
+    every: Option<Spanned<config::Duration>>,
+    /// Whether the folder is also looked through as soon as the system tells of a change.
+    #[serde(default = "yes")]
+    watch: bool,
+    /// How long size and time of a file must have stayed the same before it is taken, from 0s to
+    /// 1h.
+    #[schemars(extend("default" = "500ms"))]
+    stable: Option<Spanned<config::Duration>>,
+    /// How many files may be under way at a time, from 1 to 64.
+    #[schemars(extend("default" = 1))]
+    parallel: Option<Spanned<u64>>,
+    /// The most bytes of a file, from 1B to 1GiB. A larger one stays where it is, and the log tells
+    /// of it.
+    #[schemars(extend("default" = "16MiB"))]
+    body_max: Option<Spanned<ByteSize>>,
+    /// Which file comes first: the first by `name`, or the oldest by the `time` of its last change.
+    #[serde(default)]
+    order: Order,
+    /// Whether a file is deleted when its flow has succeeded, instead of moved to `done`.
+    #[serde(default)]
+    delete: bool,
+    /// How files are read, whatever their names say: `json`, `xml`, `form`, `csv`, `text` or
+    /// `bytes`.
+    decode: Option<Format>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Which file comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Order {
+    /// The first by name, byte by byte.
+    #[default]
+    Name,
+    /// The oldest.
+    Time,
+}
+
+/// The short form or the mapping, for the schema alone.
+struct Forms;
+
+impl JsonSchema for Forms {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "File".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<FileConfig>();
+        json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
+    }
+}
+
+/// What is decided when the file is read.
+#[derive(Clone, Debug)]
+struct Settings {
+    folders: Arc<Folders>,
+    pattern: Arc<Pattern>,
+    every: Duration,
+    watch: bool,
+    stable: Duration,
+    parallel: usize,
+    body_max: u64,
+    order: Order,
+    decode: Option<Format>,
+}
+
+fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
+    let report = &mut *context.report;
+    let config = match &node.value {
+        Value::String(text) => FileConfig::of_folder(text, node.span),
+        Value::Mapping(_) => config::decode(node, report)?,
+        _ => {
+            config::check(node, &(DEFINITION.schema)(), report);
+            return None;
+        }
+    };
+    let settings = config.settings(report)?;
+    let key = StateKey {
+        flow: Arc::clone(context.flow),
+        step: "file".into(),
+        kind: "file",
+        settings: format!("{:?}", settings.folders),
+    };
+    let states = context.surroundings.states;
+    let state = states.get(key, FileState::default);
+    Some(Arc::new(FileSource { settings, state }))
+}
+
+impl FileConfig {
+    fn of_folder(text: &str, span: Span) -> Self {
+        Self {
+            folder: Spanned {
+                value: text.to_owned(),
+                span,
+            },
+            pattern: None,
+            done: None,
+            failed: None,
+            every: None,
+            watch: true,
+            stable: None,
+            parallel: None,
+            body_max: None,
+            order: Order::default(),
+            delete: false,
+            decode: None,
+        }
+    }
+
+    /// Checks everything. Every problem goes into the report; `None` when there was one.
+    fn settings(&self, report: &mut Report) -> Option<Settings> {
+        let before = report.diagnostics().len();
+        let folders = self.folders(report);
+        let pattern = match &self.pattern {
+            Some(text) => read_pattern(text, report),
+            None => Some(Pattern::default()),
+        };
+        let times = |millis| Duration::from_millis(millis);
+        let every = in_range_time("every", self.every.as_ref(), EVERY, times(1000), report);
+        let stable = in_range_time("stable", self.stable.as_ref(), STABLE, times(500), report);
+        let parallel = self.parallel.as_ref();
+        let parallel = parallel.map_or(1, |it| in_range("parallel", it, PARALLEL, report));
+        let body_max = self.body_max.as_ref();
+        let body_max = body_max.map_or(ByteSize(16 << 20), |it| {
+            let (least, greatest) = BODY;
+            let range = (ByteSize(least), ByteSize(greatest));
+            in_range("body_max", it, range, report)
+        });
+        if report.diagnostics().len() > before {
+            return None;
+        }
+        Some(Settings {
+            folders: Arc::new(folders?),
+            pattern: Arc::new(pattern?),
+            every,
+            watch: self.watch,
+            stable,
+            parallel: parallel as usize,
+            body_max: body_max.0,
+            order: self.order,
+            decode: self.decode,
+        })
+    }
+
+    fn folders(&self, report: &mut Report) -> Option<Folders> {
+        let folder = read_folder("folder", &self.folder, report);
+        let own = |name: &str| Path::new(&self.folder.value).join(name);
+        let processing = own(PROCESSING);
+        if let Some(done) = self.done.as_ref().filter(|_| self.delete) {
+            report
+                .error(
+                    SOURCE_NO_EFFECT,
+                    done.span,
+                    "`done` has no effect: `delete` is true",
+                )
+                .hint("leave one of them out");
+        }
+        let mut beside = |name: &str, given: Option<&Spanned<String>>| {
+            let Some(given) = given else {
+                return Some(own(&format!(".{name}")));
+            };
+            let path = read_folder(name, given, report)?;
+            let is_own = plain(&path) == plain(Path::new(&self.folder.value));
+            if is_own || plain(&path).starts_with(plain(&processing)) {
+                let message = match is_own {
+                    true => format!("`{name}` is the folder itself"),
+                    false => format!("`{name}` is where files are while flows run on them"),
+                };
+                report
+                    .error(BAD_FOLDER, given.span, message)
+                    .hint("name another folder, or leave it out");
+                return None;
+            }
+            Some(path)
+        };
+        let done = beside("done", self.done.as_ref());
+        let failed = beside("failed", self.failed.as_ref());
+        Some(Folders {
+            folder: folder?,
+            processing,
+            done: Some(done?).filter(|_| !self.delete),
+            failed: failed?,
+        })
+    }
+}
+
+fn read_folder(name: &str, text: &Spanned<String>, report: &mut Report) -> Option<PathBuf> {
+    let message = match text.value.as_str() {
+        "" => format!("`{name}` is empty"),
+        text if text.contains(char::is_control) => {
+            format!("`{name}` has a control character in it")
+        }
+        text => return Some(PathBuf::from(text)),
+    };
+    report
+        .error(BAD_FOLDER, text.span, message)
+        .hint("write a path such as `./in` or `/var/spool/orders`");
+    None
+}
+
+/// A path without `.` and `..`, as far as it can be told without a look at the disk.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+fn read_pattern(text: &Spanned<String>, report: &mut Report) -> Option<Pattern> {
+    match Pattern::read(&text.value) {
+        Ok(pattern) => Some(pattern),
+        Err((message, hint)) => {
+            report.error(BAD_PATTERN, text.span, message).hint(hint);
+            None
+        }
+    }
+}
+
+fn in_range_time(
+    name: &str,
+    time: Option<&Spanned<config::Duration>>,
+    (least, greatest): (Duration, Duration),
+    default: Duration,
+    report: &mut Report,
+) -> Duration {
+    let Some(time) = time else {
+        return default;
+    };
+    let range = (config::Duration(least), config::Duration(greatest));
+    in_range(name, time, range, report).0
+}
+
+fn in_range<T: Copy + PartialOrd + Display>(
+    name: &str,
+    value: &Spanned<T>,
+    (least, greatest): (T, T),
+    report: &mut Report,
+) -> T {
+    if value.value < least || value.value > greatest {
+        let message = format!("`{name}` is {}, out of its range", value.value);
+        report
+            .error(SOURCE_OUT_OF_RANGE, value.span, message)
+            .hint(format!("from {least} to {greatest}"));
+    }
+    value.value
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! What is done on the disk. All of it may block.
+//!
+//! A file that is taken is locked (flock(2)), read, and renamed into the folder for files under
+//! way; only then a flow runs on it. The lock tells whether somebody works on a file there: it ends
+//! with the process, so that what a crash has left can be taken up again by whoever comes first.
+//! Nothing is ever written over another file.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::naming::{NAMES_MAX, error_name, numbered};
+use super::pattern::Pattern;
+
+/// The most files of a folder that are looked at.
+const LISTED_MAX: usize = 100_000;
+
+/// The folders of a source.
+#[derive(Debug)]
+pub(super) struct Folders {
+    /// Where files come.
+    pub folder: PathBuf,
+    /// Where they are while flows run on them.
+    pub processing: PathBuf,
+    /// Where they go then; absent when they are deleted.
+    pub done: Option<PathBuf>,
+    /// Where they go when their flow has failed.
+    pub failed: PathBuf,
+}
+
+/// A file that may be taken.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub name: OsString,
+    pub size: u64,
+    pub modified: SystemTime,
+    /// Whether it has been taken before and is still under way, or was left by a crash.
+    pub is_left: bool,
+}
+
+/// What is in a folder.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub files: Vec<Found>,
+    /// Whether the folder had to be made.
+    pub is_new: bool,
+}
+
+/// A file that has been taken.
+pub(super) struct Taken {
+    pub body: Vec<u8>,
+    pub modified: SystemTime,
+    /// Holds the lock.
+    pub file: File,
+}
+
+/// What becomes of a file that was to be taken.
+pub(super) enum Claim {
+    Taken(Taken),
+    /// It is not there any more, or no file any more.
+    Gone,
+    /// Somebody works on it, or on another one of its name.
+    Busy,
+    /// It is not as it was when it was found.
+    Changed,
+}
+
+/// What becomes of a file when its flow has ended.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    Done,
+    /// With what is written beside it.
+    Failed(String),
+}
+
+impl Folders {
+    /// Makes the folders that are missing; whether the watched one was.
+    fn prepare(&self) -> io::Result<bool> {
+        let is_new = !self.folder.is_dir();
+        let all = [
+            Some(&self.folder),
+            Some(&self.processing),
+            self.done.as_ref(),
+        ];
+        for folder in all.into_iter().flatten().chain([&self.failed]) {
+            make_folder(folder)?;
+        }
+        Ok(is_new)
+    }
+
+    /// Looks through the folder.
+    pub fn list(&self, pattern: &Pattern) -> io::Result<Listing> {
+        let is_new = self.prepare()?;
+        let mut files = Vec::new();
+        for (folder, is_left) in [(&self.processing, true), (&self.folder, false)] {
+            let entries = fs::read_dir(folder).map_err(|error| named(folder, &error))?;
+            for entry in entries {
+                let entry = entry.map_err(|error| named(folder, &error))?;
+                let name = entry.file_name();
+                if !pattern.takes(&name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                    continue;
+                }
+                // It may have gone by now.
+                let Ok(about) = entry.metadata() else {
+                    continue;
+                };
+                files.push(Found {
+                    name,
+                    size: about.len(),
+                    modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                    is_left,
+                });
+                if files.len() >= LISTED_MAX {
+                    break;
+                }
+            }
+        }
+        Ok(Listing { files, is_new })
+    }
+
+    /// Takes a file.
+    pub fn claim(&self, found: &Found, body_max: u64) -> io::Result<Claim> {
+        let under_way = self.processing.join(&found.name);
+        let place = match found.is_left {
+            true => under_way.clone(),
+            false => self.folder.join(&found.name),
+        };
+        // What is a link or a pipe by now is left alone, and does not hold us up.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&place);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if is_gone(&error) => return Ok(Claim::Gone),
+            Err(error) => return Err(error),
+        };
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Ok(Claim::Gone);
+        }
+        // Where there are no locks, renaming alone decides.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Ok(Claim::Busy);
+        }
+        if !found.is_left && !is_as_found(&about, found) {
+            return Ok(Claim::Changed);
+        }
+        let body = read(&file, about.len(), body_max)?;
+        if !found.is_left {
+            if !is_as_found(&file.metadata()?, found) || body.len() as u64 != found.size {
+                return Ok(Claim::Changed);
+            }
+            match move_new(&place, &under_way) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(Claim::Busy),
+                Err(error) if is_gone(&error) => return Ok(Claim::Gone),
+                Err(error) => return Err(error),
+            }
+        }
+        // Another file may have come to its place between opening and renaming.
+        let is_ours = fs::symlink_metadata(&under_way)
+            .is_ok_and(|there| (there.dev(), there.ino()) == (about.dev(), about.ino()));
+        if !is_ours {
+            return Ok(Claim::Gone);
+        }
+        Ok(Claim::Taken(Taken {
+            body,
+            modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            file,
+        }))
+    }
+
+    /// Moves a file that is under way to where it belongs, at a time that its name may get.
+    pub fn settle(&self, name: &OsStr, verdict: &Verdict, time: &str) -> io::Result<()> {
+        let from = self.processing.join(name);
+        let moved = match (verdict, &self.done) {
+            (Verdict::Failed(why), _) => put(&from, &self.failed, Some(why), (name, time)),
+            (Verdict::Done, Some(done)) => put(&from, done, None, (name, time)),
+            (Verdict::Done, None) => fs::remove_file(&from),
+        };
+        match moved {
+            // Somebody else has taken it away.
+            Err(error) if error.kind() == ErrorKind::NotFound && !from.exists() => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Makes a folder unless it is there.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder).map_err(|error| named(folder, &error))
+}
+
+/// An error with the place where it happened.
+fn named(place: &Path, error: &io::Error) -> io::Error {
+    let place = place.display().to_string();
+    io::Error::new(error.kind(), format!("{}: {error}", place.escape_debug()))
+}
+
+/// Whether there is no such file any more, or a link in its place.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+fn is_as_found(about: &Metadata, found: &Found) -> bool {
+    about.len() == found.size && about.modified().is_ok_and(|time| time == found.modified)
+}
+
+fn read(file: &File, size: u64, body_max: u64) -> io::Result<Vec<u8>> {
+    let too_large = || {
+        let most = config::ByteSize(body_max);
+        io::Error::new(ErrorKind::FileTooLarge, format!("larger than {most}"))
+    };
+    if size > body_max {
+        return Err(too_large());
+    }
+    let mut body = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    file.take(body_max + 1).read_to_end(&mut body)?;
+    if body.len() as u64 > body_max {
+        return Err(too_large());
+    }
+    Ok(body)
+}
+
+/// Renames a file unless something has the new name already.
+fn move_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // File systems that cannot do this can make links, which replace nothing either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Moves a file into a folder under the first name that is free, with a text beside it.
+fn put(
+    from: &Path,
+    folder: &Path,
+    beside: Option<&String>,
+    (name, time): (&OsStr, &str),
+) -> io::Result<()> {
+    make_folder(folder)?;
+    for number in 0..NAMES_MAX {
+        let name = numbered(name, number, time);
+        let to = folder.join(&name);
+        if fs::symlink_metadata(&to).is_ok() {
+            continue;
+        }
+        let note = folder.join(error_name(&name));
+        if let Some(text) = beside {
+            match write_new(&note, text.as_bytes()) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                written => written?,
+            }
+        }
+        let moved = match move_new(from, &to) {
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => copy_new(from, &to),
+            other => other,
+        };
+        if moved.is_err() && beside.is_some() {
+            // It was made just now, for nothing.
+            let _ = fs::remove_file(&note);
+        }
+        match moved {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    Err(io::Error::new(
+        ErrorKind::AlreadyExists,
+        "no name is free there",
+    ))
+}
+
+/// Writes a file that is not there yet, or nothing.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(bytes).inspect_err(|_| {
+        // Half of it is worse than nothing.
+        let _ = fs::remove_file(path);
+    })
+}
+
+/// Moves a file to another file system: whoever looks there sees nothing or the whole file.
+fn copy_new(from: &Path, to: &Path) -> io::Result<()> {
+    let mut hidden = OsString::from(".");
+    hidden.push(to.file_name().unwrap_or_default());
+    hidden.push(".part");
+    let part = to.with_file_name(hidden);
+    // One that a crash has left.
+    let _ = fs::remove_file(&part);
+    let copied = copy_whole(from, &part).and_then(|()| move_new(&part, to));
+    if copied.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    copied?;
+    fs::remove_file(from)
+}
+
+fn copy_whole(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let about = source.metadata()?;
+    let mut target = OpenOptions::new().write(true).create_new(true).open(to)?;
+    io::copy(&mut source, &mut target)?;
+    target.set_permissions(about.permissions())?;
+    target.set_modified(about.modified()?)?;
+    target.sync_all()
+}
