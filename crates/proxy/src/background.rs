@@ -77,25 +77,24 @@ pub(crate) fn spawn(caller: &Caller, work: Work) {
 pub(crate) struct Sources(RefCell<Vec<RunningSource>>);
 
 struct RunningSource {
+    flow: Arc<str>,
     /// Dropped to stop the source.
     _stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Sources {
-    /// Stops the sources that run, and starts those of a plan when they have ended.
+    /// Stops the sources that run and starts those of a plan, each when the one before it that
+    /// starts the same flow has ended.
     pub fn replace(&self, worker: &Rc<Worker>, plan: &Plan) {
-        let old = self.0.take();
-        let mut tasks = Vec::new();
-        for source in old {
-            tasks.push(source.task);
-        }
-        let ended: Rc<tokio::sync::Mutex<Vec<JoinHandle<()>>>> =
-            Rc::new(tokio::sync::Mutex::new(tasks));
-        for plan in &plan.sources {
-            let running = run_source(worker, plan.clone(), Rc::clone(&ended));
-            self.0.borrow_mut().push(running);
-        }
+        let mut old = self.0.take();
+        let started = plan.sources.iter().map(|plan| {
+            let same = old.iter().position(|old| old.flow == *plan.flow.name());
+            let before = same.map(|at| old.swap_remove(at).task);
+            run_source(worker, plan.clone(), before)
+        });
+        let started = started.collect();
+        *self.0.borrow_mut() = started;
     }
 
     /// Stops all sources. What they have under way is waited for by the drain.
@@ -107,19 +106,24 @@ impl Sources {
 fn run_source(
     worker: &Rc<Worker>,
     plan: SourcePlan,
-    before: Rc<tokio::sync::Mutex<Vec<JoinHandle<()>>>>,
+    before: Option<JoinHandle<()>>,
 ) -> RunningSource {
     let (stop, stopped) = oneshot::channel::<()>();
     let caller = Caller::new(worker, &Rc::default());
+    let flow = Arc::clone(plan.flow.name());
     let task = start(worker, async move {
-        for task in before.lock().await.drain(..) {
+        if let Some(before) = before {
             // Whatever became of it, it has ended.
-            let _ = task.await;
+            let _ = before.await;
         }
         let stopped = Box::pin(async move {
             let _ = stopped.await;
         });
         plan.source.run(&plan.flow, &caller, stopped).await;
     });
-    RunningSource { _stop: stop, task }
+    RunningSource {
+        flow,
+        _stop: stop,
+        task,
+    }
 }

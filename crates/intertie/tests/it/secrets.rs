@@ -99,6 +99,23 @@ steps:
   - convert: { from: json, to: xml }
   - log: { level: error, with: [body] }
   - reply: { body: done }
+---
+flow: spoken
+from: { http: GET 127.0.0.1:PORT/spoken }
+steps:
+  - log: "${ $secret.FILE_TOKEN } and ${ $secret.SEALED_TOKEN }"
+  - set: { all: "${ [$secret.FILE_TOKEN, $secret.SEALED_TOKEN, $secret.E2E_PATH] }" }
+  - choose:
+      - when: $query.how == "raise"
+        raise: { type: said, status: 402, detail: "no ${ $all | join(\" \") }" }
+      - when: $query.how == "index"
+        map: "$all | .[0].x"
+      - when: $query.how == "error"
+        map: "$all | error"
+      - when: $query.how == "text"
+        set: { b: "text of ${ $all }" }
+      - otherwise:
+          - http: "http://127.0.0.1:1/${ $secret.E2E_PATH }"
 "#;
 
 /// Broken files, which are checked and taken over while others run: those with problems of flows
@@ -265,6 +282,9 @@ fn provoke(port: u16) -> String {
         take(client.response());
         take(get(port, &format!("/unresolved/{percent}?{percent}")));
         take(get(port, &format!("/nowhere/{percent}")));
+        for how in ["raise", "index", "error", "text", "call"] {
+            take(get(port, &format!("/spoken?how={how}")));
+        }
         let json = serde_json::json!({ "a": value, "b": [value, format!("x {value:?}")] });
         take(post(
             port,
@@ -340,6 +360,7 @@ fn secrets_are_used_and_never_shown() {
         );
         let replies = provoke(running.port);
         assert_hidden("a reply", &replies);
+        assert!(replies.contains("402 ") && replies.contains("500 "));
         assert!(replies.contains("502 ") && replies.contains("404 ") && replies.contains("400 "));
         wait_until("the endpoint is told to be down", || {
             get(running.admin, "/metrics")
