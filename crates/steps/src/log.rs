@@ -164,9 +164,9 @@ impl Shown {
 }
 
 macro_rules! write_line {
-    ($level:ident, $step:expr, $exchange:expr, $services:expr) => {
+    ($level:ident, $step:expr, $exchange:expr, $text:expr) => {
         if tracing::enabled!(target: "flow", tracing::Level::$level) {
-            let text = escape(&line_text(&$step.text, $exchange, $services)?);
+            let text = escape($text);
             let shown = Shown::of(&$step.with, $exchange)?;
             tracing::event!(
                 target: "flow",
@@ -186,11 +186,13 @@ macro_rules! write_line {
 
 impl Log {
     fn write(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        // Whether an expression fails must not depend on which lines are written.
+        let text = &line_text(&self.text, exchange, services)?;
         match self.level {
-            Level::Debug => write_line!(DEBUG, self, exchange, services),
-            Level::Info => write_line!(INFO, self, exchange, services),
-            Level::Warn => write_line!(WARN, self, exchange, services),
-            Level::Error => write_line!(ERROR, self, exchange, services),
+            Level::Debug => write_line!(DEBUG, self, exchange, text),
+            Level::Info => write_line!(INFO, self, exchange, text),
+            Level::Warn => write_line!(WARN, self, exchange, text),
+            Level::Error => write_line!(ERROR, self, exchange, text),
         }
         Ok(Next::Continue)
     }

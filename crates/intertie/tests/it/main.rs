@@ -8,6 +8,7 @@
 
 mod check;
 mod examples;
+mod failures;
 mod flow_tests;
 mod flows;
 mod life;
