@@ -7,21 +7,29 @@
 mod aggregate;
 mod any;
 mod attempt;
+mod background;
 mod branch;
 mod branches;
+mod cache;
 mod call;
 mod choose;
 pub mod codes;
 mod concurrent;
 mod convert;
+mod dead_letter;
+mod decode;
 mod delay;
 mod each;
+mod encode;
 mod fields;
 mod first;
 mod forward;
 mod http;
 mod http_call;
+mod idempotent;
 mod inner;
+mod kept;
+mod key;
 mod log;
 mod map;
 mod parallel;
@@ -32,10 +40,12 @@ mod reply;
 mod set;
 mod status;
 mod target;
+mod template;
 #[cfg(test)]
 mod testing;
 mod tls;
 mod url_template;
+mod validate;
 mod way;
 mod wiretap;
 
@@ -49,6 +59,10 @@ pub const ALL: &[StepDefinition] = &[
     map::DEFINITION,
     set::DEFINITION,
     convert::DEFINITION,
+    encode::DEFINITION,
+    decode::DEFINITION,
+    template::DEFINITION,
+    validate::DEFINITION,
     choose::DEFINITION,
     branch::DEFINITION,
     attempt::DEFINITION,
@@ -59,9 +73,12 @@ pub const ALL: &[StepDefinition] = &[
     delay::DEFINITION,
     wiretap::DEFINITION,
     aggregate::DEFINITION,
+    cache::DEFINITION,
+    idempotent::DEFINITION,
     call::DEFINITION,
     reply::DEFINITION,
     raise::DEFINITION,
+    dead_letter::DEFINITION,
     log::DEFINITION,
 ];
 
