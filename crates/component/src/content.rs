@@ -167,7 +167,7 @@ impl Content {
     }
 
     /// The value, when somebody has asked for it before; else null.
-    pub(crate) fn decoded(&self) -> &Value {
+    pub fn decoded(&self) -> &Value {
         self.value.as_ref().unwrap_or(NULL)
     }
 

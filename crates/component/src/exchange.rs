@@ -335,6 +335,12 @@ impl Exchange {
         }));
     }
 
+    /// The message as it came in, when it has been kept: its head and its content.
+    pub fn original(&self) -> Option<(&Request, &Content)> {
+        let original = self.original.as_ref()?;
+        Some((&original.request, &original.content))
+    }
+
     pub(crate) fn original_value(&self) -> Value {
         let original = self.original.as_ref();
         let value = original.and_then(|original| original.value.get());

@@ -40,6 +40,18 @@ pub const BAD_RAISE: Code = Code::new("IT0256");
 pub const BAD_CALL: Code = Code::new("IT0257");
 /// Groups of messages that are never complete.
 pub const BAD_AGGREGATE: Code = Code::new("IT0260");
+/// A JSON Schema that is none.
+pub const BAD_SCHEMA: Code = Code::new("IT0270");
+/// A file that a step names and that cannot be read.
+pub const BAD_FILE: Code = Code::new("IT0271");
+/// A format that there is not, or an option that the format does not have.
+pub const BAD_FORMAT: Code = Code::new("IT0272");
+/// A key that does not tell messages apart.
+pub const BAD_KEY: Code = Code::new("IT0273");
+/// A text template whose settings contradict each other.
+pub const BAD_TEXT: Code = Code::new("IT0274");
+/// A folder that failed messages cannot be kept in.
+pub const BAD_DEAD_LETTER: Code = Code::new("IT0275");
 /// A schedule that cannot be read or never comes.
 pub const BAD_SCHEDULE: Code = Code::new("IT0280");
 /// A time zone that nobody knows.
@@ -130,6 +142,30 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_AGGREGATE,
         title: "groups that are never complete",
+    },
+    CodeInfo {
+        code: BAD_SCHEMA,
+        title: "bad JSON Schema",
+    },
+    CodeInfo {
+        code: BAD_FILE,
+        title: "file cannot be read",
+    },
+    CodeInfo {
+        code: BAD_FORMAT,
+        title: "unknown format or option",
+    },
+    CodeInfo {
+        code: BAD_KEY,
+        title: "key that does not tell messages apart",
+    },
+    CodeInfo {
+        code: BAD_TEXT,
+        title: "bad text template",
+    },
+    CodeInfo {
+        code: BAD_DEAD_LETTER,
+        title: "bad folder",
     },
     CodeInfo {
         code: BAD_SCHEDULE,

@@ -392,7 +392,8 @@ impl HttpCall {
             return Err(redirect_fault("a redirect to no path"));
         }
         request.path = path.to_owned();
-        request.parameters = vec![("rest".into(), path.trim_start_matches('/').to_owned())];
+        let rest = path.strip_prefix('/').unwrap_or(path).to_owned();
+        request.parameters = vec![("rest".into(), rest)];
         request.query = query;
         let becomes_get = match reply.status {
             303 => request.method != Method::Head,

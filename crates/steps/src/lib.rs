@@ -7,22 +7,30 @@
 mod aggregate;
 mod any;
 mod attempt;
+mod background;
 mod branch;
 mod branches;
+mod cache;
 mod call;
 mod choose;
 pub mod codes;
 mod concurrent;
 mod convert;
+mod dead_letter;
+mod decode;
 mod delay;
 mod each;
+mod encode;
 mod fields;
 mod file;
 mod first;
 mod forward;
 mod http;
 mod http_call;
+mod idempotent;
 mod inner;
+mod kept;
+mod key;
 mod log;
 mod map;
 mod parallel;
@@ -34,11 +42,13 @@ mod schedule;
 mod set;
 mod status;
 mod target;
+mod template;
 #[cfg(test)]
 mod testing;
 mod tls;
 mod under_way;
 mod url_template;
+mod validate;
 mod way;
 mod wiretap;
 
@@ -52,6 +62,10 @@ pub const ALL: &[StepDefinition] = &[
     map::DEFINITION,
     set::DEFINITION,
     convert::DEFINITION,
+    encode::DEFINITION,
+    decode::DEFINITION,
+    template::DEFINITION,
+    validate::DEFINITION,
     choose::DEFINITION,
     branch::DEFINITION,
     attempt::DEFINITION,
@@ -62,9 +76,12 @@ pub const ALL: &[StepDefinition] = &[
     delay::DEFINITION,
     wiretap::DEFINITION,
     aggregate::DEFINITION,
+    cache::DEFINITION,
+    idempotent::DEFINITION,
     call::DEFINITION,
     reply::DEFINITION,
     raise::DEFINITION,
+    dead_letter::DEFINITION,
     log::DEFINITION,
 ];
 

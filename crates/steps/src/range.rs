@@ -4,12 +4,18 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use config::{Report, Span, Spanned};
+use config::{ByteSize, Report, Span, Spanned};
 
 use crate::codes::OUT_OF_RANGE;
 
 /// The longest time of most settings: a day.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// What a step keeps in memory of one message, in bytes.
+pub(crate) const ONE: RangeInclusive<u64> = 1..=1 << 30;
+
+/// What a step keeps in memory of all messages, in bytes.
+pub(crate) const ALL: RangeInclusive<u64> = 1 << 10..=64 << 30;
 
 /// A count in its range, or the default when none is said. One outside its range is reported.
 pub(crate) fn count(
@@ -49,6 +55,41 @@ pub(crate) fn time_or(
     report: &mut Report,
 ) -> Duration {
     value.map_or(default, |value| time(name, value, report))
+}
+
+/// A time that something is remembered, from 1ms to 366d. One outside this range is reported.
+pub(crate) fn age(name: &str, value: &Spanned<config::Duration>, report: &mut Report) -> Duration {
+    let range = Duration::from_millis(1)..=Duration::from_secs(366 * 24 * 3600);
+    let time = value.value.0;
+    if !range.contains(&time) {
+        let (least, most) = range.into_inner();
+        let shown = (value.value, config::Duration(least), config::Duration(most));
+        refuse(name, shown, value.span, report);
+    }
+    time
+}
+
+/// A number of bytes in its range, or the default when none is said. One outside its range is
+/// reported.
+pub(crate) fn size(
+    name: &str,
+    value: Option<&Spanned<ByteSize>>,
+    range: RangeInclusive<u64>,
+    default: u64,
+    report: &mut Report,
+) -> usize {
+    let size = value.map_or(default, |value| value.value.0);
+    if let Some(value) = value
+        && !range.contains(&size)
+    {
+        let shown = (
+            value.value,
+            ByteSize(*range.start()),
+            ByteSize(*range.end()),
+        );
+        refuse(name, shown, value.span, report);
+    }
+    size as usize
 }
 
 /// Whether a time that comes with a message is not too long.

@@ -6,6 +6,7 @@ mod services;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use component::connection::{Connection, Connections, HttpConnection};
 use component::definition::{BuildContext, StepDefinition, Surroundings};
 use component::exchange::{Exchange, FlowContext};
@@ -21,6 +22,17 @@ pub(crate) use flow::{TestFlow, flow, sound_flow};
 pub(crate) use services::FakeServices;
 
 use blocks::TestBlocks;
+
+/// The files that steps may name.
+pub(crate) const FILES: &[(&str, &[u8])] = &[
+    ("order.json", br#"{"type": "object", "required": ["id"]}"#),
+    ("broken.json", b"{\n"),
+    ("wrong.json", br#"{"properties": {"a": {"minimum": "x"}}}"#),
+    ("mail.txt", b"Dear ${ .name },\nyours."),
+    ("mistake.txt", b"a\nb ${ lenght }"),
+    ("secret.txt", b"${ $secret.NOT_THERE }"),
+    ("latin1.txt", b"\xe9"),
+];
 
 /// Where a built step stands.
 #[derive(Clone, Copy)]
@@ -81,7 +93,10 @@ fn read<T>(
     let connections = connections();
     let flow: Arc<str> = "test".into();
     let surroundings = Surroundings {
-        files: &|_, name| Err(format!("{name} is not there")),
+        files: &|_, name| match FILES.iter().find(|(known, _)| *known == name) {
+            Some((_, bytes)) => Ok(Bytes::from_static(bytes)),
+            None => Err(format!("{name} is not there")),
+        },
         states,
     };
     let (mut upstreams, mut calls) = (Vec::new(), Vec::new());

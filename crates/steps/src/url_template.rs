@@ -57,6 +57,10 @@ pub(crate) fn read(
             }
         }
     }
+    if before_path(&marked).contains(MARK) {
+        refuse_outside(text.span, context.report);
+        return None;
+    }
     let parsed = match is_short {
         true => parse_short(&marked),
         false => parse_target(&marked).map(|target| (None, target)),
@@ -70,15 +74,6 @@ pub(crate) fn read(
             return None;
         }
     };
-    let outside = match &target {
-        Target::Url(url) => &url.host,
-        Target::Named { name, .. } => name,
-    };
-    let method_text = method.as_ref().map_or("", Method::as_str);
-    if outside.contains(MARK) || method_text.contains(MARK) {
-        refuse_outside(text.span, context.report);
-        return None;
-    }
     let (path, query) = match &target {
         Target::Url(url) => (&url.path, &url.query),
         Target::Named { path, query, .. } => (path, query),
@@ -94,6 +89,18 @@ pub(crate) fn read(
         target,
         url,
     })
+}
+
+/// What stands before the path of a target: method, scheme, host and port, or a connection's name.
+fn before_path(text: &str) -> &str {
+    let ends = ['/', '?', '#'];
+    let end = text.find(ends).unwrap_or(text.len());
+    let (before, rest) = text.split_at(end);
+    let Some(authority) = rest.strip_prefix("//").filter(|_| before.ends_with(':')) else {
+        return before;
+    };
+    let length = authority.find(ends).unwrap_or(authority.len());
+    text.get(..end + 2 + length).unwrap_or(text)
 }
 
 fn refuse_outside(span: Span, report: &mut Report) {
@@ -216,3 +223,6 @@ pub(crate) fn push_encoded(text: &str, out: &mut String) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

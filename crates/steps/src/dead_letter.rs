@@ -1,0 +1,389 @@
+//! `dead-letter`: keeps a message that has failed as a file (Dead Letter Channel).
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Error, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use base64::Engine as _;
+use component::content::Content;
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::{Outbound, Services};
+use component::state::{Measure, State};
+use component::step::{Next, Progress, Step};
+use component::variables::fault_value;
+use config::{Node, Report, Spanned};
+use expr::jq::Scope as _;
+use message::secret::redact;
+use message::{Fault, Field, Headers, Kind, Origin};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use crate::codes::BAD_DEAD_LETTER;
+use crate::{background, range};
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "dead-letter",
+    summary: "Keeps a failed message as a file.",
+    documentation: include_str!("dead_letter.md"),
+    example: include_str!("dead_letter.yaml"),
+    schema: config::schema_for::<DeadLetterConfig>,
+    build,
+};
+
+/// After how many files the folder is counted again: others may take files away.
+const COUNTED_AGAIN: usize = 1000;
+
+/// What takes the place of a secret.
+const MASK: &str = "***";
+
+/// Where the file goes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DeadLetterConfig {
+    /// The folder, relative to the working directory of the process. It is made when it is not
+    /// there.
+    folder: Spanned<String>,
+    /// How many files the folder may have; then the step fails. From 1 to 10000000.
+    #[schemars(extend("default" = 100000))]
+    max_files: Option<Spanned<u64>>,
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let config: DeadLetterConfig = config::decode(node, context.report)?;
+    let before = context.problems();
+    if config.folder.value.contains("${") {
+        // Said here, not again by the loader.
+        context.compiled.push(config.folder.span);
+    }
+    check_folder(&config.folder, context.report);
+    let max = config.max_files.as_ref();
+    let files_max = range::count("max_files", max, 1..=10_000_000, 100_000, context.report);
+    // The original message is kept for it.
+    let _ = context.scope.slot("in");
+    (context.problems() == before).then(|| {
+        let folder = PathBuf::from(&config.folder.value);
+        let letters = context.state("dead-letter", (&folder, files_max), || Letters {
+            folder: folder.clone(),
+            files_max,
+            known: Mutex::default(),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        Box::new(DeadLetter(letters)) as Box<dyn Step>
+    })
+}
+
+fn check_folder(folder: &Spanned<String>, report: &mut Report) {
+    let text = folder.value.as_str();
+    let (message, hint) = if text.contains("${") {
+        let message = "a value cannot decide which folder is written to";
+        (message, "write the path of one folder")
+    } else if text.trim().is_empty() || text.contains('\0') || text.len() > 4000 {
+        (
+            "this is not the path of a folder",
+            "write one such as `./dead`",
+        )
+    } else {
+        return;
+    };
+    report.error(BAD_DEAD_LETTER, folder.span, message).hint(hint);
+}
+
+/// The step.
+struct DeadLetter(Arc<Letters>);
+
+/// A folder of failed messages, as one step knows it.
+struct Letters {
+    folder: PathBuf,
+    files_max: usize,
+    known: Mutex<Option<Known>>,
+    written: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How many files there were when they were counted, and how many have been written since.
+struct Known {
+    counted: usize,
+    since: usize,
+}
+
+impl Letters {
+    /// Writes one file, whole or not at all.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.folder)?;
+        self.take_place()?;
+        let temporary = self.folder.join(format!(".{name}.tmp"));
+        let written = self.write_as(&temporary, name, bytes);
+        if written.is_err() {
+            // Nothing more can be done about it than about the failure itself.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn write_as(&self, temporary: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let mut options = OpenOptions::new();
+        // What others may not read on its way they may not read here.
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(temporary, self.folder.join(name))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// Fails when the folder is full.
+    fn take_place(&self) -> Result<(), Error> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |known: &Known| {
+            known.since < COUNTED_AGAIN && known.counted + known.since < self.files_max
+        };
+        let mut now = match known.take().filter(is_fresh) {
+            Some(known) => known,
+            None => Known {
+                counted: self.count()?,
+                since: 0,
+            },
+        };
+        if now.counted + now.since >= self.files_max {
+            let message = format!("the folder has {} files or more", self.files_max);
+            return Err(Error::other(message));
+        }
+        now.since += 1;
+        *known = Some(now);
+        Ok(())
+    }
+
+    fn count(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        for entry in std::fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            count += usize::from(Path::new(&name).extension().is_some_and(|it| it == "json"));
+        }
+        Ok(count)
+    }
+}
+
+impl DeadLetter {
+    async fn keep(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        let connection = self.0.folder.to_string_lossy();
+        let step = Arc::clone(&exchange.at);
+        let outbound = Outbound {
+            verb: "dead-letter",
+            step: &step,
+            connection: &connection,
+        };
+        if let Some(stand_in) = services.stand_in(outbound, exchange) {
+            return stand_in.await.map(|_| Next::Continue);
+        }
+        let time = time(services);
+        let letter = letter(exchange, &time).to_string();
+        let bytes = redact(&letter).into_owned().into_bytes();
+        let name = file_name(&time, services);
+        let letters = Arc::clone(&self.0);
+        let written = background::done(services, move || letters.write(&name, &bytes)).await;
+        let error = match written {
+            Ok(Ok(())) => {
+                self.0.written.fetch_add(1, Ordering::Relaxed);
+                return Ok(Next::Continue);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(fault) => fault.to_string(),
+        };
+        self.0.failed.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            target: "flow",
+            flow = &*exchange.context.name,
+            step = &*exchange.at,
+            folder = &*connection,
+            error,
+            "a failed message could not be kept"
+        );
+        let fault = Fault::new(
+            Kind::Internal,
+            Origin::Engine,
+            "a failed message could not be kept",
+        );
+        Err(fault.with_cause(format_args!(
+            "cannot write to the folder {connection}: {error}"
+        )))
+    }
+}
+
+/// The time of day.
+fn time(services: &dyn Services) -> jiff::Timestamp {
+    let wall = services.wall();
+    let seconds = i64::try_from(wall.as_secs()).unwrap_or(i64::MAX);
+    let nanoseconds = i32::try_from(wall.subsec_nanos()).unwrap_or(0);
+    jiff::Timestamp::new(seconds, nanoseconds).unwrap_or(jiff::Timestamp::MAX)
+}
+
+/// A name that no other file has and that says nothing about the message.
+fn file_name(time: &jiff::Timestamp, services: &dyn Services) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed) % 1_000_000;
+    let chance = (services.chance() * f64::from(u32::MAX)) as u32;
+    let time = time.strftime("%Y%m%dT%H%M%S%.3fZ");
+    format!("{time}-{chance:08x}-{number:06}.json")
+}
+
+/// What is written.
+fn letter(exchange: &mut Exchange, time: &jiff::Timestamp) -> Json {
+    let fault = exchange.fault.clone();
+    let error = fault.as_deref().map(|fault| {
+        let value = fault_value(fault);
+        let member = |name| expr::value::get(&value, name);
+        let text = |name| member(name).and_then(expr::value::as_text);
+        json!({
+            "kind": text("kind"),
+            "status": fault.seen_status(),
+            "message": text("message"),
+            "cause": text("cause"),
+        })
+    });
+    let step = fault.as_deref().and_then(|fault| fault.step.clone());
+    let step = step.unwrap_or_else(|| Arc::clone(&exchange.at));
+    let now = match exchange.body() {
+        Ok((body, content_type)) => {
+            let encoding = exchange.content_encoding();
+            body_json(
+                body.as_bytes(),
+                content_type.as_deref(),
+                encoding.as_deref(),
+            )
+        }
+        Err(fault) => json!({ "error": fault.to_string() }),
+    };
+    let request = &exchange.request;
+    let headers = &request.headers;
+    let original = exchange.original().and_then(|(request, content)| {
+        let field = |field| request.headers.view().first(field);
+        let bytes = Content::raw(content)?;
+        Some(body_json(
+            bytes,
+            field(Field::ContentType),
+            field(Field::ContentEncoding),
+        ))
+    });
+    json!({
+        "time": time.to_string(),
+        "flow": &*exchange.context.name,
+        "step": &*step,
+        "error": error,
+        "method": request.method.as_str(),
+        "path": request.path.as_str(),
+        "query": request.query.as_deref().map(masked_query),
+        "headers": masked_headers(headers),
+        "body": now,
+        "in": original,
+    })
+}
+
+/// A body as text when it is text, else as Base64.
+fn body_json(bytes: &[u8], content_type: Option<&[u8]>, encoding: Option<&[u8]>) -> Json {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut members = Map::new();
+    members.insert("content_type".into(), content_type.map(text).into());
+    if let Some(encoding) = encoding {
+        members.insert("content_encoding".into(), text(encoding).into());
+    }
+    let (name, content) = match std::str::from_utf8(bytes) {
+        Ok(text) => ("text", text.to_owned()),
+        Err(_) => (
+            "base64",
+            base64::engine::general_purpose::STANDARD.encode(bytes),
+        ),
+    };
+    members.insert(name.into(), content.into());
+    members.into()
+}
+
+/// The lines of a head by their names, without secrets.
+fn masked_headers(headers: &Headers) -> Json {
+    let mut members = Map::new();
+    for (_, name, value) in headers.view().iter() {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let value = match is_secret(&name) {
+            true => Json::from(MASK),
+            false => String::from_utf8_lossy(value).into(),
+        };
+        match members.get_mut(&name) {
+            None => {
+                members.insert(name, value);
+            }
+            Some(Json::Array(values)) => values.push(value),
+            Some(first) => *first = Json::Array(vec![first.take(), value]),
+        }
+    }
+    members.into()
+}
+
+/// A query without secrets.
+fn masked_query(query: &str) -> String {
+    let parameters = query.split('&').map(|parameter| {
+        let (name, _) = parameter.split_once('=').unwrap_or((parameter, ""));
+        match is_secret(&name.to_ascii_lowercase()) {
+            true => format!("{name}={MASK}"),
+            false => parameter.to_owned(),
+        }
+    });
+    parameters.collect::<Vec<_>>().join("&")
+}
+
+/// Whether what has this name, in small letters, is hardly meant for a file.
+fn is_secret(name: &str) -> bool {
+    const PARTS: [&str; 11] = [
+        "auth",
+        "cookie",
+        "token",
+        "secret",
+        "passw",
+        "api-key",
+        "apikey",
+        "api_key",
+        "session",
+        "signature",
+        "credential",
+    ];
+    PARTS.iter().any(|part| name.contains(part)) || matches!(name, "key" | "sig" | "pwd")
+}
+
+impl Step for DeadLetter {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Waits(Box::pin(self.keep(exchange, services)))
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+impl State for Letters {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let measure = |name, help, value| Measure { name, help, value };
+        vec![
+            measure(
+                "dead_letters_total",
+                "Failed messages kept.",
+                count(&self.written),
+            ),
+            measure(
+                "dead_letters_failed_total",
+                "Failed messages that could not be kept.",
+                count(&self.failed),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

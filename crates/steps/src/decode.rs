@@ -1,0 +1,250 @@
+//! `decode`: reads the body as a format, whatever its media type says.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use component::content::{self, Content, Format};
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::Services;
+use component::step::{Next, Progress, Step};
+use config::{ByteSize, Node, Spanned, Value};
+use message::{Body, Fault, Reply};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use crate::encode::{LONG, refuse_options};
+use crate::{background, range};
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "decode",
+    summary: "Reads the body as a format.",
+    documentation: include_str!("decode.md"),
+    example: include_str!("decode.yaml"),
+    schema: config::schema_for::<Forms>,
+    build,
+};
+
+/// How many fields a body of CSV or a form may have: each takes many times its bytes.
+const FIELDS_MAX: usize = 1_000_000;
+/// The same for the fields of a form, which are compared with each other.
+const FORM_FIELDS_MAX: usize = 10_000;
+
+/// The mapping form of `decode`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DecodeConfig {
+    /// The format.
+    from: Source,
+    /// Of `csv`: whether the first line has the names of the others' members. Without names each
+    /// line becomes a list.
+    #[schemars(extend("default" = true))]
+    header: Option<Spanned<bool>>,
+    /// Of `gzip`: the most bytes of the result, from `1B` to `1GiB`.
+    #[schemars(extend("default" = "64MiB"))]
+    max: Option<Spanned<ByteSize>>,
+}
+
+/// The format of a body that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Source {
+    /// JSON: its value.
+    Json,
+    /// XML: an object with `@` for attributes and `#content` for text.
+    Xml,
+    /// `application/x-www-form-urlencoded`: an object.
+    Form,
+    /// CSV: a list.
+    Csv,
+    /// Text: a string.
+    Text,
+    /// Anything: bytes.
+    Bytes,
+    /// Base64: bytes.
+    Base64,
+    /// Compressed bytes: what they were made of, with the media type that they have.
+    Gzip,
+}
+
+/// The short form or the mapping, for the schema alone.
+struct Forms;
+
+impl JsonSchema for Forms {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Decode".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<DecodeConfig>();
+        let format = generator.subschema_for::<Source>();
+        json_schema!({ "anyOf": [format, mapping] })
+    }
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let report = &mut *context.report;
+    let config = match &node.value {
+        Value::Mapping(_) => config::decode(node, report)?,
+        _ => DecodeConfig {
+            from: config::decode(node, report)?,
+            header: None,
+            max: None,
+        },
+    };
+    let before = report.diagnostics().len();
+    refuse_options(node, config.from == Source::Csv, &["header"], report);
+    refuse_options(node, config.from == Source::Gzip, &["max"], report);
+    let max = range::size("max", config.max.as_ref(), range::ONE, 64 << 20, report);
+    (report.diagnostics().len() == before).then(|| {
+        Box::new(Decode {
+            from: config.from,
+            header: config.header.is_none_or(|it| it.value),
+            max,
+        }) as Box<dyn Step>
+    })
+}
+
+/// The step.
+struct Decode {
+    from: Source,
+    header: bool,
+    max: usize,
+}
+
+impl Decode {
+    fn decode(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
+        let (body, content_type) = exchange.body()?;
+        let bytes = match body {
+            Body::Bytes(bytes) => bytes,
+            Body::Empty | Body::Unread => Bytes::new(),
+        };
+        let encoding = exchange.content_encoding().unwrap_or_default();
+        if self.from != Source::Bytes && codings(&encoding).next().is_some() {
+            let detail = "a body with a Content-Encoding cannot be read";
+            return Err(Fault::invalid(detail).with_status(415));
+        }
+        let content_type = content_type.as_deref();
+        let value = match self.from {
+            Source::Json => content::decode(&bytes, Format::Json, content_type)?,
+            Source::Xml => content::decode(&bytes, Format::Xml, content_type)?,
+            Source::Form => {
+                bound(&bytes, b"&", FORM_FIELDS_MAX)?;
+                content::decode(&bytes, Format::Form, content_type)?
+            }
+            Source::Csv => {
+                bound(&bytes, b",\n\r", FIELDS_MAX)?;
+                let text = content::decode(&bytes, Format::Text, content_type)?;
+                let text = expr::value::as_text(&text).unwrap_or_default();
+                expr::format::from_csv(text, self.header)
+                    .map_err(|error| Fault::invalid(format!("the body is not CSV: {error}")))?
+            }
+            Source::Text => content::decode(&bytes, Format::Text, content_type)?,
+            Source::Base64 => expr::value::bytes(base64(&bytes)?),
+            Source::Bytes | Source::Gzip => expr::value::bytes(bytes),
+        };
+        exchange.set_value(value);
+        Ok(Next::Continue)
+    }
+
+    async fn gunzip(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Next, Fault> {
+        let (body, content_type) = exchange.body()?;
+        let encoding = exchange.content_encoding().unwrap_or_default();
+        let mut codings: Vec<&[u8]> = codings(&encoding).collect();
+        let last = codings.pop().unwrap_or(b"gzip");
+        if ![&b"gzip"[..], b"x-gzip"]
+            .iter()
+            .any(|it| last.eq_ignore_ascii_case(it))
+        {
+            let detail = "the Content-Encoding of the body is not gzip";
+            return Err(Fault::invalid(detail).with_status(415));
+        }
+        let max = self.max;
+        let length = body.as_bytes().len();
+        let inflate = move || inflate(body.as_bytes(), max);
+        let bytes = match length < LONG {
+            true => inflate()?,
+            false => background::done(services, inflate).await??,
+        };
+        let mut reply = Reply::new(200);
+        reply.body = bytes.into();
+        if let Some(content_type) = content_type {
+            reply.headers.append("Content-Type", content_type);
+        }
+        if !codings.is_empty() {
+            reply
+                .headers
+                .append("Content-Encoding", codings.join(&b", "[..]));
+        }
+        exchange.content = Content::of_reply(&reply).in_format(exchange.context.decode);
+        Ok(Next::Continue)
+    }
+}
+
+/// The names in a `Content-Encoding`, but for `identity`.
+fn codings(encoding: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let codings = encoding.split(|&byte| byte == b',');
+    codings
+        .map(<[u8]>::trim_ascii)
+        .filter(|it| !it.is_empty() && !it.eq_ignore_ascii_case(b"identity"))
+}
+
+/// Refuses a body with too many fields, which would take far more memory than it has bytes.
+fn bound(bytes: &[u8], ends: &[u8], max: usize) -> Result<(), Fault> {
+    let fields = bytes.iter().filter(|byte| ends.contains(byte)).count();
+    match fields > max {
+        true => Err(Fault::invalid("the body has too many fields").with_status(413)),
+        false => Ok(()),
+    }
+}
+
+/// The bytes of Base64 (RFC 4648), with or without padding, in lines or not.
+fn base64(bytes: &[u8]) -> Result<Bytes, Fault> {
+    use base64::Engine as _;
+    use base64::alphabet::STANDARD;
+    use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+    let config = GeneralPurposeConfig::new();
+    let config = config.with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let text: Vec<u8> = bytes
+        .iter()
+        .copied()
+        .filter(|it| !it.is_ascii_whitespace())
+        .collect();
+    match GeneralPurpose::new(&STANDARD, config).decode(text) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(Fault::invalid(format!("the body is not Base64: {error}"))),
+    }
+}
+
+/// What gzip was made of (RFC 1952), at most so many bytes: a short body can stand for a very long
+/// one.
+fn inflate(bytes: &[u8], max: usize) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::new();
+    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let mut decoder = flate2::read::MultiGzDecoder::new(bytes).take(limit);
+    if let Err(error) = decoder.read_to_end(&mut out) {
+        return Err(Fault::invalid(format!("the body is not gzip: {error}")));
+    }
+    if out.len() > max {
+        return Err(Fault::invalid("the body is too large when it is unpacked").with_status(413));
+    }
+    Ok(out)
+}
+
+impl Step for Decode {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        match self.from {
+            Source::Gzip => Progress::Waits(Box::pin(self.gunzip(exchange, services))),
+            _ => Progress::Done(self.decode(exchange)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! `encode`: writes the body in a format, whatever it would be written as by itself.
+
+use component::content::Content;
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::Services;
+use component::step::{Next, Progress, Step};
+use config::{Node, Report, Spanned, Value};
+use expr::convert::{JsonToXml, Root};
+use message::{Fault, Reply};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use crate::background;
+use crate::codes::BAD_FORMAT;
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "encode",
+    summary: "Writes the body in a format.",
+    documentation: include_str!("encode.md"),
+    example: include_str!("encode.yaml"),
+    schema: config::schema_for::<Forms>,
+    build,
+};
+
+/// From how many bytes on a body is compressed where it holds nobody up.
+pub(crate) const LONG: usize = 64 * 1024;
+
+/// The mapping form of `encode`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct EncodeConfig {
+    /// The format.
+    to: To,
+    /// Of `xml`: the element around the result. The default is the one member of the body, or
+    /// `<root>` where that is not one element.
+    root: Option<Spanned<String>>,
+    /// Of `xml`: whether the result begins with `<?xml version="1.0" encoding="UTF-8"?>`.
+    #[schemars(extend("default" = false))]
+    declaration: Option<Spanned<bool>>,
+    /// Of `csv`: whether rows that are objects stand below a line with the names of their members.
+    #[schemars(extend("default" = true))]
+    header: Option<Spanned<bool>>,
+}
+
+/// The format of a body that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum To {
+    /// JSON, also of a text; `application/json`.
+    Json,
+    /// XML of an object; `application/xml`.
+    Xml,
+    /// A form of an object; `application/x-www-form-urlencoded`.
+    Form,
+    /// CSV of a list of objects or lists; `text/csv; charset=utf-8`.
+    Csv,
+    /// The text of a text, number or boolean; `text/plain; charset=utf-8`.
+    Text,
+    /// The bytes of the body as Base64; `text/plain; charset=utf-8`.
+    Base64,
+    /// The bytes of the body compressed; the media type stays, `Content-Encoding` is `gzip`.
+    Gzip,
+}
+
+/// The short form or the mapping, for the schema alone.
+struct Forms;
+
+impl JsonSchema for Forms {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Encode".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mapping = generator.subschema_for::<EncodeConfig>();
+        let format = generator.subschema_for::<To>();
+        json_schema!({ "anyOf": [format, mapping] })
+    }
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let report = &mut *context.report;
+    let config = match &node.value {
+        Value::Mapping(_) => config::decode(node, report)?,
+        _ => EncodeConfig {
+            to: config::decode(node, report)?,
+            root: None,
+            declaration: None,
+            header: None,
+        },
+    };
+    let before = report.diagnostics().len();
+    refuse_options(node, config.to == To::Xml, &["root", "declaration"], report);
+    refuse_options(node, config.to == To::Csv, &["header"], report);
+    let mut xml = JsonToXml::default();
+    if let Some(root) = &config.root {
+        if !expr::convert::is_name(&root.value) {
+            let message = format!("`{}` is not an element name", root.value.escape_debug());
+            let diagnostic = report.error(BAD_FORMAT, root.span, message);
+            diagnostic.hint("write a name such as `order`");
+        }
+        xml.root = Root::Named(root.value.clone());
+    }
+    xml.declaration = config.declaration.is_some_and(|it| it.value);
+    (report.diagnostics().len() == before).then(|| {
+        Box::new(Encode {
+            to: config.to,
+            xml,
+            header: config.header.is_none_or(|it| it.value),
+        }) as Box<dyn Step>
+    })
+}
+
+/// Refuses options of another format.
+pub(crate) fn refuse_options(node: &Node, is_theirs: bool, names: &[&str], report: &mut Report) {
+    for entry in names.iter().filter_map(|name| node.entry(name)) {
+        if !is_theirs {
+            let message = format!("the format has no option `{}`", entry.key);
+            let diagnostic = report.error(BAD_FORMAT, entry.key_span, message);
+            diagnostic.hint("leave it out");
+        }
+    }
+}
+
+/// The step.
+struct Encode {
+    to: To,
+    xml: JsonToXml,
+    header: bool,
+}
+
+impl Encode {
+    fn encode(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
+        let size_max = exchange.context.body_max;
+        let (bytes, media_type) = match self.to {
+            To::Json => (json(exchange.value()?, size_max)?, "application/json"),
+            To::Xml => {
+                let json = json(exchange.value()?, size_max)?;
+                let (mut xml, mut out) = (self.xml.clone(), Vec::new());
+                xml.output_max = size_max;
+                xml.convert(&json, &mut out).map_err(Fault::expression)?;
+                (out, "application/xml")
+            }
+            To::Form => {
+                let form = expr::format::to_form(exchange.value()?);
+                let form = form.map_err(Fault::expression)?;
+                (form, "application/x-www-form-urlencoded")
+            }
+            To::Csv => {
+                let csv = csv(exchange.value()?, self.header).map_err(Fault::expression)?;
+                (csv.into_bytes(), "text/csv; charset=utf-8")
+            }
+            To::Text => {
+                let value = exchange.value()?;
+                let text = expr::value::scalar_text(value).ok_or_else(|| {
+                    let kind = expr::value::kind(value);
+                    Fault::expression(format_args!("a text is needed, not {kind}"))
+                })?;
+                let text = text.into_owned().into_bytes();
+                (text, "text/plain; charset=utf-8")
+            }
+            To::Base64 | To::Gzip => {
+                use base64::Engine as _;
+                let (body, _) = exchange.body()?;
+                let text = base64::engine::general_purpose::STANDARD.encode(body.as_bytes());
+                (text.into_bytes(), "text/plain; charset=utf-8")
+            }
+        };
+        if bytes.len() > size_max {
+            return Err(Fault::expression("the body is too large"));
+        }
+        exchange.content = Content::of_bytes(bytes, media_type);
+        Ok(Next::Continue)
+    }
+}
+
+fn json(value: &expr::Value, size_max: usize) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::with_capacity(256);
+    expr::json::write(value, size_max, &mut out).map_err(Fault::expression)?;
+    Ok(out)
+}
+
+/// CSV, without a line of names when there shall be none.
+fn csv(value: &expr::Value, header: bool) -> Result<String, String> {
+    let rows = expr::value::as_array(value).unwrap_or_default();
+    let Some(names) = rows.first().and_then(expr::value::members) else {
+        return expr::format::to_csv(value);
+    };
+    if header {
+        return expr::format::to_csv(value);
+    }
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    let rows = rows.iter().map(|row| {
+        let Some(mut members) = expr::value::members(row) else {
+            return Err(format!(
+                "a row of CSV cannot be {}",
+                expr::value::shown(row)
+            ));
+        };
+        if let Some((name, _)) = members.find(|(name, _)| !names.contains(name)) {
+            return Err(format!("the first row has no {name:?}"));
+        }
+        let field = |name: &&str| expr::value::get(row, name).cloned().unwrap_or_default();
+        Ok(expr::value::array(names.iter().map(field)))
+    });
+    let rows = rows.collect::<Result<Vec<_>, String>>()?;
+    expr::format::to_csv(&expr::value::array(rows))
+}
+
+/// Compresses the body.
+async fn gzip(exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+    let (body, content_type) = exchange.body()?;
+    let encoding = exchange.content_encoding();
+    let length = body.as_bytes().len();
+    let compress = move || {
+        use std::io::Write as _;
+        let level = flate2::Compression::default();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+        encoder.write_all(body.as_bytes())?;
+        encoder.finish()
+    };
+    let bytes = match length < LONG {
+        true => compress(),
+        false => background::done(services, compress).await?,
+    };
+    let bytes = bytes.map_err(Fault::expression)?;
+    let mut reply = Reply::new(200);
+    reply.body = bytes.into();
+    if let Some(content_type) = content_type {
+        reply.headers.append("Content-Type", content_type);
+    }
+    // The codings in the order in which they were applied (RFC 9110, section 8.4).
+    let mut codings = encoding.map(|it| it.to_vec()).unwrap_or_default();
+    if !codings.is_empty() {
+        codings.extend(b", ");
+    }
+    codings.extend(b"gzip");
+    reply.headers.append("Content-Encoding", codings);
+    exchange.content = Content::of_reply(&reply);
+    Ok(Next::Continue)
+}
+
+impl Step for Encode {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        match self.to {
+            To::Gzip => Progress::Waits(Box::pin(gzip(exchange, services))),
+            _ => Progress::Done(self.encode(exchange)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! `validate`: checks the body against a JSON Schema that is compiled when the flow is loaded.
+
+use std::fmt::Display;
+
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::Services;
+use component::step::{Next, Progress, Step};
+use config::{Node, Span, Spanned, Value};
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use message::Fault;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use crate::any::AnyValue;
+use crate::codes::{BAD_FILE, BAD_SCHEMA};
+use crate::range;
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "validate",
+    summary: "Checks the body against a JSON Schema.",
+    documentation: include_str!("validate.md"),
+    example: include_str!("validate.yaml"),
+    schema: config::schema_for::<ValidateConfig>,
+    build,
+};
+
+/// How many characters of a value an error shows.
+const SHOWN_MAX: usize = 60;
+/// How many characters an error has.
+const ERROR_MAX: usize = 300;
+/// The most levels of a body; one that is decoded has fewer.
+const DEPTH_MAX: usize = 512;
+/// How often a pattern with look-around or back-references may be tried at a text.
+const BACKTRACKS_MAX: usize = 100_000;
+
+/// A schema, and how much is said about what does not fit it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ValidateConfig {
+    /// The JSON Schema (draft 4, 6, 7, 2019-09 or 2020-12, by its `$schema`; without one 2020-12):
+    /// the path of a JSON file, relative to the flow file, or the schema itself. `$ref` reaches
+    /// within the schema only.
+    schema: AnyValue,
+    /// How many errors the reply tells: from 1 to 1000.
+    #[schemars(extend("default" = 10))]
+    max_errors: Option<Spanned<u64>>,
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let config: ValidateConfig = config::decode(node, context.report)?;
+    let _ = config.schema;
+    let before = context.problems();
+    let report = &mut *context.report;
+    let max = range::count(
+        "max_errors",
+        config.max_errors.as_ref(),
+        1..=1000,
+        10,
+        report,
+    );
+    let schema = node.get("schema")?;
+    let validator = match &schema.value {
+        Value::String(name) => read_file(name, schema.span, context),
+        Value::Mapping(_) | Value::Bool(_) => compile(&schema.to_json()).map_err(|problem| {
+            let span = place(schema, &problem.pointer);
+            refuse(problem.message, span, context);
+        }),
+        _ => {
+            let message = format!(
+                "a schema is a mapping or the path of a file, not {}",
+                schema.type_name()
+            );
+            refuse(message, schema.span, context);
+            return None;
+        }
+    };
+    let validator = validator.ok()?;
+    (context.problems() == before).then(|| {
+        Box::new(Validate {
+            validator,
+            errors_max: max,
+        }) as Box<dyn Step>
+    })
+}
+
+fn refuse(message: String, span: Span, context: &mut BuildContext<'_>) {
+    let diagnostic = context.report.error(BAD_SCHEMA, span, message);
+    diagnostic.hint("see https://json-schema.org for what a schema may say");
+}
+
+/// Reads a schema of a file. Every problem is reported.
+fn read_file(name: &str, span: Span, context: &mut BuildContext<'_>) -> Result<Validator, ()> {
+    let shown = name.escape_debug();
+    let bytes = (context.surroundings.files)(span.source, name).map_err(|error| {
+        let message = format!("cannot read `{shown}`: {error}");
+        let diagnostic = context.report.error(BAD_FILE, span, message);
+        diagnostic.hint("the path is relative to the flow file");
+    })?;
+    let schema: Json = serde_json::from_slice(&bytes).map_err(|error| {
+        refuse(format!("`{shown}` is not JSON: {error}"), span, context);
+    })?;
+    compile(&schema).map_err(|problem| {
+        let pointer = match problem.pointer.as_str() {
+            "" => "at its top",
+            pointer => pointer,
+        };
+        refuse(
+            format!("`{shown}`, {pointer}: {}", problem.message),
+            span,
+            context,
+        );
+    })
+}
+
+/// What is wrong with a schema, and where in it, as a JSON Pointer.
+struct SchemaProblem {
+    pointer: String,
+    message: String,
+}
+
+fn compile(schema: &Json) -> Result<Validator, SchemaProblem> {
+    let options = jsonschema::options()
+        .offline()
+        .should_validate_formats(true)
+        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS_MAX));
+    options.build(schema).map_err(|error| SchemaProblem {
+        pointer: error.instance_path().to_string(),
+        message: error_text(&error),
+    })
+}
+
+/// The place of a part of a schema that stands in the flow file.
+fn place(schema: &Node, pointer: &str) -> Span {
+    let mut node = schema;
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        let item = || {
+            part.parse()
+                .ok()
+                .and_then(|at: usize| node.as_sequence()?.get(at))
+        };
+        let Some(found) = node.get(&part).or_else(item) else {
+            break;
+        };
+        node = found;
+    }
+    node.span
+}
+
+/// What an error says, the value in it cut.
+fn error_text(error: &ValidationError<'_>) -> String {
+    let shown = cut(error.instance(), SHOWN_MAX);
+    cut(&error.masked_with(shown), ERROR_MAX)
+}
+
+/// The beginning of a text, without control characters.
+fn cut(text: &dyn Display, length_max: usize) -> String {
+    let text = text.to_string();
+    let mut cut = String::new();
+    for (at, character) in text.chars().enumerate() {
+        if at == length_max {
+            cut.push_str("...");
+            break;
+        }
+        match character.is_control() {
+            true => cut.extend(character.escape_default()),
+            false => cut.push(character),
+        }
+    }
+    cut
+}
+
+/// The step.
+struct Validate {
+    validator: Validator,
+    errors_max: usize,
+}
+
+impl Validate {
+    fn check(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
+        let value = json(exchange.value()?, DEPTH_MAX)?;
+        if self.validator.is_valid(&value) {
+            return Ok(Next::Continue);
+        }
+        let mut errors = self.validator.iter_errors(&value);
+        let told = errors.by_ref().take(self.errors_max).map(|error| {
+            let path = match error.instance_path().as_str() {
+                "" => "the body".to_owned(),
+                path => cut(&path, ERROR_MAX),
+            };
+            format!("{path}: {}", error_text(&error))
+        });
+        let mut detail = told.collect::<Vec<_>>().join("; ");
+        if errors.next().is_some() {
+            detail.push_str("; and more");
+        }
+        Err(Fault::invalid(detail))
+    }
+}
+
+impl Step for Validate {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
+        Progress::Done(self.check(exchange))
+    }
+}
+
+/// A value as the validator takes it.
+fn json(value: &expr::Value, depth_left: usize) -> Result<Json, Fault> {
+    let Some(depth_left) = depth_left.checked_sub(1) else {
+        return Err(Fault::invalid("the body is nested too deep"));
+    };
+    Ok(match value {
+        expr::Value::Null => Json::Null,
+        expr::Value::Bool(value) => Json::Bool(*value),
+        expr::Value::Num(_) => number(value)?,
+        expr::Value::TStr(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Json::String(text.to_owned()),
+            Err(_) => return Err(Fault::invalid("a text of the body is not UTF-8")),
+        },
+        expr::Value::BStr(_) => {
+            return Err(Fault::invalid("the body is bytes, not JSON, XML or text"));
+        }
+        expr::Value::Arr(items) => {
+            let items = items.iter().map(|item| json(item, depth_left));
+            Json::Array(items.collect::<Result<_, _>>()?)
+        }
+        expr::Value::Obj(members) => {
+            let members = members
+                .iter()
+                .map(|(key, value)| match expr::value::as_text(key) {
+                    Some(key) => Ok((key.to_owned(), json(value, depth_left)?)),
+                    None => Err(Fault::invalid("a name of a member is not text")),
+                });
+            Json::Object(members.collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+/// A number: exact when it is whole and has up to 64 bits, else the nearest of double precision.
+fn number(value: &expr::Value) -> Result<Json, Fault> {
+    let text = expr::value::scalar_text(value).unwrap_or_default();
+    if let Ok(whole) = text.parse::<i64>() {
+        return Ok(whole.into());
+    }
+    if let Ok(whole) = text.parse::<u64>() {
+        return Ok(whole.into());
+    }
+    match text.parse::<f64>() {
+        Ok(number) if !number.is_nan() => Ok(number.clamp(f64::MIN, f64::MAX).into()),
+        _ => Err(Fault::expression("the body has a number that is none")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! Tests of `validate`.
+
+use crate::testing::{FILES, FakeServices, LAST, assert_problems, build, exchange, run, sound};
+use component::step::{Next, Step};
+use message::Fault;
+
+use super::DEFINITION;
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+fn check(step: &dyn Step, body: &str) -> Result<(), Fault> {
+    let mut exchange = exchange(&[JSON], body.as_bytes());
+    match run(step, &mut exchange, &FakeServices::default())? {
+        Next::Continue => Ok(()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn detail(step: &dyn Step, body: &str) -> String {
+    let fault = check(step, body).expect_err(body);
+    assert_eq!((fault.name(), fault.status), ("invalid", 400), "{fault}");
+    fault.detail.into_owned()
+}
+
+fn schema(yaml: &str) -> Box<dyn Step> {
+    sound(&DEFINITION, &format!("schema: {yaml}"))
+}
+
+const ORDER: &str = r#"{ type: object, required: [id], additionalProperties: false, properties: {
+    id: { type: string, maxLength: 5 }, at: { type: string, format: date-time },
+    lines: { type: array, items: { properties: { qty: { type: integer, minimum: 0 } } } } } }"#;
+
+#[test]
+fn what_fits_goes_on_as_it_is() {
+    let step = schema(ORDER);
+    let body = r#"{"id": "a", "at": "2026-01-01T00:00:00Z", "lines": [{"qty": 1.0}]}"#;
+    let mut message = exchange(&[JSON], body.as_bytes());
+    assert!(run(&*step, &mut message, &FakeServices::default()).is_ok());
+    assert_eq!(message.content.raw(), Some(body.as_bytes()));
+    assert!(step.reads_body() && !step.waits() && !step.ends_flow());
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_its_place() {
+    let step = schema(ORDER);
+    for (body, expected) in [
+        (
+            r#"{"id": "a", "lines": [{"qty": -1}]}"#,
+            "/lines/0/qty: -1 is less than the minimum of 0",
+        ),
+        (r#"{}"#, "the body: \"id\" is a required property"),
+        ("", "the body: null is not of type \"object\""),
+        (
+            r#"{"id": "abcdef"}"#,
+            "/id: \"abcdef\" is longer than 5 characters",
+        ),
+        (
+            r#"{"id": "a", "at": "noon"}"#,
+            "/at: \"noon\" is not a \"date-time\"",
+        ),
+        (
+            r#"{"id": 7, "lines": 8}"#,
+            "/id: 7 is not of type \"string\"; /lines: 8 is not of type \"array\"",
+        ),
+        (
+            r#"{"id": "a", "x~/\n": 1}"#,
+            "the body: Additional properties are not allowed ('x~/\\n' was unexpected)",
+        ),
+    ] {
+        assert_eq!(detail(&*step, body), expected, "{body}");
+    }
+}
+
+#[test]
+fn as_many_errors_are_told_as_asked_for_and_none_is_long() {
+    let step = sound(
+        &DEFINITION,
+        "{ schema: { items: { type: string } }, max_errors: 2 }",
+    );
+    assert_eq!(
+        detail(&*step, "[1, 2, 3]"),
+        "/0: 1 is not of type \"string\"; /1: 2 is not of type \"string\"; and more"
+    );
+    assert!(!detail(&*step, "[1, 2]").contains("more"));
+    let long = format!("[[\"{}\"]]", "x".repeat(100_000));
+    let told = detail(&*step, &long);
+    assert!(told.len() < 120 && told.contains("x..."), "{told}");
+    let name = format!("{{\"{}\": 1}}", "y".repeat(100_000));
+    let closed = schema("{ additionalProperties: false }");
+    assert!(detail(&*closed, &name).len() < 400);
+    let deep = schema("{ additionalProperties: { type: string } }");
+    assert!(detail(&*deep, &name).len() < 800);
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_invalid_before_any_schema() {
+    let step = schema("true");
+    let fault = check(&*step, "{").unwrap_err();
+    assert_eq!((fault.name(), fault.status), ("invalid", 400));
+    let mut bytes = exchange(&[], b"\xff");
+    let fault = run(&*step, &mut bytes, &FakeServices::default()).unwrap_err();
+    assert_eq!(fault.detail, "the body is bytes, not JSON, XML or text");
+    let mut packed = exchange(&[JSON, ("Content-Encoding", "gzip")], b"x");
+    let fault = run(&*step, &mut packed, &FakeServices::default()).unwrap_err();
+    assert_eq!(fault.status, 415);
+}
+
+#[test]
+fn forms_and_xml_are_checked_as_their_values() {
+    let step = schema("{ type: object, required: [a] }");
+    for (media_type, body, fits) in [
+        ("application/x-www-form-urlencoded", "a=1", true),
+        ("application/x-www-form-urlencoded", "b=1", false),
+        ("application/xml", "<a>1</a>", true),
+        ("application/xml", "<b>1</b>", false),
+    ] {
+        let mut message = exchange(&[("Content-Type", media_type)], body.as_bytes());
+        let result = run(&*step, &mut message, &FakeServices::default());
+        assert_eq!(result.is_ok(), fits, "{body}");
+    }
+}
+
+#[test]
+fn numbers_keep_their_meaning() {
+    let whole = schema("{ type: integer }");
+    for body in [
+        "1",
+        "-0",
+        "1.0",
+        "1e3",
+        "18446744073709551615",
+        "1e400",
+        "99999999999999999999",
+    ] {
+        assert!(check(&*whole, body).is_ok(), "{body}");
+    }
+    assert!(check(&*whole, "1.5").is_err());
+    let small = schema("{ maximum: 9007199254740992 }");
+    assert!(check(&*small, "9007199254740992").is_ok());
+    assert!(check(&*small, "9007199254740993").is_err());
+    assert!(check(&*small, "1e400").is_err());
+    assert!(check(&*small, "-1e400").is_ok());
+}
+
+#[test]
+fn every_draft_is_known_by_its_name() {
+    for (draft, items) in [
+        ("http://json-schema.org/draft-04/schema#", "items"),
+        ("http://json-schema.org/draft-06/schema#", "items"),
+        ("http://json-schema.org/draft-07/schema#", "items"),
+        ("https://json-schema.org/draft/2019-09/schema", "items"),
+        (
+            "https://json-schema.org/draft/2020-12/schema",
+            "prefixItems",
+        ),
+    ] {
+        let step = schema(&format!(
+            "{{ $schema: \"{draft}\", {items}: [{{ type: string }}] }}"
+        ));
+        assert!(check(&*step, "[\"a\", 1]").is_ok(), "{draft}");
+        assert!(check(&*step, "[1]").is_err(), "{draft}");
+    }
+}
+
+#[test]
+fn references_reach_within_the_schema_only() {
+    let step = schema(
+        "{ $defs: { node: { properties: { next: { $ref: \"#/$defs/node\" }, \
+         v: { type: integer } } } }, $ref: \"#/$defs/node\" }",
+    );
+    assert!(check(&*step, r#"{"next": {"next": {"v": 1}}}"#).is_ok());
+    assert!(detail(&*step, r#"{"next": {"v": ""}}"#).starts_with("/next/v: "));
+    for reference in [
+        "http://example.com/a.json",
+        "https://example.com/a.json#/x",
+        "./other.json",
+        "file:///etc/passwd",
+        "#/not/there",
+    ] {
+        let yaml = format!("schema: {{ $ref: \"{reference}\" }}");
+        let problems = build(&DEFINITION, &yaml, LAST).err().unwrap();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with("IT0270 1:9 "), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_deep_body_is_checked_to_its_end() {
+    let step = schema(
+        "{ $defs: { node: { oneOf: [{ type: integer }, { type: array, items: \
+         { $ref: \"#/$defs/node\" } }] } }, $ref: \"#/$defs/node\" }",
+    );
+    for (inner, fits) in [("1", true), ("\"x\"", false)] {
+        let body = format!("{}{inner}{}", "[".repeat(255), "]".repeat(255));
+        assert_eq!(check(&*step, &body).is_ok(), fits, "{inner}");
+    }
+    let mut deep = expr::value::integer(1);
+    for _ in 0..600 {
+        deep = expr::value::array([deep]);
+    }
+    let mut message = exchange(&[], b"");
+    message.set_value(deep);
+    let fault = run(&*step, &mut message, &FakeServices::default()).unwrap_err();
+    assert_eq!(fault.detail, "the body is nested too deep");
+}
+
+#[test]
+fn a_pattern_cannot_take_for_ever() {
+    let step = schema("{ pattern: \"^(?=(a+)+$)(a|a)*b$\" }");
+    let text = format!("\"{}\"", "a".repeat(5000));
+    assert!(detail(&*step, &text).len() < 500);
+}
+
+#[test]
+fn schemas_of_files_are_read_when_the_flow_is_loaded() {
+    assert!(FILES.iter().any(|(name, _)| *name == "order.json"));
+    let step = schema("order.json");
+    assert!(detail(&*step, "{}").contains("\"id\" is a required property"));
+}
+
+#[test]
+fn problems_are_told_at_their_places() {
+    assert_problems(
+        &DEFINITION,
+        &[
+            ("order.json", &["IT0112 1:1"]),
+            (
+                "{ schema: 7 }",
+                &["IT0270 1:11 a schema is a mapping or the path of a file, not a number"],
+            ),
+            ("{}", &["IT0113 1:1"]),
+            ("{ schema: true, max: 1 }", &["IT0111 1:17"]),
+            (
+                "{ schema: true, max_errors: 0 }",
+                &["IT0250 1:29 `max_errors` is 0, outside its range"],
+            ),
+            (
+                "schema:\n  properties:\n    a: { type: strin }",
+                &[
+                    "IT0270 3:16 \"strin\" is not valid under any of the schemas listed in the 'anyOf' keyword",
+                ],
+            ),
+            (
+                "schema:\n  properties:\n    a: { pattern: \"(\" }",
+                &["IT0270 3:19 \"(\" is not a \"regex\""],
+            ),
+            (
+                "schema: missing.json",
+                &["IT0271 1:9 cannot read `missing.json`: missing.json is not there"],
+            ),
+            (
+                "schema: broken.json",
+                &[
+                    "IT0270 1:9 `broken.json` is not JSON: EOF while parsing an object at line 2 column 0",
+                ],
+            ),
+            (
+                "schema: wrong.json",
+                &[
+                    "IT0270 1:9 `wrong.json`, /properties/a/minimum: \"x\" is not of type \"number\"",
+                ],
+            ),
+        ],
+    );
+}
