@@ -1,5 +1,7 @@
 //! Bodies that are not JSON: XML, forms and CSV, as values and back.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 use crate::convert::{JsonToXml, XmlToJson};
@@ -47,13 +49,19 @@ pub fn to_xml(value: &Value, size_max: usize) -> Result<Vec<u8>, String> {
 /// When a name or value is not UTF-8.
 pub fn from_form(bytes: &[u8]) -> Result<Value, String> {
     let mut members: Vec<(String, Value)> = Vec::new();
+    // Whoever sends a form with many names must not make each of them look at all others.
+    let mut places: HashMap<String, usize> = HashMap::new();
     for pair in bytes.split(|it| *it == b'&').filter(|it| !it.is_empty()) {
         let equals = memchr::memchr(b'=', pair).unwrap_or(pair.len());
         let (name, text) = pair.split_at(equals);
         let name = form_text(name)?;
         let text = value::text(form_text(text.get(1..).unwrap_or_default())?);
-        match members.iter_mut().find(|(known, _)| *known == name) {
-            None => members.push((name, text)),
+        let known = places.get(&name).copied();
+        match known.and_then(|at| members.get_mut(at)) {
+            None => {
+                places.insert(name.clone(), members.len());
+                members.push((name, text));
+            }
             Some((_, Value::Arr(items))) => jaq_json::Rc::make_mut(items).push(text),
             Some((_, first)) => *first = value::array([std::mem::take(first), text]),
         }

@@ -93,7 +93,9 @@ fn check_folder(folder: &Spanned<String>, report: &mut Report) {
     } else {
         return;
     };
-    report.error(BAD_DEAD_LETTER, folder.span, message).hint(hint);
+    report
+        .error(BAD_DEAD_LETTER, folder.span, message)
+        .hint(hint);
 }
 
 /// The step.
