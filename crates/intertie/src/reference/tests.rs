@@ -57,6 +57,10 @@ fn blocks(markdown: &str) -> Vec<&str> {
 
 /// A piece of YAML as a flow file: steps alone are put into a flow.
 fn whole(block: &str) -> String {
+    if block.starts_with("on_error:") {
+        let from = "flow: around\nfrom: { http: POST /around }\nsteps: [ reply: {} ]\n";
+        return format!("{from}{block}");
+    }
     if !block.starts_with("- ") {
         return block.to_owned();
     }
