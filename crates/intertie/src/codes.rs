@@ -10,6 +10,8 @@ pub const EXPIRES_SOON: Code = Code::new("IT0302");
 pub const BAD_SECRET: Code = Code::new("IT0303");
 /// A secret that two sources have.
 pub const SECRET_TWICE: Code = Code::new("IT0304");
+/// A connection that this build cannot open.
+pub const MISSING_DRIVER: Code = Code::new("IT0306");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -28,5 +30,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: SECRET_TWICE,
         title: "secret given twice",
+    },
+    CodeInfo {
+        code: MISSING_DRIVER,
+        title: "this build has no driver",
     },
 ];
