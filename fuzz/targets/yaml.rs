@@ -15,9 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
         .map(|id| config::parse(&sources, id, &mut report))
         .unwrap_or_default();
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
+    let verbs = [steps::ALL, connectors::ALL].concat();
+    let connections = [steps::CONNECTIONS, connectors::CONNECTIONS].concat();
     let table = flow::Table {
-        steps: steps::ALL,
-        connections: steps::CONNECTIONS,
+        steps: &verbs,
+        connections: &connections,
         sources: steps::SOURCES,
     };
     let _ = flow::secret_sources(&documents, &environment);

@@ -21,6 +21,7 @@ use crate::upstream::UpstreamPlan;
 use crate::value_template::ValueTemplate;
 
 /// The declaration of one kind of step.
+#[derive(Clone, Copy)]
 pub struct StepDefinition {
     /// The verb: the key under which the step is written.
     pub name: &'static str,
@@ -344,6 +345,7 @@ fn check_members(
 
 /// The declaration of one kind of connection, so that loader, schema and reference pages read the
 /// same table.
+#[derive(Clone, Copy)]
 pub struct ConnectionDefinition {
     /// The key under the connection's name.
     pub name: &'static str,
@@ -355,6 +357,9 @@ pub struct ConnectionDefinition {
     pub example: &'static str,
     /// The JSON Schema of the mapping under the connection's name.
     pub schema: fn() -> serde_json::Value,
+    /// Why this build cannot run flows that have such a connection; `None` when it can. They are
+    /// checked and tested all the same.
+    pub missing: Option<&'static str>,
     /// Checks the mapping under the connection's name and makes the connection. Every problem goes
     /// into the report; `None` only when there was one. Opens nothing.
     pub build: fn(&str, &Node, &mut Report) -> Option<Arc<dyn Any + Send + Sync>>,

@@ -44,6 +44,8 @@ pub(crate) struct Flow {
     pub target: Option<RouteTarget>,
     /// The systems that it sends to.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// Its own connections that this build cannot open, each with the reason.
+    pub missing: Vec<(Span, String)>,
     /// The flows that it calls, and where.
     pub calls: Vec<(String, Span)>,
     /// The names of the connections that it may use.
@@ -110,6 +112,7 @@ impl Reader<'_> {
         });
         let mut connections = connections::read(document, self.table.connections, report);
         let mut upstreams = connections::upstreams(&connections);
+        let missing = connections::missing(&connections, self.table.connections);
         connections.0.extend(self.shared.0.iter().cloned());
         let mut scope = Scope::default();
         scope.env = self.environment.names().map(str::to_owned).collect();
@@ -132,6 +135,7 @@ impl Reader<'_> {
             name_span,
             trigger,
             upstreams,
+            missing,
             calls: workshop.calls,
             connections: connections.names().map(str::to_owned).collect(),
             scope: workshop.scope,

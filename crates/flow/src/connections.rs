@@ -13,16 +13,7 @@ use crate::names::{NAME_RULE, is_name};
 use crate::suggest::did_you_mean;
 
 /// Kinds of connections of DESIGN's language that this version does not have.
-const LATER: [&str; 8] = [
-    "rabbitmq",
-    "sqlserver",
-    "postgres",
-    "mysql",
-    "sqlite",
-    "soap",
-    "redis",
-    "smtp",
-];
+const LATER: [&str; 2] = ["redis", "smtp"];
 
 /// Reads the `use:` of a document. Every problem is reported, and what has one is left out.
 pub(crate) fn read(
@@ -92,6 +83,20 @@ fn refuse(entry: &Entry, definitions: &[ConnectionDefinition], report: &mut Repo
     });
     let message = format!("connection `{}` is of no kind", entry.key.escape_debug());
     report.error(UNKNOWN_CONNECTION, span, message).hint(hint);
+}
+
+/// The connections that this build cannot open, each with the reason.
+pub(crate) fn missing(
+    connections: &Connections,
+    definitions: &[ConnectionDefinition],
+) -> Vec<(Span, String)> {
+    let missing = connections.0.iter().filter_map(|connection| {
+        let mut definitions = definitions.iter();
+        let definition = definitions.find(|it| it.name == connection.kind)?;
+        let message = format!("connection `{}`: {}", connection.name, definition.missing?);
+        Some((connection.span, message))
+    });
+    missing.collect()
 }
 
 /// The systems behind these connections.

@@ -53,6 +53,9 @@ pub struct Loaded {
     pub engine: EngineSettings,
     /// The flows one by one, for tests.
     pub flows: Vec<LoadedFlow>,
+    /// The connections that this build cannot open, where they stand and why: flows are not run
+    /// with one of them.
+    pub missing: Vec<(Span, String)>,
 }
 
 /// One flow, for tests.
@@ -152,6 +155,8 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     if report.has_errors() {
         return None;
     }
+    let mut missing = connections::missing(&shared, connections);
+    missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
     let plan = Plan {
         listeners: routes::group(&flows),
         upstreams: connections::gather(&flows),
@@ -163,6 +168,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         plan,
         engine: engine.engine,
         flows: flows.into_iter().filter_map(loaded).collect(),
+        missing,
     })
 }
 

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use component::state::States;
 
+use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
 use crate::{load, new, reference, run, secrets, test};
@@ -141,7 +142,7 @@ impl Cli {
 fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
     let files = load::read_with_tests(paths)?;
     let states = States::default();
-    let (loaded, problems) = load::load(&files, &LoadedTls::default(), &states);
+    let (loaded, problems) = load::load(&files, Purpose::Check, &LoadedTls::default(), &states);
     let text = match format {
         ReportFormat::Json => problems.json(),
         ReportFormat::Text if problems.is_empty() => {
@@ -160,11 +161,16 @@ fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
 }
 
 fn list() -> String {
-    let steps = steps::ALL.iter().map(|step| (step.name, step.summary));
-    let connections = steps::CONNECTIONS.iter().map(|it| (it.name, it.summary));
-    let http = ("http", "Takes HTTP requests.");
-    let call = ("call", "Other flows call it.");
-    let sources = steps::SOURCES.iter().map(|it| (it.name, it.summary));
+    let steps = TABLE.steps.iter();
+    let steps = steps.map(|step| (step.name, step.summary.to_owned()));
+    let connections = TABLE.connections.iter().map(|it| {
+        let note = it.missing.map_or("", |_| " Only for `check` and `test`.");
+        (it.name, format!("{}{note}", it.summary))
+    });
+    let http = ("http", "Takes HTTP requests.".to_owned());
+    let call = ("call", "Other flows call it.".to_owned());
+    let sources = TABLE.sources.iter();
+    let sources = sources.map(|it| (it.name, it.summary.to_owned()));
     let mut text = String::new();
     for (title, parts) in [
         (

@@ -12,6 +12,8 @@ pub const BAD_SECRET: Code = Code::new("IT0303");
 pub const SECRET_TWICE: Code = Code::new("IT0304");
 /// A document among tests that is none.
 pub const NOT_A_TEST: Code = Code::new("IT0305");
+/// A connection that this build cannot open.
+pub const MISSING_DRIVER: Code = Code::new("IT0306");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -34,5 +36,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NOT_A_TEST,
         title: "a file with tests has only tests",
+    },
+    CodeInfo {
+        code: MISSING_DRIVER,
+        title: "this build has no driver",
     },
 ];

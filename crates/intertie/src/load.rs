@@ -5,13 +5,13 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use component::definition::Surroundings;
+use component::definition::{ConnectionDefinition, StepDefinition, Surroundings};
 use component::state::States;
-use config::{Node, Report, Sources};
+use config::{Node, Report, Sources, Span};
 use flow::{KnownSecrets, Loaded};
 use message::secret::redact;
 
-use crate::codes::NOT_A_TEST;
+use crate::codes::{MISSING_DRIVER, NOT_A_TEST};
 use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
 
@@ -212,10 +212,33 @@ pub(crate) struct Sound {
     pub secrets: LoadedSecrets,
 }
 
+/// Every step there is.
+static STEPS: [StepDefinition; steps::ALL.len() + connectors::ALL.len()] =
+    join(steps::ALL, connectors::ALL);
+
+/// Every kind of connection there is.
+static CONNECTIONS: [ConnectionDefinition;
+    steps::CONNECTIONS.len() + connectors::CONNECTIONS.len()] =
+    join(steps::CONNECTIONS, connectors::CONNECTIONS);
+
+/// Two tables as one.
+const fn join<T: Copy, const N: usize>(first: &[T], second: &[T]) -> [T; N] {
+    let mut all = [first[0]; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = match at < first.len() {
+            true => first[at],
+            false => second[at - first.len()],
+        };
+        at += 1;
+    }
+    all
+}
+
 /// The parts that flow files may use.
 pub(crate) const TABLE: flow::Table<'static> = flow::Table {
-    steps: steps::ALL,
-    connections: steps::CONNECTIONS,
+    steps: &STEPS,
+    connections: &CONNECTIONS,
     sources: steps::SOURCES,
 };
 
@@ -281,10 +304,20 @@ pub(crate) fn load_flows(
     flow::load(input, report)
 }
 
+/// What files are loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be looked at: what this build cannot open is a warning.
+    Check,
+    /// To be run: what this build cannot open is an error.
+    Run,
+}
+
 /// Checks the files. The plan is there exactly when there is no error. TLS that was there `before`
 /// is used again where nothing about it has changed.
 pub(crate) fn load(
     files: &Files,
+    purpose: Purpose,
     before: &LoadedTls,
     states: &States,
 ) -> (Option<Sound>, Problems) {
@@ -298,6 +331,8 @@ pub(crate) fn load(
     let secrets = LoadedSecrets::read(&declared, &environment, &sources, &mut report);
     let (look_up, known) = (&environment, &secrets.known);
     let flows = load_flows(documents, &sources, look_up, known, states, &mut report);
+    let missing = flows.as_ref().map_or(&[][..], |flows| &flows.missing);
+    tell_missing(missing, purpose, &mut report);
     let sound = flows.map(|flows| Sound {
         tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
         flows,
@@ -305,4 +340,18 @@ pub(crate) fn load(
     });
     let sound = sound.filter(|_| !report.has_errors());
     (sound, Problems::new(report, sources))
+}
+
+/// Tells which connections this build cannot open.
+fn tell_missing(missing: &[(Span, String)], purpose: Purpose, report: &mut Report) {
+    for (span, message) in missing {
+        let diagnostic = match purpose {
+            Purpose::Run => report.error(MISSING_DRIVER, *span, message),
+            Purpose::Check => report.warning(MISSING_DRIVER, *span, message),
+        };
+        diagnostic.hint(match purpose {
+            Purpose::Run => "`intertie check` checks the flows all the same",
+            Purpose::Check => "`intertie run` refuses the flows as long as it is there",
+        });
+    }
 }

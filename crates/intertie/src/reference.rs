@@ -7,6 +7,8 @@ use component::source::SourceDefinition;
 use config::describe;
 use serde_json::Value;
 
+use crate::load::TABLE;
+
 /// The file of the schema among the pages.
 const SCHEMA_FILE: &str = "flow-file.schema.json";
 
@@ -15,7 +17,7 @@ const NOTICE: &str = "<!-- Generated: edit the doc comments and run `UPDATE=1 ca
 
 /// The JSON Schema (draft 2020-12) of one document of a flow file, for editors.
 pub fn schema() -> Value {
-    flow::schema::file(crate::load::TABLE)
+    flow::schema::file(TABLE)
 }
 
 /// The reference pages: file name and Markdown, in the order of the index.
@@ -26,16 +28,17 @@ pub fn pages() -> Vec<(String, String)> {
         ("engine.md".to_owned(), engine_page()),
         ("http-trigger.md".to_owned(), trigger_page()),
     ];
-    pages.extend(steps::CONNECTIONS.iter().map(|connection| {
+    pages.extend(TABLE.connections.iter().map(|connection| {
         let name = format!("{}-connection.md", connection.name);
         (name, connection_page(connection))
     }));
-    pages.extend(steps::SOURCES.iter().map(|source| {
+    pages.extend(TABLE.sources.iter().map(|source| {
         let name = format!("{}-trigger.md", source.name);
         (name, source_page(source))
     }));
     pages.extend(
-        steps::ALL
+        TABLE
+            .steps
             .iter()
             .map(|step| (format!("{}.md", step.name), step_page(step))),
     );
@@ -69,7 +72,7 @@ fn keys(schema: &Value) -> String {
 
 fn index() -> String {
     let mut table = "| step | what it does |\n| --- | --- |\n".to_owned();
-    for step in steps::ALL {
+    for step in TABLE.steps {
         table.push_str(&format!(
             "| [`{0}`]({0}.md) | {1} |\n",
             step.name, step.summary
@@ -77,7 +80,7 @@ fn index() -> String {
     }
     table.push_str("\n| trigger | what it is |\n| --- | --- |\n");
     table.push_str("| [`http`](http-trigger.md) | Takes HTTP requests. |\n");
-    for source in steps::SOURCES {
+    for source in TABLE.sources {
         table.push_str(&format!(
             "| [`{0}`]({0}-trigger.md) | {1} |\n",
             source.name, source.summary
@@ -85,7 +88,7 @@ fn index() -> String {
     }
     table.push_str("| `call` | Other flows call it: `from: call`. |\n");
     table.push_str("\n| connection | what it is |\n| --- | --- |\n");
-    for connection in steps::CONNECTIONS {
+    for connection in TABLE.connections {
         table.push_str(&format!(
             "| [`{0}`]({0}-connection.md) | {1} |\n",
             connection.name, connection.summary
@@ -267,10 +270,18 @@ steps:
 fn connection_page(connection: &ConnectionDefinition) -> String {
     let title = format!("`{}`: a connection", connection.name);
     let keys = keys(&(connection.schema)());
+    let note = connection.missing.map_or(String::new(), |missing| {
+        format!(
+            "**Not to be run yet:** {missing}. `intertie check` warns of it, `intertie test` runs \
+             flows with\nmocks in its place, `intertie run` refuses them \
+             ([IT0306](../errors/IT0306.md))."
+        )
+    });
+    let summary = [connection.summary, &note].join("\n\n");
     page(
         &title,
         &[
-            connection.summary,
+            &summary,
             connection.documentation,
             &keys,
             &example(connection.example),

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::admin;
 use crate::cli::RunArguments;
 use crate::crew::Crew;
-use crate::load::{self, Files, Sound};
+use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
 use crate::secrets::LoadedSecrets;
 use crate::tls::LoadedTls;
@@ -31,7 +31,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let files = load::read(&arguments.paths)?;
     let states = Arc::new(States::default());
-    let (loaded, problems) = load::load(&files, &LoadedTls::default(), &states);
+    let (loaded, problems) = load::load(&files, Purpose::Run, &LoadedTls::default(), &states);
     if !problems.is_empty() {
         eprint!("{}", problems.text(std::io::stderr().is_terminal()));
     }
@@ -161,7 +161,7 @@ impl Application<'_> {
 
     /// Loads the files as they are, certificates and secrets too, and has the crew serve them.
     async fn take_over(&mut self, crew: &mut Crew) {
-        let (loaded, problems) = load::load(&self.files, &self.tls, &self.states);
+        let (loaded, problems) = load::load(&self.files, Purpose::Run, &self.tls, &self.states);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }

@@ -32,6 +32,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     documentation: include_str!("http.md"),
     example: include_str!("http.yaml"),
     schema: config::schema_for::<HttpConfig>,
+    missing: None,
     build,
 };
 

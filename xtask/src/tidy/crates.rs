@@ -12,11 +12,13 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("proxy", &["net", "component", "message"]),
     ("flow", &["component", "expr", "message", "config"]),
     ("steps", &["component", "expr", "message", "config"]),
+    ("connectors", &["component", "expr", "message", "config"]),
     (
         "intertie",
         &[
             "flow",
             "steps",
+            "connectors",
             "proxy",
             "net",
             "component",

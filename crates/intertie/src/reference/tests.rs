@@ -8,6 +8,7 @@ use component::state::States;
 use config::{CodeInfo, Report, Sources};
 
 use super::files;
+use crate::load::TABLE;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -19,10 +20,9 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
     if let Some(source) = sources.add(name, text.as_bytes(), &mut report) {
         let documents = config::parse(&sources, source, &mut report);
         let none = flow::KnownSecrets::default();
-        let table = crate::load::TABLE;
         let input = flow::Input {
             documents,
-            table,
+            table: TABLE,
             environment: &|_| None,
             secrets: &none,
             surroundings: &Surroundings {
@@ -42,7 +42,12 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
 
 /// The codes that loading flow files can give.
 fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
-    let all = [component::codes::ALL, flow::codes::ALL, steps::codes::ALL];
+    let all = [
+        component::codes::ALL,
+        flow::codes::ALL,
+        steps::codes::ALL,
+        connectors::codes::ALL,
+    ];
     all.into_iter().flatten()
 }
 
@@ -123,7 +128,7 @@ fn every_example_of_the_reference_loads() {
             assert_eq!(codes(&name, &whole(block)), [""; 0], "{name}:\n{block}");
         }
     }
-    for step in steps::ALL {
+    for step in TABLE.steps {
         assert_eq!(codes(step.name, step.example), [""; 0], "{}", step.name);
         assert!(
             step.example.contains(&format!("- {}:", step.name)),
@@ -144,7 +149,7 @@ fn every_example_of_a_source_loads() {
 
 #[test]
 fn every_example_of_a_connection_loads() {
-    for connection in steps::CONNECTIONS {
+    for connection in TABLE.connections {
         let name = connection.name;
         assert_eq!(codes(name, connection.example), [""; 0], "{name}");
         assert!(connection.example.contains(&format!("{name}:")), "{name}");
@@ -214,10 +219,10 @@ fn every_page_of_these_codes_has_its_code() {
 fn the_schema_takes_what_the_loader_takes() {
     let schema = super::schema();
     let texts = examples().into_iter().map(|(_, text)| text);
-    let connections = steps::CONNECTIONS.iter().map(|it| it.example.to_owned());
+    let connections = TABLE.connections.iter().map(|it| it.example.to_owned());
     let sources = steps::SOURCES.iter().map(|it| it.example.to_owned());
     let texts = texts.chain(connections).chain(sources);
-    for text in texts.chain(steps::ALL.iter().map(|step| step.example.to_owned())) {
+    for text in texts.chain(TABLE.steps.iter().map(|step| step.example.to_owned())) {
         let (mut sources, mut report) = (Sources::default(), Report::default());
         let source = sources
             .add("example", text.as_bytes(), &mut report)
@@ -317,7 +322,8 @@ fn mutate(text: &mut Vec<u8>, random: &mut Random) {
 #[test]
 fn no_mutation_of_an_example_makes_the_loader_panic() {
     let mut seeds: Vec<String> = examples().into_iter().map(|(_, text)| text).collect();
-    seeds.extend(steps::ALL.iter().map(|step| step.example.to_owned()));
+    seeds.extend(TABLE.steps.iter().map(|step| step.example.to_owned()));
+    seeds.extend(TABLE.connections.iter().map(|it| it.example.to_owned()));
     seeds.extend(steps::SOURCES.iter().map(|it| it.example.to_owned()));
     for info in step_and_flow_codes() {
         let path = repository().join(format!("docs/errors/{}.md", info.code));

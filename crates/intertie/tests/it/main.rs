@@ -7,6 +7,7 @@
 )]
 
 mod check;
+mod design;
 mod examples;
 mod failures;
 mod flow_tests;

@@ -1,0 +1,40 @@
+//! Connections to brokers, databases and SOAP services, and the steps that use them: one folder an
+//! outside system.
+//!
+//! What stands here is what flow files say and what is wrong with it. The drivers are not here
+//! yet: every connection says so in [`ConnectionDefinition::missing`], `intertie run` refuses
+//! flows that use one, and tests answer for the other system. Adding a system is a folder and its
+//! lines in [`ALL`] and [`CONNECTIONS`].
+
+mod any;
+mod ask;
+mod bounds;
+pub mod codes;
+mod named;
+pub mod rabbitmq;
+pub mod soap;
+pub mod sql;
+#[cfg(test)]
+mod testing;
+mod url;
+
+use component::definition::{ConnectionDefinition, StepDefinition};
+
+pub use url::Server;
+
+/// Every step, in the order of the reference pages.
+pub const ALL: &[StepDefinition] = &[
+    rabbitmq::publish::DEFINITION,
+    sql::step::DEFINITION,
+    soap::step::DEFINITION,
+];
+
+/// Every kind of connection.
+pub const CONNECTIONS: &[ConnectionDefinition] = &[
+    rabbitmq::connection::DEFINITION,
+    sql::server::SQLSERVER,
+    sql::server::POSTGRES,
+    sql::server::MYSQL,
+    sql::sqlite::DEFINITION,
+    soap::connection::DEFINITION,
+];

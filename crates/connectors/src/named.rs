@@ -1,0 +1,67 @@
+//! What steps of this crate name: the connection that they use, and texts that are the same for
+//! every message.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use component::connection::Connection;
+use component::definition::BuildContext;
+use config::Spanned;
+use expr::template::Template;
+
+use crate::codes::{NO_CONNECTION, NOT_FIXED};
+
+/// The connection that `to` names, when it is of this type. Every problem is reported.
+pub(crate) fn connection<T: Any + Send + Sync>(
+    to: &Spanned<String>,
+    kinds: &[&str],
+    context: &mut BuildContext<'_>,
+) -> Option<Arc<T>> {
+    let wanted = kinds.join("`, `");
+    let shown = to.value.escape_debug();
+    let Some(found) = context.connections.get(&to.value) else {
+        let usable = |it: &&Connection| kinds.contains(&it.kind);
+        let usable = context.connections.0.iter().filter(usable);
+        let near = config::suggest(&to.value, usable.map(|it| it.name.as_str()));
+        let hint = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("declare it under `use:`, as one of `{wanted}`"),
+        };
+        let message = format!("there is no connection `{shown}`");
+        context
+            .report
+            .error(NO_CONNECTION, to.span, message)
+            .hint(hint);
+        return None;
+    };
+    let value = Arc::clone(&found.value).downcast::<T>().ok();
+    if value.is_none() {
+        let message = format!("`{shown}` is no connection that this step can use");
+        context
+            .report
+            .error(NO_CONNECTION, to.span, message)
+            .also(found.span, format!("it is `{}`", found.kind))
+            .hint(format!("the step uses `{wanted}`"));
+    }
+    value
+}
+
+/// Refuses `${ }` in a text that is the same for every message; whether there was none.
+pub(crate) fn is_fixed(
+    what: &str,
+    hint: &str,
+    text: &Spanned<String>,
+    context: &mut BuildContext<'_>,
+) -> bool {
+    // Told here, with a better reason than that nobody reads it.
+    context.compiled.push(text.span);
+    if !Template::has_holes(&text.value) {
+        return true;
+    }
+    let message = format!("`{what}` is the same for every message: it has no `${{ }}`");
+    context
+        .report
+        .error(NOT_FIXED, text.span, message)
+        .hint(hint);
+    false
+}

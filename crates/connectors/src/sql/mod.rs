@@ -1,0 +1,91 @@
+//! Databases that speak SQL.
+
+pub mod query;
+pub mod server;
+pub mod sqlite;
+pub mod step;
+
+use std::time::Duration;
+
+use config::{Report, Spanned};
+
+use crate::bounds;
+use crate::url::Server;
+
+/// Which SQL a database speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Microsoft SQL Server.
+    SqlServer,
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL and MariaDB.
+    MySql,
+    /// SQLite.
+    Sqlite,
+}
+
+/// Where a database is.
+pub enum Place {
+    /// On a server.
+    Server(Server),
+    /// In a file.
+    File(String),
+}
+
+/// A database.
+pub struct Database {
+    /// Which SQL it speaks.
+    pub dialect: Dialect,
+    /// Where it is.
+    pub place: Place,
+    /// The database of a server, when the URL names one.
+    pub name: Option<String>,
+    /// What it may take.
+    pub limits: Limits,
+}
+
+/// What a database may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most connections, of all workers together.
+    pub pool: u32,
+    /// The longest that a statement waits for a free connection.
+    pub wait: Duration,
+    /// The longest until a connection is made.
+    pub connect_timeout: Duration,
+    /// The longest that a statement may take.
+    pub statement_timeout: Duration,
+}
+
+/// The limits as a connection says them.
+struct Given<'a> {
+    pool: Option<&'a Spanned<u64>>,
+    wait: Option<&'a Spanned<config::Duration>>,
+    connect_timeout: Option<&'a Spanned<config::Duration>>,
+    statement_timeout: Option<&'a Spanned<config::Duration>>,
+}
+
+impl Given<'_> {
+    /// The limits with their defaults. Every problem is reported.
+    fn read(&self, report: &mut Report) -> Limits {
+        let seconds = Duration::from_secs;
+        let (least, day) = (Duration::from_millis(1), seconds(24 * 3600));
+        Limits {
+            pool: bounds::count(self.pool, 10, 1..=10_000, report) as u32,
+            wait: bounds::time(self.wait, seconds(5), least..=day, report),
+            connect_timeout: bounds::time(
+                self.connect_timeout,
+                seconds(5),
+                Duration::from_millis(10)..=seconds(300),
+                report,
+            ),
+            statement_timeout: bounds::time(
+                self.statement_timeout,
+                seconds(30),
+                least..=day,
+                report,
+            ),
+        }
+    }
+}

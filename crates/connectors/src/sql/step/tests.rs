@@ -1,0 +1,89 @@
+//! Statements and their arguments, and what becomes of the rows.
+
+use component::step::Next;
+
+use super::*;
+use crate::testing::{StandIn, body, build, exchange, run};
+
+fn result(rows: &str, answer: &str) -> Result<String, String> {
+    let yaml = format!("{{ to: db, query: select 1, rows: {rows} }}");
+    let step = build(&DEFINITION, &yaml).unwrap();
+    let mut message = exchange("[0]");
+    match run(&*step, &mut message, &StandIn::says(200, answer)) {
+        Ok(_) => Ok(body(&mut message)),
+        Err(fault) => Err(fault.name().to_owned()),
+    }
+}
+
+#[test]
+fn a_database_is_shown_the_statement_and_its_arguments() {
+    let yaml = "{ to: db, query: 'select a from t where id = :id::int', args: { id: '${ .c }' } }";
+    let step = build(&DEFINITION, yaml).unwrap();
+    assert!(step.waits() && step.reads_body());
+    let mut message = exchange(r#"{"c":"x' or 1=1"}"#);
+    let services = StandIn::says(200, r#"[{"a":1}]"#);
+    let next = run(&*step, &mut message, &services);
+    assert!(matches!(next, Ok(Next::Continue)), "{next:?}");
+    let (verb, connection, seen) = services.seen.take().remove(0);
+    assert_eq!((verb.as_str(), connection.as_str()), ("sql", "db"));
+    let expected = r#"{"query":"select a from t where id = :id::int","args":{"id":"x' or 1=1"}}"#;
+    assert_eq!(seen, expected);
+    assert_eq!(body(&mut message), r#"[{"a":1}]"#);
+    assert!(message.reply.is_none());
+}
+
+#[test]
+fn rows_say_what_the_result_is() {
+    let ok = |text: &str| Ok(text.to_owned());
+    let fails = |name: &str| Err(name.to_owned());
+    assert_eq!(result("many", "[]"), ok("[]"));
+    assert_eq!(result("many", r#"{"a":1}"#), fails("connection"));
+    assert_eq!(result("one", r#"{"a":1}"#), ok(r#"{"a":1}"#));
+    assert_eq!(result("one", r#"[{"a":1}]"#), ok(r#"{"a":1}"#));
+    assert_eq!(result("one", "[]"), fails("no-row"));
+    assert_eq!(result("one", "null"), fails("no-row"));
+    assert_eq!(result("one", "[{},{}]"), fails("many-rows"));
+    assert_eq!(result("one", "3"), fails("connection"));
+    assert_eq!(result("count", "3"), ok("3"));
+    assert_eq!(result("count", "[]"), fails("connection"));
+    assert_eq!(result("none", "3"), ok("[0]"));
+}
+
+#[test]
+fn lists_and_objects_are_not_bound() {
+    let yaml = "{ to: db, query: 'select :a', args: { a: '${ . }' } }";
+    let step = build(&DEFINITION, yaml).unwrap();
+    let services = StandIn::says(200, "[]");
+    let fault = run(&*step, &mut exchange("[1]"), &services).unwrap_err();
+    assert_eq!(fault.name(), "expression");
+    assert!(services.seen.take().is_empty());
+}
+
+#[test]
+fn every_problem_has_its_place() {
+    let cases: &[(&str, &[&str])] = &[
+        ("{ to: mq, query: select 1 }", &["IT0292 1:7"]),
+        ("{ to: db, query: 'select ${ .a }' }", &["IT0293 1:18"]),
+        ("{ to: db, query: \"select 'a\" }", &["IT0295 1:"]),
+        ("{ to: db, query: 'select 1; select 2' }", &["IT0295 1:"]),
+        ("{ to: db, query: ' ' }", &["IT0295 1:"]),
+        ("{ to: db, query: 'select :a, :a' }", &["IT0296 1:"]),
+        (
+            "{ to: db, query: 'select :idd', args: { id: 1 } }",
+            &["IT0296 1:", "IT0296 1:41"],
+        ),
+        ("{ to: db, query: select 1, args: [1] }", &["IT0296 1:34"]),
+        (
+            "{ to: db, query: 'select :a', args: { a: [1] } }",
+            &["IT0296 1:42"],
+        ),
+    ];
+    for (yaml, expected) in cases {
+        let found = build(&DEFINITION, yaml).err().unwrap_or_default();
+        assert_eq!(found.len(), expected.len(), "{yaml}: {found:?}");
+        for (found, expected) in found.iter().zip(*expected) {
+            assert!(found.starts_with(expected), "{yaml}: {found}");
+        }
+    }
+    assert!(build(&DEFINITION, "{ to: db, query: select 1, rows: some }").is_err());
+}
