@@ -1,6 +1,7 @@
 //! Steps in order, each with what may stand beside its verb: a condition, a name for its result,
 //! time-outs and further tries, and what happens when it fails.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use expr::jq::Expression;
@@ -177,19 +178,10 @@ impl StepNode {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         let fault = match &self.fallback {
-            Some(Fallback::Value(value)) => {
-                log_recovery(exchange, &fault);
-                let value = value.make(exchange, services)?;
-                exchange.content = Content::of_value(value);
-                return Ok(Next::Continue);
-            }
-            Some(Fallback::Steps(block)) => {
-                log_recovery(exchange, &fault);
-                match block.start(exchange, services).await {
-                    Ok(next) => return Ok(next),
-                    Err(fault) => fault,
-                }
-            }
+            Some(fallback) => match self.fall_back(fallback, fault, exchange, services).await {
+                Ok(next) => return Ok(next),
+                Err(fault) => fault,
+            },
             None => fault,
         };
         let Some(handlers) = &self.on_error else {
@@ -199,6 +191,27 @@ impl StepNode {
             Handled::Ended(next) => Ok(next),
             Handled::Done(_) => Ok(Next::Continue),
         }
+    }
+
+    /// Makes what takes the place of the step's result, with the failure as `$error`.
+    async fn fall_back(
+        &self,
+        fallback: &Fallback,
+        fault: Fault,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Next, Fault> {
+        log_recovery(exchange, &fault);
+        let outer = exchange.fault.replace(Rc::new(fault));
+        let next = match fallback {
+            Fallback::Value(value) => value.make(exchange, services).map(|value| {
+                exchange.content = Content::of_value(value);
+                Next::Continue
+            }),
+            Fallback::Steps(block) => block.start(exchange, services).await,
+        };
+        exchange.fault = outer;
+        next.map_err(|fault| self.blame(fault))
     }
 
     /// Says which step failed, unless one within it has said so.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use expr::Value;
 use expr::jq::{Expression, Limits};
-use message::{Body, Fault, Field, Headers, HeadersView, Reply};
+use message::{Body, Fault, Field, Headers, HeadersView, Kind, Origin, Reply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,8 @@ pub struct Content {
     head: Option<Arc<ContentHead>>,
     /// The format of the bytes, when it does not go by the media type.
     format: Option<Format>,
+    /// Whether another system has made it, and not whoever sent the message.
+    is_foreign: bool,
 }
 
 impl Content {
@@ -90,6 +92,7 @@ impl Content {
             value: None,
             head: None,
             format,
+            is_foreign: false,
         }
     }
 
@@ -107,6 +110,7 @@ impl Content {
             value: Some(value),
             head: Some(known_head(media_type)),
             format: None,
+            is_foreign: false,
         }
     }
 
@@ -121,10 +125,11 @@ impl Content {
             value: None,
             head: Some(Arc::new(head)),
             format: None,
+            is_foreign: false,
         }
     }
 
-    /// The content of another system's reply.
+    /// The content of a reply, with the fields that describe it.
     pub fn of_reply(reply: &Reply) -> Self {
         let field = |field| {
             let value = reply.headers.view().first(field)?;
@@ -139,7 +144,14 @@ impl Content {
             value: None,
             head: Some(Arc::new(head)),
             format: None,
+            is_foreign: false,
         }
+    }
+
+    /// The same content as one that another system has made.
+    pub fn of_another(mut self) -> Self {
+        self.is_foreign = true;
+        self
     }
 
     /// The same content read in this format, whatever its media type says.
@@ -174,10 +186,19 @@ impl Content {
     /// The value. `headers` describe a content that came in.
     pub(crate) fn value(&mut self, headers: HeadersView<'_>) -> Result<&Value, Fault> {
         if self.value.is_none() {
-            let value = self.decode(headers)?;
-            self.value = Some(value);
+            let value = self.decode(headers);
+            self.value = Some(value.map_err(|fault| self.blame(fault))?);
         }
         Ok(self.decoded())
+    }
+
+    /// What another system has made is not the fault of whoever sent the message.
+    fn blame(&self, fault: Fault) -> Fault {
+        if !self.is_foreign || fault.kind != Kind::Invalid {
+            return fault;
+        }
+        let detail = "the upstream sent a reply body that cannot be read";
+        Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(fault.detail)
     }
 
     /// The bytes of a JSON text that nobody has decoded yet.
@@ -217,6 +238,7 @@ impl Content {
             value: None,
             head: Some(known_head(Some("application/json"))),
             format: None,
+            is_foreign: false,
         })
     }
 

@@ -61,6 +61,8 @@ pub struct ReplyHead {
     pub status: u16,
     /// The header fields.
     pub headers: Headers,
+    /// The content.
+    pub content: Content,
 }
 
 /// The original message, kept for `$in`.
@@ -328,8 +330,16 @@ impl Exchange {
 
     /// Takes the reply of another system over: its body becomes the content, its head `$reply`.
     pub fn take_over(&mut self, reply: Reply) {
-        self.content = Content::of_reply(&reply);
+        self.note_reply(reply);
+        if let Some(reply) = &self.reply {
+            self.content = reply.content.clone();
+        }
+    }
+
+    /// Keeps the reply of another system for `$reply` alone; the content stays.
+    pub fn note_reply(&mut self, reply: Reply) {
         self.reply = Some(Rc::new(ReplyHead {
+            content: Content::of_reply(&reply).of_another(),
             status: reply.status,
             headers: reply.headers,
         }));

@@ -57,6 +57,15 @@ impl expr::jq::Variables for Variables<'_> {
                 let found = parameters.find(|(name, _)| **name == *key);
                 Some(found.map_or(Value::Null, |(_, text)| value::text(decoded(text))))
             }
+            scope::REPLY => {
+                let reply = exchange.reply.as_deref()?;
+                match key {
+                    "status" => Some(value::integer(reply.status.into())),
+                    "headers" => Some(headers_value(&reply.headers)),
+                    "body" => Some(reply_body(reply)),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
@@ -101,7 +110,15 @@ fn reply_value(reply: &ReplyHead) -> Value {
     value::object([
         ("status".to_owned(), value::integer(reply.status.into())),
         ("headers".to_owned(), headers_value(&reply.headers)),
+        ("body".to_owned(), reply_body(reply)),
     ])
+}
+
+/// The body of a reply; null when it cannot be read.
+fn reply_body(reply: &ReplyHead) -> Value {
+    let mut content = reply.content.clone();
+    let body = content.value(reply.headers.view());
+    body.cloned().unwrap_or_default()
 }
 
 /// All lines of one name, joined as RFC 9110, section 5.3 says; null without any.

@@ -438,7 +438,9 @@ impl Forward {
             return Ok(Next::Reply(end_to_end(reply)));
         }
         if !(200..300).contains(&reply.status) {
-            return Err(status_fault(&reply, services));
+            let fault = status_fault(&reply, services);
+            exchange.note_reply(reply);
+            return Err(fault);
         }
         exchange.take_over(reply);
         Ok(Next::Continue)

@@ -308,7 +308,7 @@ impl HttpCall {
             .any(|range| range.contains(&reply.status))
         {
             let fault = status_fault(&reply, services);
-            exchange.take_over(reply);
+            exchange.note_reply(reply);
             return Err(fault);
         }
         exchange.take_over(reply);

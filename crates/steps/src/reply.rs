@@ -40,7 +40,8 @@ struct ReplyConfig {
     headers: Option<FieldTexts>,
     /// The body, with `${ }` in its texts: a text is sent as `text/plain; charset=utf-8`, anything
     /// else as JSON. `null` is no body. Without this key the message's body is sent, with its
-    /// Content-Type; where a failure is handled, a problem document (RFC 9457).
+    /// Content-Type; none with a status from 300 to 399; where a failure is handled, a problem
+    /// document (RFC 9457).
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
@@ -131,8 +132,10 @@ fn read_status(node: &Node, status: Option<StatusText>, context: &mut BuildConte
 fn read_body(node: &Node, status: &Status, context: &mut BuildContext<'_>) -> ReplyBody {
     let may_have = !matches!(status, Status::Fixed(status) if !has_body(*status));
     let Some(entry) = node.entry("body") else {
+        // Where to go on is said by a header; the client's own body is no reply.
+        let redirects = matches!(status, Status::Fixed(300..=399));
         return match context.scope.handles_error() {
-            _ if !may_have => ReplyBody::Nothing,
+            _ if !may_have || redirects => ReplyBody::Nothing,
             true => ReplyBody::Problem,
             false => ReplyBody::Message,
         };

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{output, repository};
+use crate::support::{command, output, repository};
 
 /// Steps that cannot fail the flow, and why.
 const CANNOT: [(&str, &str); 1] = [(
@@ -14,7 +14,7 @@ const CANNOT: [(&str, &str); 1] = [(
 #[test]
 fn every_failure_of_every_step_is_told() {
     let folder = repository().join("crates/intertie/tests/data/failures");
-    let result = output(&["test", folder.to_str().unwrap()]);
+    let result = command().arg("test").arg(&folder).output().unwrap();
     let text = String::from_utf8_lossy(&result.stdout);
     assert!(result.status.success(), "{text}");
     let mut files = String::new();

@@ -233,7 +233,7 @@ fn a_body_is_read_as_the_step_says() {
     assert_eq!(expr::value::shown(message.value().unwrap()), "[1]");
     let (mut message, next, _) = answered(yaml, vec![reply(200, &[], "{")]);
     next.unwrap();
-    assert_eq!(message.value().unwrap_err().name(), "invalid");
+    assert_eq!(message.value().unwrap_err().name(), "connection");
 }
 
 #[test]
@@ -252,11 +252,15 @@ fn a_status_that_is_not_expected_is_a_failure() {
         let (message, next, _) = answered(yaml, vec![reply(status, &[], "why")]);
         let fault = next.err();
         assert_eq!(fault.as_ref().map(Fault::name), name, "{yaml} {status}");
-        if let Some(fault) = fault {
-            assert_eq!((fault.status, fault.seen_status()), (502, status));
+        let reply = message.reply.as_ref().unwrap();
+        assert_eq!(
+            (reply.status, reply.content.raw()),
+            (status, Some(&b"why"[..]))
+        );
+        match fault {
+            Some(fault) => assert_eq!((fault.status, fault.seen_status()), (502, status)),
+            None => assert_eq!(message.content.raw(), Some(&b"why"[..])),
         }
-        assert_eq!(message.content.raw(), Some(&b"why"[..]));
-        assert_eq!(message.reply.map(|reply| reply.status), Some(status));
     }
 }
 
