@@ -123,8 +123,8 @@ Expressions are [jq](../expressions.md): bare in `map`, `when`, `if` and the lik
 texts. A `${ }` that is the whole text keeps its type; within a longer text it must be a text, a
 number or a boolean. Variables are `$in` (the original message: method, path, query, headers, peer,
 body), `$headers` (names in small letters), `$path`, `$query`, `$method`, `$env`, `$secret`,
-`$reply` (status, headers and body of the last reply of another system), `$flow`, and what `as:` and `set`
-have named. The body is decoded when an expression first asks for it, by its Content-Type.
+`$reply` (status, headers and body of the last reply of another system), `$flow`, and what `as:` and
+`set` have named. The body is decoded when an expression first asks for it, by its Content-Type.
 
 **Failures.** A failed step ends the flow, unless its own `on_error` or `fallback`, a `try` around
 it, or the flow's `on_error` handles the failure; `$error` is then its kind, step, status, message
