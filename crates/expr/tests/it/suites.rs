@@ -1,4 +1,4 @@
-//! jq's own test cases. `tests/data/*.test` are jq's; `excluded.txt` names those that do not hold
+//! The test cases of jq and jaq. `tests/data/*.test` are theirs; `excluded.txt` names those that do not hold
 //! here, each with its reason, and a case that is named there must not hold.
 
 use std::collections::BTreeMap;
@@ -80,11 +80,12 @@ fn holds(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn the_cases_of_jq_hold() {
+fn the_cases_of_jq_and_jaq_hold() {
     let suites = [
         ("jq", include_str!("../data/jq.test")),
         ("onig", include_str!("../data/onig.test")),
         ("base64", include_str!("../data/base64.test")),
+        ("jaq", include_str!("../data/jaq.test")),
     ];
     let excluded: BTreeMap<&str, &str> = include_str!("../data/excluded.txt")
         .lines()
@@ -117,5 +118,5 @@ fn the_cases_of_jq_hold() {
         wrong.join("\n")
     );
     assert_eq!(seen, excluded.len(), "excluded cases that do not exist");
-    assert!(count > 250, "{count}");
+    assert!(count > 800, "{count}");
 }

@@ -151,3 +151,43 @@ fn passthrough_and_conversion_reach_a_back_end() {
     );
     engine.stop();
 }
+
+#[test]
+fn the_tests_of_all_examples_pass() {
+    let folders = std::fs::read_dir(repository().join("examples")).unwrap();
+    assert!(folders.count() >= 12);
+    let result = output(&["test", "examples/"]);
+    let text = String::from_utf8_lossy(&result.stdout);
+    assert!(result.status.success(), "{text}");
+    assert!(text.contains("tests, all ok"), "{text}");
+}
+
+#[test]
+fn a_new_folder_passes_its_tests_and_can_be_run() {
+    let folder = TempDir::new();
+    let path = folder.path().join("mine");
+    let path = path.to_str().unwrap();
+    assert!(output(&["new", path]).status.success());
+    let result = output(&["test", path]);
+    let text = String::from_utf8_lossy(&result.stdout);
+    assert!(result.status.success(), "{text}");
+    assert!(
+        !output(&["new", path]).status.success(),
+        "nothing is overwritten"
+    );
+    let port = free_port();
+    let file = folder.path().join("mine/flows.yaml");
+    let flows = std::fs::read_to_string(&file).unwrap();
+    let engine = format!("engine: {{ listen: \"127.0.0.1:{port}\" }}\n---\n");
+    std::fs::write(&file, engine + &flows.replace(":8080", &format!(":{port}"))).unwrap();
+    let engine = Engine::run(&[Path::new(path)], &[]);
+    let reply = post(
+        port,
+        "/orders",
+        "application/json",
+        "{\"sku\": \"A1\", \"qty\": 3}",
+    );
+    assert_eq!(reply.text(), "{\"sku\":\"A1\",\"qty\":3,\"total\":29.85}");
+    assert_eq!(reply.header("location"), Some("/orders/A1"));
+    engine.stop();
+}
