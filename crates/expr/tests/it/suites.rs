@@ -1,5 +1,5 @@
-//! The test cases of jq and jaq. `tests/data/*.test` are theirs; `excluded.txt` names those that do not hold
-//! here, each with its reason, and a case that is named there must not hold.
+//! The test cases of jq and jaq. `tests/data/*.test` are theirs; `excluded.txt` names those that do
+//! not hold here, each with its reason, and a case that is named there must not hold.
 
 use std::collections::BTreeMap;
 
