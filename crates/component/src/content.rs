@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use expr::Value;
 use expr::jq::{Expression, Limits};
-use message::{Body, Fault, Field, Headers, HeadersView, Kind, Origin, Reply};
+use message::{Body, Fault, Field, Headers, HeadersView, Kind, Origin, Reply, Request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -201,11 +201,11 @@ impl Content {
         Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(fault.detail)
     }
 
-    /// The bytes of a JSON text that nobody has decoded yet.
-    fn json_text(&self, headers: HeadersView<'_>) -> Option<&Bytes> {
-        let Some(Body::Bytes(bytes)) = self.body.as_ref().filter(|_| self.value.is_none()) else {
-            return None;
-        };
+    /// The format of the bytes, their `Content-Encoding` and their `Content-Type`.
+    fn described<'a>(
+        &'a self,
+        headers: HeadersView<'a>,
+    ) -> (Format, Option<&'a [u8]>, Option<&'a [u8]>) {
         let (content_type, encoding) = match &self.head {
             Some(head) => (
                 head.content_type.as_deref(),
@@ -217,6 +217,15 @@ impl Content {
             ),
         };
         let format = self.format.unwrap_or_else(|| format_of(content_type));
+        (format, encoding, content_type)
+    }
+
+    /// The bytes of a JSON text that nobody has decoded yet.
+    fn json_text(&self, headers: HeadersView<'_>) -> Option<&Bytes> {
+        let Some(Body::Bytes(bytes)) = self.body.as_ref().filter(|_| self.value.is_none()) else {
+            return None;
+        };
+        let (format, encoding, _) = self.described(headers);
         (format == Format::Json && encoding.is_none_or(is_identity)).then_some(bytes)
     }
 
@@ -250,22 +259,21 @@ impl Content {
                 return Err(Fault::expression("the body has not been read"));
             }
         };
-        let (content_type, encoding) = match &self.head {
-            Some(head) => (
-                head.content_type.as_deref(),
-                head.content_encoding.as_deref(),
-            ),
-            None => (
-                headers.first(Field::ContentType),
-                headers.first(Field::ContentEncoding),
-            ),
-        };
-        let format = self.format.unwrap_or_else(|| format_of(content_type));
+        let (format, encoding, content_type) = self.described(headers);
         if format != Format::Bytes && !encoding.is_none_or(is_identity) {
             let detail = "a body with a Content-Encoding cannot be read";
             return Err(Fault::invalid(detail).with_status(415));
         }
         decode(bytes, format, content_type)
+    }
+
+    /// The request with this body and what describes the content.
+    pub(crate) fn put_into(&self, mut request: Request, body: Body) -> Request {
+        if let Some(head) = self.head() {
+            head.put(&mut request.headers);
+        }
+        request.body = body;
+        request
     }
 
     /// The bytes, at most `size_max` when they are made of a value.

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use config::{Node, Report, SourceId, Span, Spanned};
+use config::{Code, Node, Report, SourceId, Span, Spanned};
 use expr::jq::{CompileError, Expression};
 use expr::template::Template;
 
@@ -118,20 +118,11 @@ pub struct BuildContext<'a> {
 }
 
 impl BuildContext<'_> {
-    /// Reads a list of steps within the step. Every problem goes into the report; `None` when there
-    /// was one.
-    pub fn block(&mut self, items: &Node, is_last: bool) -> Option<Block> {
-        self.blocks.read_block(items, is_last, self)
-    }
-
-    /// The same for one of several lists of a step: its name is a part of what logs call its steps.
+    /// Reads one of the lists of steps within the step: its name is a part of what logs call its
+    /// steps. Every problem goes into the report; `None` when there was one.
     pub fn branch(&mut self, name: &str, items: &Node, is_last: bool) -> Option<Block> {
-        let length = self.path.len();
-        self.path.push('.');
-        self.path.push_str(name);
-        let block = self.blocks.read_block(items, is_last, self);
-        self.path.truncate(length);
-        block
+        let blocks = self.blocks;
+        self.below(name, |context| blocks.read_block(items, is_last, context))
     }
 
     /// The same for one step whose keys stand in a mapping beside those named here.
@@ -142,22 +133,26 @@ impl BuildContext<'_> {
         beside: &[&str],
         is_last: bool,
     ) -> Option<Block> {
-        let length = self.path.len();
-        self.path.push('.');
-        self.path.push_str(name);
-        let block = self.blocks.read_one(item, beside, is_last, self);
-        self.path.truncate(length);
-        block
+        let blocks = self.blocks;
+        self.below(name, |context| {
+            blocks.read_one(item, beside, is_last, context)
+        })
     }
 
     /// Reads clauses for failures. Every problem goes into the report; `None` when there was one.
     pub fn handlers(&mut self, name: &str, clauses: &Node) -> Option<Handlers> {
+        let blocks = self.blocks;
+        self.below(name, |context| blocks.read_handlers(clauses, context))
+    }
+
+    /// Reads something that lies below the step's path under a name.
+    fn below<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         self.path.push('.');
         self.path.push_str(name);
-        let handlers = self.blocks.read_handlers(clauses, self);
+        let result = read(self);
         self.path.truncate(length);
-        handlers
+        result
     }
 
     /// The same for steps that run beside others or many times: names that they declare are not
@@ -185,6 +180,28 @@ impl BuildContext<'_> {
     pub fn value(&mut self, node: &Node) -> Option<ValueTemplate> {
         note_texts(node, self.compiled);
         ValueTemplate::read(node, self.scope, self.report)
+    }
+
+    /// Makes a name a variable from here on and says where its value goes. A name that cannot be
+    /// one is reported under this code.
+    pub fn declare(&mut self, name: &str, span: Span, code: Code) -> Option<usize> {
+        if !scope::is_variable(name) {
+            self.report
+                .error(code, span, "this is not a name for a variable")
+                .hint(
+                    "a name has letters, digits and `_`, does not begin with a digit, and has no \
+                     `$`",
+                );
+            return None;
+        }
+        let slot = self.scope.declare(name);
+        if slot.is_none() {
+            let message = format!("`${name}` is there already: every flow has it");
+            self.report
+                .error(code, span, message)
+                .hint("choose another name");
+        }
+        slot
     }
 
     /// What the step remembers from one message to the next, made when it is not there yet.
@@ -250,15 +267,6 @@ pub fn compile_expression(
             None
         }
     }
-}
-
-/// Compiles a text with `${ }` in it that stands at a place of a file.
-pub(crate) fn compile_template(
-    node: &Node,
-    scope: &Scope,
-    report: &mut Report,
-) -> Option<Template> {
-    compile_text(node.as_str().unwrap_or_default(), node.span, scope, report)
 }
 
 /// Compiles a text with `${ }` in it that stands at a place of a file.

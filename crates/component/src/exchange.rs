@@ -300,12 +300,17 @@ impl Exchange {
     pub fn take_request(&mut self) -> Result<Request, Fault> {
         let body = self.content.body(self.context.body_max)?;
         // A copy: the head goes on describing the content that came in, which may come back.
-        let mut request = self.request.clone();
-        if let Some(head) = self.content.head() {
-            head.put(&mut request.headers);
-        }
-        request.body = body;
-        Ok(request)
+        let request = self.request.clone();
+        Ok(self.content.put_into(request, body))
+    }
+
+    /// The same where the flow ends and nobody looks at the exchange any more.
+    ///
+    /// # Errors
+    /// As [`Exchange::body`].
+    pub fn into_request(mut self) -> Result<Request, Fault> {
+        let body = self.content.body(self.context.body_max)?;
+        Ok(self.content.put_into(self.request, body))
     }
 
     /// A reply with the content and what describes it.

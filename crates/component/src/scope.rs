@@ -29,6 +29,15 @@ pub const REPLY: usize = 8;
 /// The slot of `$flow`: the flow's name.
 pub const FLOW: usize = 9;
 
+/// Whether a variable can have this name.
+pub fn is_variable(text: &str) -> bool {
+    text.len() <= 100
+        && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
 /// Which names may be used where a step stands.
 #[derive(Clone, Debug)]
 pub struct Scope {

@@ -6,7 +6,7 @@ use expr::template::Template;
 use message::Fault;
 
 use crate::block::needs_body;
-use crate::definition::compile_template;
+use crate::definition::compile_text;
 use crate::exchange::Exchange;
 use crate::handler::Services;
 use crate::scope::Scope;
@@ -30,8 +30,8 @@ impl ValueTemplate {
             config::Value::Null => Self::Fixed(Value::Null),
             config::Value::Bool(value) => Self::Fixed(Value::Bool(*value)),
             config::Value::Number(number) => Self::Fixed(number_value(number)),
-            config::Value::String(_) => {
-                let template = compile_template(node, scope, report)?;
+            config::Value::String(text) => {
+                let template = compile_text(text, node.span, scope, report)?;
                 match template.literal() {
                     Some(text) => Self::Fixed(expr::value::text(text)),
                     None => Self::Text(template),

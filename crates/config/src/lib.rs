@@ -30,7 +30,7 @@ pub use environment::{EnvLookup, Hole, expand_env, expand_names};
 pub use node::{Entry, Node, Number, Value};
 pub use parse::parse;
 pub use report::{Diagnostic, Report, Severity};
-pub use schema::schema_for;
+pub use schema::{AnyValue, schema_for};
 pub use secrets::Secrets;
 pub use source::{SourceId, Sources, Span};
 pub use spanned::Spanned;

@@ -6,7 +6,6 @@
 //! flows that use one, and tests answer for the other system. Adding a system is a folder and its
 //! lines in [`ALL`] and [`CONNECTIONS`].
 
-mod any;
 mod ask;
 mod bounds;
 pub mod codes;

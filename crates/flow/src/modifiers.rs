@@ -181,15 +181,6 @@ pub(crate) fn schemas() -> Vec<(&'static str, serde_json::Value)> {
 /// Names of variables as a regular expression: those that jq has.
 pub(crate) const VARIABLE_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]{0,99}$";
 
-/// Whether a variable can have this name.
-pub(crate) fn is_variable(text: &str) -> bool {
-    text.len() <= 100
-        && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
 /// Reads the `if` beside a verb.
 pub(crate) fn read_condition(
     item: &Node,
@@ -253,27 +244,8 @@ pub(crate) fn read(
 }
 
 fn read_as(node: &Node, context: &mut BuildContext<'_>) -> Option<usize> {
-    declare(node.as_str().unwrap_or_default(), node.span, context)
-}
-
-/// Makes a name a variable from here on. A name that cannot be one is reported.
-pub(crate) fn declare(name: &str, span: Span, context: &mut BuildContext<'_>) -> Option<usize> {
-    if !is_variable(name) {
-        context
-            .report
-            .error(BAD_MODIFIER, span, "this is not a name for a variable")
-            .hint(
-                "a name has letters, digits and `_`, does not begin with a digit, and has no `$`",
-            );
-        return None;
-    }
-    let slot = context.scope.declare(name);
-    if slot.is_none() {
-        let message = format!("`${name}` is there already: every flow has it");
-        let diagnostic = context.report.error(BAD_MODIFIER, span, message);
-        diagnostic.hint("choose another name");
-    }
-    slot
+    let name = node.as_str().unwrap_or_default();
+    context.declare(name, node.span, BAD_MODIFIER)
 }
 
 fn read_fallback(node: &Node, context: &mut BuildContext<'_>) -> Option<Fallback> {

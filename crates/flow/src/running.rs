@@ -152,7 +152,7 @@ impl RunningFlow {
             End::Forward(plan) => {
                 let left = exchange.deadline;
                 let left = left.map(|at| at.saturating_duration_since(services.now()));
-                let request = exchange.take_request().map_err(|fault| self.place(fault))?;
+                let request = exchange.into_request().map_err(|fault| self.place(fault))?;
                 Ok(Outcome::Forward(plan, Box::new(request), left))
             }
         }

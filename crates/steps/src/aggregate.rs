@@ -17,12 +17,12 @@ use message::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::{AnyValue, Steps};
-use crate::codes::BAD_AGGREGATE;
+use crate::any::Steps;
+use crate::codes::{BAD_AGGREGATE, BAD_VARIABLE};
 use crate::inner::{self, Ran, in_background};
 use crate::map::expression;
 use crate::range;
-use crate::set::declare;
+use config::AnyValue;
 use groups::{Added, Groups, Timer};
 
 /// The definition of the step.
@@ -82,12 +82,12 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let timeout = range::time_or("timeout", config.timeout.as_ref(), default, report);
     let key = node.get("key").and_then(|node| expression(node, context));
     let mark = context.scope.enter();
-    let key_slot = declare("key", node.span, context);
+    let key_slot = context.declare("key", node.span, BAD_VARIABLE);
     let steps = node
         .get("steps")
         .and_then(|node| context.branch("group", node, false));
     context.scope.leave(mark);
-    let result_slot = declare("aggregate", node.span, context);
+    let result_slot = context.declare("aggregate", node.span, BAD_VARIABLE);
     let (key, steps) = (key?, steps?);
     let settings = (key.text().to_owned(), count, time, groups_max);
     let groups = context.state("aggregate", settings, || Groups::new(count, groups_max));

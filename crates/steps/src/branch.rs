@@ -10,8 +10,9 @@ use expr::jq::Expression;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::{AnyValue, Steps};
+use crate::any::Steps;
 use crate::map::expression;
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

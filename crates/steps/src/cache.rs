@@ -19,10 +19,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use crate::any::{AnyValue, Steps};
+use crate::any::Steps;
 use crate::codes::BAD_BRANCH;
 use crate::key::{self, KeyTemplate};
 use crate::{kept, range};
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

@@ -13,8 +13,8 @@ use message::{Fault, Kind, Origin, Reply};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::any::AnyValue;
 use crate::status::status_fault;
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

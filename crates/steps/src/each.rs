@@ -13,13 +13,13 @@ use message::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::any::{AnyValue, Steps};
+use crate::any::Steps;
 use crate::codes::{BAD_VARIABLE, NO_EFFECT};
 use crate::concurrent::Crowd;
 use crate::inner::{self, Ran};
 use crate::map::expression;
 use crate::range;
-use crate::set::declare;
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -134,8 +134,8 @@ fn read_names(
         diagnostic.hint("choose another name for one of them, with `as` or `index`");
         return None;
     }
-    let item = declare(&item, item_span, context);
-    let index = declare(&index, index_span, context);
+    let item = context.declare(&item, item_span, BAD_VARIABLE);
+    let index = context.declare(&index, index_span, BAD_VARIABLE);
     item.zip(index)
 }
 

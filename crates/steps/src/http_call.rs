@@ -15,13 +15,13 @@ use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::any::AnyValue;
 use crate::codes::BAD_CALL;
 use crate::fields::{self, FieldTemplates, FieldTexts};
 use crate::status::status_fault;
 use crate::tls::TlsConfig;
 use crate::url_template::{self, Parsed, UrlTemplate, push_encoded};
 use crate::way;
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

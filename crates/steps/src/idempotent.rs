@@ -18,10 +18,11 @@ use message::{Fault, Kind, Origin, Reply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::{AnyValue, Steps};
+use crate::any::Steps;
 use crate::codes::{BAD_BRANCH, NO_EFFECT};
 use crate::key::{self, KeyTemplate};
 use crate::{kept, range};
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

@@ -13,11 +13,12 @@ use message::{Fault, Kind, Origin};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::{AnyValue, Steps};
+use crate::any::Steps;
+use crate::codes::BAD_VARIABLE;
 use crate::concurrent::give_way;
 use crate::map::expression;
 use crate::range;
-use crate::set::declare;
+use config::AnyValue;
 
 /// After how many rounds others of the worker have their turn.
 const ROW_MAX: usize = 64;
@@ -59,7 +60,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let delay = config.delay.as_ref();
     let delay = delay.map(|delay| range::time("delay", delay, context.report));
     let mark = context.scope.enter();
-    let round = declare("round", node.span, context);
+    let round = context.declare("round", node.span, BAD_VARIABLE);
     let condition = node.get("when").and_then(|node| expression(node, context));
     let steps = node
         .get("steps")

@@ -11,9 +11,9 @@ use message::{Body, Fault, Reply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::AnyValue;
 use crate::codes::{BAD_STATUS, BODY_NOT_ALLOWED};
 use crate::fields::{self, FieldTemplates, FieldTexts};
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

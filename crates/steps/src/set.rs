@@ -36,42 +36,10 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let mut variables = Vec::new();
     for entry in node.as_mapping().unwrap_or_default() {
         let value = context.value(&entry.value);
-        let slot = declare(&entry.key, entry.key_span, context);
+        let slot = context.declare(&entry.key, entry.key_span, BAD_VARIABLE);
         variables.extend(slot.zip(value));
     }
     (context.problems() == before).then(|| Box::new(Set(variables)) as Box<dyn Step>)
-}
-
-/// Makes a name a variable from here on. A name that cannot be one is reported.
-pub(crate) fn declare(
-    name: &str,
-    span: config::Span,
-    context: &mut BuildContext<'_>,
-) -> Option<usize> {
-    let is_name = !name.is_empty()
-        && name.len() <= 100
-        && !name.starts_with(|first: char| first.is_ascii_digit())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !is_name {
-        context
-            .report
-            .error(BAD_VARIABLE, span, "this is not a name for a variable")
-            .hint(
-                "a name has letters, digits and `_`, does not begin with a digit, and has no `$`",
-            );
-        return None;
-    }
-    let slot = context.scope.declare(name);
-    if slot.is_none() {
-        let message = format!("`${name}` is there already: every flow has it");
-        context
-            .report
-            .error(BAD_VARIABLE, span, message)
-            .hint("choose another name");
-    }
-    slot
 }
 
 /// The step.

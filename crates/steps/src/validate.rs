@@ -13,9 +13,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::any::AnyValue;
 use crate::codes::{BAD_FILE, BAD_SCHEMA};
 use crate::range;
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

@@ -17,12 +17,12 @@ use message::{Fault, Headers};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::AnyValue;
 use crate::ask;
 use crate::bounds;
 use crate::codes::BAD_PUBLISH;
 use crate::named;
 use crate::rabbitmq::connection::{Rabbitmq, SHORT_MAX};
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

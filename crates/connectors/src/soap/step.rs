@@ -15,11 +15,11 @@ use message::{Fault, Field, Headers};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::AnyValue;
 use crate::ask;
 use crate::codes::BAD_SOAP;
 use crate::named;
 use crate::soap::connection::Service;
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

@@ -13,12 +13,12 @@ use message::{Fault, Kind, Origin, Reply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::any::AnyValue;
 use crate::ask;
 use crate::codes::{BAD_ARGUMENTS, BAD_QUERY};
 use crate::named;
 use crate::sql::Database;
 use crate::sql::query::{self, Argument};
+use config::AnyValue;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
