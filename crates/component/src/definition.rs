@@ -351,6 +351,16 @@ fn check_members(
     report.diagnostics().len() == before
 }
 
+/// What a connection may know of its surroundings while it is built.
+pub struct ConnectionContext<'a> {
+    /// Where problems go.
+    pub report: &'a mut Report,
+    /// The connection's name.
+    pub name: &'a str,
+    /// What the loader knows beside the files.
+    pub surroundings: &'a Surroundings<'a>,
+}
+
 /// The declaration of one kind of connection, so that loader, schema and reference pages read the
 /// same table.
 #[derive(Clone, Copy)]
@@ -370,5 +380,5 @@ pub struct ConnectionDefinition {
     pub missing: Option<&'static str>,
     /// Checks the mapping under the connection's name and makes the connection. Every problem goes
     /// into the report; `None` only when there was one. Opens nothing.
-    pub build: fn(&str, &Node, &mut Report) -> Option<Arc<dyn Any + Send + Sync>>,
+    pub build: fn(&Node, &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>>,
 }

@@ -11,6 +11,7 @@ use message::{Fault, Reply, Request};
 
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
+use crate::resources::{Resources, Share};
 
 /// A future that stays on its worker's thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -107,6 +108,14 @@ pub trait Services {
 
     /// Does work that may block, such as writing a file, where it holds nobody up.
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()>;
+
+    /// What connectors keep on this worker.
+    fn resources(&self) -> &Resources;
+
+    /// Which of the workers this is: limits of a connection are divided among them.
+    fn share(&self) -> Share {
+        Share::WHOLE
+    }
 
     /// Notes that a message has reached a place of its flow, for coverage.
     fn visit(&self, _exchange: &Exchange, _place: u32) {}

@@ -21,6 +21,7 @@ pub mod handler;
 pub mod observe;
 pub mod plan;
 pub mod resilience;
+pub mod resources;
 pub mod scope;
 pub mod settings;
 pub mod source;

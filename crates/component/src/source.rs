@@ -5,6 +5,7 @@ use std::sync::Arc;
 use config::{Node, Report};
 use message::{Fault, Reply, Request};
 
+use crate::connection::Connections;
 use crate::content::Format;
 use crate::definition::Surroundings;
 use crate::handler::{LocalFuture, Services};
@@ -23,7 +24,8 @@ pub trait Started: Send + Sync {
     ) -> LocalFuture<'a, Result<Reply, Fault>>;
 }
 
-/// Something that starts a flow by itself. It runs on one worker, whichever that is.
+/// Something that starts a flow by itself. It runs on one worker, whichever that is, unless it says
+/// otherwise.
 pub trait Source: Send + Sync {
     /// Starts the flow again and again. When `stop` is ready no more may be started, and the source
     /// ends when what is under way has ended; a reload starts the source of the new plan then.
@@ -33,6 +35,11 @@ pub trait Source: Send + Sync {
         services: &'a dyn Services,
         stop: LocalFuture<'static, ()>,
     ) -> LocalFuture<'a, ()>;
+
+    /// Whether it runs on every worker at once, each with its share ([`Services::share`]).
+    fn is_on_every_worker(&self) -> bool {
+        false
+    }
 
     /// The format of the bodies of its messages, when it does not go by their `Content-Type`.
     fn decode(&self) -> Option<Format> {
@@ -46,12 +53,15 @@ pub struct SourceContext<'a> {
     pub report: &'a mut Report,
     /// The flow's name.
     pub flow: &'a Arc<str>,
+    /// The connections that the flow may use.
+    pub connections: &'a Connections,
     /// What the loader knows beside the files.
     pub surroundings: &'a Surroundings<'a>,
 }
 
 /// The declaration of one kind of source, so that loader, schema and reference pages read the same
 /// table.
+#[derive(Clone, Copy)]
 pub struct SourceDefinition {
     /// The key under `from`.
     pub name: &'static str,

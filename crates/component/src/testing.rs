@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use message::{Fault, Reply};
 
 use crate::handler::{Call, Callee, LocalFuture, Services, Work};
+use crate::resources::Resources;
 
 /// Services with a clock of their own; nothing else is there.
 pub(crate) struct FakeServices {
     start: Instant,
     passed: Rc<Cell<Duration>>,
+    resources: Resources,
 }
 
 impl Default for FakeServices {
@@ -23,6 +25,7 @@ impl Default for FakeServices {
         Self {
             start: Instant::now(),
             passed: Rc::default(),
+            resources: Resources::default(),
         }
     }
 }
@@ -68,6 +71,10 @@ impl Services for FakeServices {
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
         Box::pin(async {})
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.resources
     }
 }
 

@@ -19,6 +19,8 @@ pub const BAD_QUERY: Code = Code::new("IT0295");
 pub const BAD_ARGUMENTS: Code = Code::new("IT0296");
 /// A call of a SOAP service that cannot be sent so.
 pub const BAD_SOAP: Code = Code::new("IT0297");
+/// TLS settings, a certificate or a key of a connection that cannot be used.
+pub const BAD_TLS: Code = Code::new("IT0298");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -53,5 +55,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_SOAP,
         title: "SOAP service cannot be called so",
+    },
+    CodeInfo {
+        code: BAD_TLS,
+        title: "bad TLS of a connection",
     },
 ];

@@ -15,9 +15,11 @@ pub mod soap;
 pub mod sql;
 #[cfg(test)]
 mod testing;
+mod tls;
 mod url;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
+use component::source::SourceDefinition;
 
 pub use url::Server;
 
@@ -27,6 +29,9 @@ pub const ALL: &[StepDefinition] = &[
     sql::step::DEFINITION,
     soap::step::DEFINITION,
 ];
+
+/// Every kind of source.
+pub const SOURCES: &[SourceDefinition] = &[];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[

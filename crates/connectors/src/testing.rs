@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use component::block::Block;
 use component::connection::{Connection, Connections};
 use component::definition::{
-    BlockReader, BuildContext, ConnectionDefinition, StepDefinition, Surroundings,
+    BlockReader, BuildContext, ConnectionContext, ConnectionDefinition, StepDefinition,
+    Surroundings,
 };
 use component::exchange::{Exchange, FlowContext};
 use component::failure::Handlers;
 use component::handler::{Call, Callee, LocalFuture, Outbound, Services, Work};
+use component::resources::Resources;
 use component::scope::Scope;
 use component::state::States;
 use component::step::{Next, Progress, Step};
@@ -47,7 +49,16 @@ pub(crate) fn connect(
     yaml: &str,
 ) -> Result<Arc<dyn Any + Send + Sync>, Vec<String>> {
     let (node, sources, source, mut report) = parse(yaml);
-    let built = (definition.build)("it", &node, &mut report);
+    let states = States::default();
+    let mut context = ConnectionContext {
+        report: &mut report,
+        name: "it",
+        surroundings: &Surroundings {
+            files: &|_, name| Err(format!("{name} is not there")),
+            states: &states,
+        },
+    };
+    let built = (definition.build)(&node, &mut context);
     let problems = problems(&report, &sources, source);
     assert_eq!(
         built.is_none(),
@@ -159,6 +170,8 @@ pub(crate) struct StandIn {
     pub answer: Option<Result<Reply, Fault>>,
     /// Verb, connection and body of every call.
     pub seen: RefCell<Vec<(String, String, String)>>,
+    /// What connectors keep.
+    pub resources: Resources,
 }
 
 impl StandIn {
@@ -204,6 +217,10 @@ impl Services for StandIn {
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
         Box::pin(async {})
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.resources
     }
 
     fn stand_in<'a>(

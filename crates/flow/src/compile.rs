@@ -102,18 +102,20 @@ impl Reader<'_> {
         let before = report.errors();
         let (name, name_span) = read_name(document, report);
         let name: Arc<str> = name.as_str().into();
+        let mut connections =
+            connections::read(document, self.table.connections, self.surroundings, report);
+        let mut upstreams = connections::upstreams(&connections);
+        let missing = connections::missing(&connections, self.table.connections);
+        connections.0.extend(self.shared.0.iter().cloned());
         let trigger = document.get("from").and_then(|from| {
             let mut context = SourceContext {
                 report: &mut *report,
                 flow: &name,
+                connections: &connections,
                 surroundings: self.surroundings,
             };
             trigger::read(from, self.table.sources, self.defaults, &mut context)
         });
-        let mut connections = connections::read(document, self.table.connections, report);
-        let mut upstreams = connections::upstreams(&connections);
-        let missing = connections::missing(&connections, self.table.connections);
-        connections.0.extend(self.shared.0.iter().cloned());
         let mut scope = Scope::default();
         scope.env = self.environment.names().map(str::to_owned).collect();
         scope.secrets = self.secrets.names().map(str::to_owned).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use component::connection::{Connection, Connections, HttpConnection};
-use component::definition::ConnectionDefinition;
+use component::definition::{ConnectionContext, ConnectionDefinition, Surroundings};
 use component::upstream::UpstreamPlan;
 use config::{Entry, Node, Report, Span};
 
@@ -12,13 +12,11 @@ use crate::compile::Flow;
 use crate::names::{NAME_RULE, is_name};
 use crate::suggest::did_you_mean;
 
-/// Kinds of connections of DESIGN's language that this version does not have.
-const LATER: [&str; 2] = ["redis", "smtp"];
-
 /// Reads the `use:` of a document. Every problem is reported, and what has one is left out.
 pub(crate) fn read(
     document: &Node,
     definitions: &[ConnectionDefinition],
+    surroundings: &Surroundings<'_>,
     report: &mut Report,
 ) -> Connections {
     let mut connections = Connections::default();
@@ -39,7 +37,8 @@ pub(crate) fn read(
                 .error(BAD_NAME, entry.key_span, message)
                 .hint(NAME_RULE);
         }
-        connections.0.extend(read_one(entry, definitions, report));
+        let found = read_one(entry, definitions, surroundings, report);
+        connections.0.extend(found);
     }
     connections
 }
@@ -47,6 +46,7 @@ pub(crate) fn read(
 fn read_one(
     entry: &Entry,
     definitions: &[ConnectionDefinition],
+    surroundings: &Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Connection> {
     let found = definitions
@@ -56,7 +56,12 @@ fn read_one(
         refuse(entry, definitions, report);
         return None;
     };
-    let value = (definition.build)(&entry.key, &entry.value, report)?;
+    let mut context = ConnectionContext {
+        report,
+        name: &entry.key,
+        surroundings,
+    };
+    let value = (definition.build)(&entry.value, &mut context)?;
     Some(Connection {
         name: entry.key.clone(),
         kind: definition.name,
@@ -68,11 +73,6 @@ fn read_one(
 fn refuse(entry: &Entry, definitions: &[ConnectionDefinition], report: &mut Report) {
     let keys = entry.value.as_mapping().unwrap_or_default();
     let names = || definitions.iter().map(|definition| definition.name);
-    if let Some(key) = keys.iter().find(|key| LATER.contains(&key.key.as_str())) {
-        let message = format!("`{}` is not available in this version", key.key);
-        report.error(UNKNOWN_CONNECTION, key.key_span, message);
-        return;
-    }
     let near = keys
         .iter()
         .find_map(|key| Some((key.key_span, did_you_mean(&key.key, names())?)));

@@ -125,7 +125,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let shared = documents
         .engine
         .as_ref()
-        .map(|document| connections::read(document, connections, report))
+        .map(|document| connections::read(document, connections, input.surroundings, report))
         .unwrap_or_default();
     let defaults = Defaults {
         listen: engine.listen.clone(),

@@ -127,7 +127,7 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
     example: "",
     schema: || serde_json::json!({ "type": "object" }),
     missing: None,
-    build: |_, node, _| {
+    build: |node, _| {
         let upstream = Arc::new(UpstreamPlan::single(node.get("http")?.as_str()?, 80, None));
         let base = String::new();
         let fields = Vec::new();

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use component::definition::{ConnectionDefinition, StepDefinition, Surroundings};
+use component::source::SourceDefinition;
 use component::state::States;
 use config::{Node, Report, Sources, Span};
 use flow::{KnownSecrets, Loaded};
@@ -221,6 +222,10 @@ static CONNECTIONS: [ConnectionDefinition;
     steps::CONNECTIONS.len() + connectors::CONNECTIONS.len()] =
     join(steps::CONNECTIONS, connectors::CONNECTIONS);
 
+/// Every kind of source there is.
+static SOURCES: [SourceDefinition; steps::SOURCES.len() + connectors::SOURCES.len()] =
+    join(steps::SOURCES, connectors::SOURCES);
+
 /// Two tables as one.
 const fn join<T: Copy, const N: usize>(first: &[T], second: &[T]) -> [T; N] {
     let mut all = [first[0]; N];
@@ -239,7 +244,7 @@ const fn join<T: Copy, const N: usize>(first: &[T], second: &[T]) -> [T; N] {
 pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     steps: &STEPS,
     connections: &CONNECTIONS,
-    sources: steps::SOURCES,
+    sources: &SOURCES,
 };
 
 /// The documents of all files.

@@ -88,7 +88,12 @@ impl Sources {
     /// starts the same flow has ended.
     pub fn replace(&self, worker: &Rc<Worker>, plan: &Plan) {
         let mut old = self.0.take();
-        let started = plan.sources.iter().map(|plan| {
+        let is_first = worker.share.number == 0;
+        let here = plan
+            .sources
+            .iter()
+            .filter(|plan| is_first || plan.source.is_on_every_worker());
+        let started = here.map(|plan| {
             let same = old.iter().position(|old| old.flow == *plan.flow.name());
             let before = same.map(|at| old.swap_remove(at).task);
             run_source(worker, plan.clone(), before)

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use component::handler::{self, Callee, LocalFuture, Services, Work};
+use component::resources::{Resources, Share};
 use component::settings::Settings;
 use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
 use net::Connection;
@@ -90,6 +91,14 @@ impl Services for Caller {
             // A panic of the work has been told already; whoever waits sees no result.
             let _ = task.await;
         })
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.worker.resources
+    }
+
+    fn share(&self) -> Share {
+        self.worker.share
     }
 }
 

@@ -14,6 +14,7 @@ use component::handler::Callee;
 use component::observe::{Registry, WorkerMetrics};
 use component::plan::Callees;
 use component::plan::Plan;
+use component::resources::{Resources, Share};
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::ListenAddress;
@@ -35,6 +36,8 @@ use crate::{health, reception};
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 /// How long accepting rests when the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a stopping worker waits for other systems to take leave.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// The largest scratch buffer that is kept.
 const SCRATCH_MAX: usize = 256 * 1024;
 
@@ -109,7 +112,8 @@ pub struct WorkerSetup {
 
 /// The state of a worker, seen by its sessions.
 pub struct Worker {
-    number: usize,
+    pub(crate) share: Share,
+    pub(crate) resources: Resources,
     pub(crate) engine: Arc<Engine>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) deadlines: Deadlines,
@@ -199,7 +203,8 @@ impl Worker {
         let settings = Settings::default();
         let metrics = engine.registry.add_worker();
         let worker = Rc::new(Self {
-            number,
+            share: Share { number, count },
+            resources: Resources::default(),
             upstreams: Upstreams::new(&engine.health, (number, count), &metrics),
             metrics,
             engine,
@@ -240,7 +245,7 @@ impl Worker {
         for listener_plan in &plan.listeners {
             let table = Table::new(
                 listener_plan,
-                self.number,
+                self.share.number,
                 &self.engine.registry,
                 &self.upstreams,
             );
@@ -278,10 +283,10 @@ impl Worker {
         self.deadlines.wake_all();
         self.generation.set(self.generation.get() + 1);
         *self.callees.borrow_mut() = plan.callees.clone();
-        if self.number == 0 {
+        if self.share.number == 0 {
             health::start(self, plan);
-            self.sources.replace(self, plan);
         }
+        self.sources.replace(self, plan);
     }
 
     fn listen(self: &Rc<Self>, open: OpenListener, door: Door) -> Option<Rc<Listener>> {
@@ -418,6 +423,9 @@ impl Worker {
         loop {
             tokio::time::sleep(HOUSEKEEPING).await;
             self.upstreams.prune(Instant::now());
+            for resource in self.resources.take(false) {
+                tokio::task::spawn_local(resource.close());
+            }
             self.flush_log();
         }
     }
@@ -444,7 +452,27 @@ impl Worker {
             let count = self.sessions.get();
             tracing::warn!(target: "proxy", count, "connections were cut at the end of the drain");
         }
+        self.close_resources().await;
         self.flush_log();
+    }
+
+    /// Takes leave of other systems, those that do not answer after a while without.
+    async fn close_resources(&self) {
+        let closing: Vec<_> = self
+            .resources
+            .take(true)
+            .into_iter()
+            .map(|resource| tokio::task::spawn_local(resource.close()))
+            .collect();
+        let all = async {
+            for task in closing {
+                // One that panics has told so.
+                let _ = task.await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_TIME, all).await.is_err() {
+            tracing::debug!(target: "proxy", "another system has not said good-bye");
+        }
     }
 
     fn poll_drained(&self, context: &mut Context<'_>) -> Poll<()> {

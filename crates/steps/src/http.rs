@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64ct::{Base64, Encoding as _};
 use component::connection::HttpConnection;
-use component::definition::ConnectionDefinition;
+use component::definition::{ConnectionContext, ConnectionDefinition};
 use component::text::check_path;
 use component::tls::Protocol;
 use component::upstream::{
@@ -214,7 +214,8 @@ fn read_auth(config: &HttpConfig, report: &mut Report) -> Option<(String, String
     Some(("Authorization".to_owned(), value))
 }
 
-fn build(name: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
+fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
+    let (name, report) = (context.name, &mut *context.report);
     let config: HttpConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
     let urls = read_urls(node.get("http")?, report);

@@ -16,7 +16,7 @@ pub mod odd_requests;
 mod process;
 mod response;
 mod scripted;
-mod servers;
+pub mod servers;
 mod strict;
 
 pub use certificates::{Authority, Issued};
@@ -24,5 +24,4 @@ pub use client::RawClient;
 pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;
 pub use scripted::{Action, ScriptedBackend};
-pub use servers::Nginx;
 pub use strict::{Received, StrictBackend};

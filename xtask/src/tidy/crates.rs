@@ -12,7 +12,10 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("proxy", &["net", "component", "message"]),
     ("flow", &["component", "expr", "message", "config"]),
     ("steps", &["component", "expr", "message", "config"]),
-    ("connectors", &["component", "expr", "message", "config"]),
+    (
+        "connectors",
+        &["net", "component", "expr", "message", "config"],
+    ),
     (
         "intertie",
         &[

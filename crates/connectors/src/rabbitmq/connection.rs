@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::definition::ConnectionDefinition;
+use component::definition::{ConnectionContext, ConnectionDefinition};
 use config::{Node, Report, Spanned, Value};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::bounds;
 use crate::codes::BAD_ADDRESS;
+use crate::tls::{self, Tls, TlsConfig};
 use crate::url::{self, Problem, Scheme, Server};
 
 /// The definition of the connection.
@@ -53,6 +54,8 @@ struct RabbitmqConfig {
     /// The longest until a connection is made, from 10ms to 5m.
     #[schemars(extend("default" = "5s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
+    /// TLS to `amqps` URLs.
+    tls: Option<Spanned<TlsConfig>>,
 }
 
 /// A URL or a list of URLs, for the schema alone.
@@ -96,12 +99,21 @@ pub struct Rabbitmq {
     pub channels: u16,
     /// The longest until a connection is made.
     pub connect_timeout: Duration,
+    /// TLS, when the URLs ask for it.
+    pub tls: Tls,
 }
 
-fn build(name: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
-    let config: RabbitmqConfig = config::decode(node, report)?;
-    let before = report.diagnostics().len();
-    let servers = read_servers(node.get("rabbitmq")?, report);
+fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
+    let config: RabbitmqConfig = config::decode(node, context.report)?;
+    let before = context.report.diagnostics().len();
+    let servers = read_servers(node.get("rabbitmq")?, context.report);
+    let is_secure = servers.iter().any(|(server, _)| server.is_secure);
+    let hint = "write `amqps://`, or leave `tls` out";
+    let tls = match servers.is_empty() {
+        true => Tls::default(),
+        false => tls::read(config.tls.as_ref(), (is_secure, hint), context),
+    };
+    let (name, report) = (context.name, &mut *context.report);
     if let Some(given) = &config.name
         && (given.value.is_empty() || given.value.len() > SHORT_MAX)
     {
@@ -132,6 +144,7 @@ fn build(name: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + S
             Duration::from_millis(10)..=seconds(300),
             report,
         ),
+        tls,
     };
     (report.diagnostics().len() == before).then(|| Arc::new(connection) as _)
 }

@@ -5,8 +5,8 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::definition::ConnectionDefinition;
-use config::{Node, Report, Spanned};
+use component::definition::{ConnectionContext, ConnectionDefinition};
+use config::{Node, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -48,7 +48,8 @@ pub struct Service {
     pub connect_timeout: Duration,
 }
 
-fn build(_: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
+fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
+    let report = &mut *context.report;
     let config: SoapConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
     let wsdl = &config.soap;

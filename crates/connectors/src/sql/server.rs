@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use component::definition::ConnectionDefinition;
+use component::definition::{ConnectionContext, ConnectionDefinition};
 use config::{Node, Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -49,7 +49,11 @@ macro_rules! server {
             statement_timeout: Option<Spanned<config::Duration>>,
         }
 
-        fn $build(_: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
+        fn $build(
+            node: &Node,
+            context: &mut ConnectionContext<'_>,
+        ) -> Option<Arc<dyn Any + Send + Sync>> {
+            let report = &mut *context.report;
             let config: $config = config::decode(node, report)?;
             let before = report.diagnostics().len();
             let given = Given {

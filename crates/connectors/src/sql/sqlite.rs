@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use component::definition::ConnectionDefinition;
-use config::{Node, Report, Spanned};
+use component::definition::{ConnectionContext, ConnectionDefinition};
+use config::{Node, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -41,7 +41,8 @@ struct SqliteConfig {
     statement_timeout: Option<Spanned<config::Duration>>,
 }
 
-fn build(_: &str, node: &Node, report: &mut Report) -> Option<Arc<dyn Any + Send + Sync>> {
+fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
+    let report = &mut *context.report;
     let config: SqliteConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
     let file = &config.sqlite;

@@ -11,6 +11,7 @@ use super::*;
 use component::block::StepNode;
 use component::failure::{Clause, Matcher};
 use component::handler::{Call, Work};
+use component::resources::Resources;
 use component::step::{Progress, Step};
 use message::{Headers, Method};
 
@@ -61,6 +62,7 @@ struct Jumping {
     start: Instant,
     passed: Rc<Cell<Duration>>,
     next: Rc<Cell<Option<Duration>>>,
+    resources: Resources,
 }
 
 impl Jumping {
@@ -69,6 +71,7 @@ impl Jumping {
             start: Instant::now(),
             passed: Rc::default(),
             next: Rc::default(),
+            resources: Resources::default(),
         }
     }
 
@@ -125,6 +128,10 @@ impl Services for Jumping {
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
         Box::pin(async {})
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.resources
     }
 }
 

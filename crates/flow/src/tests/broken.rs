@@ -98,7 +98,7 @@ fn keys_of_a_flow() {
             flow("flow: a\nuse: { b c: { http: x }, d: { redis: x }, e: { htp: x }, f: 1 }"),
             &[
                 "IT0203 f:2:8 `b c` is not a name",
-                "IT0224 f:2:31 `redis` is not available in this version",
+                "IT0224 f:2:29 connection `d` is of no kind",
                 "IT0224 f:2:48 connection `e` is of no kind",
                 "IT0224 f:2:61 connection `f` is of no kind",
             ],

@@ -9,6 +9,7 @@ use component::exchange::Exchange;
 use component::forward::ForwardPlan;
 use component::handler::{Call, Callee, LocalFuture, Outbound, Outcome, Services, Work, within};
 use component::plan::Plan;
+use component::resources::Resources;
 use config::Span;
 use flow::tests_section::TestCase;
 use message::{Fault, Kind, Reply, Request};
@@ -52,6 +53,8 @@ pub(super) struct TestServices<'t> {
     /// What the flow has done.
     pub observed: RefCell<Observed>,
     spawned: RefCell<Vec<Work>>,
+    /// Nothing is kept: mocks answer for all other systems.
+    resources: Resources,
 }
 
 impl<'t> TestServices<'t> {
@@ -70,6 +73,7 @@ impl<'t> TestServices<'t> {
             clock: Clock::default(),
             observed: RefCell::default(),
             spawned: RefCell::default(),
+            resources: Resources::default(),
         }
     }
 
@@ -210,6 +214,10 @@ impl Services for TestServices<'_> {
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
         Box::pin(async {})
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.resources
     }
 
     fn visit(&self, exchange: &Exchange, place: u32) {

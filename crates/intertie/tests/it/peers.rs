@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use testkit::{Nginx, TempDir, free_port};
+use testkit::servers::Nginx;
+use testkit::{TempDir, free_port};
 
 use crate::support::Engine;
 

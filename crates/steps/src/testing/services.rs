@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
+use component::resources::Resources;
 use message::{Fault, Kind, Origin, Reply, Request};
 
 /// What another system does with a request: after this time, this.
@@ -22,6 +23,7 @@ pub(crate) type Script = Box<dyn Fn(&Request) -> Answer>;
 /// A worker that answers every call and keeps what it was asked.
 #[derive(Default)]
 pub(crate) struct FakeServices {
+    pub resources: Resources,
     /// The reply to every call; none is a connection that fails.
     pub reply: Option<Reply>,
     /// Decides on the reply by the request, when it is there.
@@ -247,5 +249,9 @@ impl Services for FakeServices {
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
         Box::pin(async {})
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.resources
     }
 }

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use component::connection::Connections;
 use component::definition::Surroundings;
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
+use component::resources::Resources;
 use component::source::{Source, SourceContext, SourceDefinition, Started};
 use component::state::States;
 use config::{Report, Sources};
@@ -37,6 +39,7 @@ pub(crate) fn build(
     let mut context = SourceContext {
         report: &mut report,
         flow: &flow,
+        connections: &Connections::default(),
         surroundings: &surroundings,
     };
     let source = (definition.build)(&nodes[0], &mut context);
@@ -91,6 +94,7 @@ pub(crate) struct Clock {
     /// The longest sleep so far.
     pub longest: Cell<Duration>,
     pub chance: Cell<f64>,
+    pub resources: Resources,
 }
 
 impl Clock {
@@ -103,6 +107,7 @@ impl Clock {
             timers: RefCell::default(),
             longest: Cell::default(),
             chance: Cell::new(0.0),
+            resources: Resources::default(),
         }
     }
 
@@ -162,6 +167,10 @@ impl Services for Clock {
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
         Box::pin(async {})
+    }
+
+    fn resources(&self) -> &Resources {
+        &self.resources
     }
 }
 

@@ -1,0 +1,147 @@
+//! What connectors keep on a worker from one message to the next: connections, pools. Each worker
+//! has its own, so nothing here is shared between threads.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::ready;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use crate::handler::LocalFuture;
+
+/// What a connector keeps on a worker.
+pub trait Resource: Any {
+    /// Ends it in good order: no flow has its connection any more, or the worker stops.
+    fn close(self: Rc<Self>) -> LocalFuture<'static, ()> {
+        Box::pin(ready(()))
+    }
+}
+
+/// Which of the workers asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its number, from 0.
+    pub number: usize,
+    /// How many there are, at least 1.
+    pub count: usize,
+}
+
+impl Share {
+    /// The only worker.
+    pub const WHOLE: Self = Self {
+        number: 0,
+        count: 1,
+    };
+
+    /// This worker's part of a limit that holds for all together. It may be 0.
+    pub fn of(self, total: usize) -> usize {
+        total / self.count + usize::from(self.number < total % self.count)
+    }
+}
+
+/// What all connectors keep on one worker.
+#[derive(Default)]
+pub struct Resources(RefCell<Vec<Entry>>);
+
+struct Entry {
+    /// The connection of the plan; when no plan has it any more, the resource ends.
+    owner: Weak<dyn Any + Send + Sync>,
+    settings: String,
+    resource: Rc<dyn Resource>,
+}
+
+impl Resources {
+    /// The resource of a connection, made when it is not there yet. One of another plan with the
+    /// same settings goes on: a reload does not interrupt what has not changed. The settings are
+    /// all that makes a difference to the resource, secrets included; they are shown to nobody.
+    pub fn get<O: Any + Send + Sync, T: Resource>(
+        &self,
+        owner: &Arc<O>,
+        settings: impl FnOnce(&O) -> String,
+        make: impl FnOnce() -> Rc<T>,
+    ) -> Rc<T> {
+        let at = Arc::as_ptr(owner).cast::<()>();
+        for entry in self.0.borrow().iter() {
+            let is_owner = std::ptr::eq(entry.owner.as_ptr().cast::<()>(), at);
+            if is_owner && let Some(found) = downcast(&entry.resource) {
+                return found;
+            }
+        }
+        let settings = settings(owner);
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(owner) as _;
+        let owner = Arc::downgrade(&owner);
+        for entry in self.0.borrow_mut().iter_mut() {
+            if entry.settings == settings
+                && let Some(found) = downcast(&entry.resource)
+            {
+                entry.owner = owner;
+                return found;
+            }
+        }
+        let made = make();
+        self.0.borrow_mut().push(Entry {
+            owner,
+            settings,
+            resource: Rc::clone(&made) as _,
+        });
+        made
+    }
+
+    /// Takes out the resources whose connections are in no plan any more; all of them when the
+    /// worker stops. Whoever takes them closes them.
+    pub fn take(&self, all: bool) -> Vec<Rc<dyn Resource>> {
+        let mut entries = self.0.borrow_mut();
+        let is_over = |entry: &mut Entry| all || entry.owner.strong_count() == 0;
+        entries
+            .extract_if(.., is_over)
+            .map(|entry| entry.resource)
+            .collect()
+    }
+}
+
+fn downcast<T: Resource>(resource: &Rc<dyn Resource>) -> Option<Rc<T>> {
+    let any: Rc<dyn Any> = Rc::clone(resource) as _;
+    any.downcast().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pool(u32);
+
+    impl Resource for Pool {}
+
+    #[test]
+    fn a_resource_outlives_a_plan_while_its_settings_stay() {
+        let resources = Resources::default();
+        let get = |owner: &Arc<&'static str>, number| {
+            let settings = |owner: &&'static str| (*owner).to_owned();
+            resources.get(owner, settings, || Rc::new(Pool(number))).0
+        };
+        let first = Arc::new("a");
+        assert_eq!(get(&first, 1), 1);
+        assert_eq!(get(&first, 2), 1);
+        let (same, other) = (Arc::new("a"), Arc::new("b"));
+        assert_eq!((get(&same, 3), get(&other, 4)), (1, 4));
+        drop(first);
+        assert_eq!(resources.take(false).len(), 0);
+        drop(other);
+        assert_eq!(resources.take(false).len(), 1);
+        assert_eq!(get(&same, 5), 1);
+        assert_eq!(resources.take(true).len(), 1);
+        assert_eq!(get(&same, 6), 6);
+    }
+
+    #[test]
+    fn limits_are_divided_without_a_rest() {
+        let parts = |total, count| -> Vec<usize> {
+            (0..count)
+                .map(|number| Share { number, count }.of(total))
+                .collect()
+        };
+        assert_eq!(parts(7, 3), [3, 2, 2]);
+        assert_eq!(parts(1, 2), [1, 0]);
+        assert_eq!(Share::WHOLE.of(5), 5);
+    }
+}

@@ -1,0 +1,7 @@
+//! Connectors against the real systems, which the tests start themselves.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
