@@ -43,7 +43,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("socket2", &["net", "testkit", "lab"]),
     ("hyper", &["net"]),
     ("h2", &["net", "lab"]),
-    ("rustls", &["net", "lab"]),
+    // What a driver brings along of its own is that driver's matter.
+    ("rustls", &["net", "lab", "connectors"]),
     ("saphyr", &["config"]),
     ("granit", &["config"]),
     ("yaml", &["config"]),
