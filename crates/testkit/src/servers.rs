@@ -1,9 +1,11 @@
 //! Real servers on free ports with temporary folders: one file each.
 
+mod mariadb;
 mod nginx;
 
 use std::path::PathBuf;
 
+pub use mariadb::MariaDb;
 pub use nginx::Nginx;
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
