@@ -39,6 +39,11 @@ pub struct Tls {
 }
 
 impl Tls {
+    /// All that makes a difference, the key included: shown to nobody.
+    pub fn settings(&self) -> String {
+        format!("{:?} {:?} {:?}", self.ca, self.identity, self.server_name)
+    }
+
     /// The client side for a host, which the certificate must be for.
     ///
     /// # Errors

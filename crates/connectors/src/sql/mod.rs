@@ -1,15 +1,21 @@
 //! Databases that speak SQL.
 
+pub mod drivers;
+pub mod error;
 pub mod query;
 pub mod server;
+pub mod session;
 pub mod sqlite;
 pub mod step;
 
 use std::time::Duration;
 
 use config::{Report, Spanned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds;
+use crate::tls::Tls;
 use crate::url::Server;
 
 /// Which SQL a database speaks.
@@ -33,16 +39,52 @@ pub enum Place {
     File(String),
 }
 
+/// What becomes of numbers with a fraction that are exact in the database (`numeric`, `decimal`,
+/// `money`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Decimals {
+    /// Numbers with the database's digits: exact as long as nothing is calculated with them.
+    #[default]
+    Number,
+    /// Texts with the database's digits.
+    Text,
+}
+
 /// A database.
 pub struct Database {
+    /// The connection's name under `use:`, for logs.
+    pub connection: String,
     /// Which SQL it speaks.
     pub dialect: Dialect,
     /// Where it is.
     pub place: Place,
     /// The database of a server, when the URL names one.
     pub name: Option<String>,
+    /// TLS to the server; without it the connection is in clear text.
+    pub tls: Option<Tls>,
+    /// What becomes of exact numbers with a fraction.
+    pub decimals: Decimals,
     /// What it may take.
     pub limits: Limits,
+}
+
+impl Database {
+    /// All that makes a difference to its connections, for [`component::resources::Resources`].
+    /// It holds the password.
+    pub fn settings(&self) -> String {
+        let place = match &self.place {
+            Place::File(file) => format!("{file:?}"),
+            Place::Server(it) => {
+                let who = (&it.user, &it.password);
+                format!("{:?} {} {who:?} {:?}", it.host, it.port, self.name)
+            }
+        };
+        let tls = self.tls.as_ref().map(Tls::settings);
+        let rest = (self.dialect, self.decimals, self.limits);
+        format!("{:?} {place} {tls:?} {rest:?}", self.connection)
+    }
 }
 
 /// What a database may take.

@@ -8,8 +8,9 @@ use config::{Node, Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::sql::{Database, Dialect, Given, Limits, Place};
-use crate::url::{self, Problem, Scheme};
+use crate::sql::{Database, Decimals, Dialect, Given, Place, drivers};
+use crate::tls::{self, TlsConfig};
+use crate::url::{self, Problem, Scheme, Server};
 
 /// The connection of one kind of server.
 macro_rules! server {
@@ -22,7 +23,7 @@ macro_rules! server {
             documentation: include_str!(concat!(stringify!($key), ".md")),
             example: include_str!(concat!(stringify!($key), ".yaml")),
             schema: config::schema_for::<$config>,
-            missing: Some(concat!("this build has no driver for ", stringify!($key))),
+            missing: drivers::missing(Dialect::$dialect),
             build: $build,
         };
 
@@ -47,15 +48,26 @@ macro_rules! server {
             /// end it sooner.
             #[schemars(extend("default" = "30s"))]
             statement_timeout: Option<Spanned<config::Duration>>,
+            /// TLS, which the server must then speak with a certificate that is good; `{}` trusts
+            /// the system's authorities. Without it the connection is in clear text.
+            tls: Option<Spanned<TlsConfig>>,
+            /// What becomes of exact numbers with a fraction, such as `numeric(12,2)`.
+            #[serde(default)]
+            decimals: Decimals,
         }
 
         fn $build(
             node: &Node,
             context: &mut ConnectionContext<'_>,
         ) -> Option<Arc<dyn Any + Send + Sync>> {
+            let config: $config = config::decode(node, context.report)?;
+            let before = context.report.diagnostics().len();
+            let tls = config.tls.is_some().then(|| {
+                let asked = (true, "");
+                tls::read(config.tls.as_ref(), asked, context)
+            });
+            let connection = context.name.to_owned();
             let report = &mut *context.report;
-            let config: $config = config::decode(node, report)?;
-            let before = report.diagnostics().len();
             let given = Given {
                 pool: config.pool.as_ref(),
                 wait: config.wait.as_ref(),
@@ -64,7 +76,16 @@ macro_rules! server {
             };
             let limits = given.read(report);
             let url = node.get(stringify!($key))?;
-            let database = read(url, $schemes, Dialect::$dialect, limits, report)?;
+            let (server, name) = read(url, $schemes, report)?;
+            let database = Database {
+                connection,
+                dialect: Dialect::$dialect,
+                place: Place::Server(server),
+                name,
+                tls,
+                decimals: config.decimals,
+                limits,
+            };
             (report.diagnostics().len() == before).then(|| Arc::new(database) as _)
         }
     };
@@ -103,13 +124,8 @@ server!(
     &[("mysql", 3306, false), ("mariadb", 3306, false)]
 );
 
-fn read(
-    node: &Node,
-    schemes: &[Scheme],
-    dialect: Dialect,
-    limits: Limits,
-    report: &mut Report,
-) -> Option<Database> {
+/// The server of a URL, and the database when it names one.
+fn read(node: &Node, schemes: &[Scheme], report: &mut Report) -> Option<(Server, Option<String>)> {
     let server = url::read(node, schemes, report)?;
     let path = server.path.strip_prefix('/').unwrap_or_default();
     let name = url::decode(path).filter(|_| !path.contains('/'));
@@ -118,12 +134,7 @@ fn read(
         Problem::new("the URL's database is none", hint).put(node.span, report);
         return None;
     };
-    Some(Database {
-        dialect,
-        place: Place::Server(server),
-        name: Some(name).filter(|name| !name.is_empty()),
-        limits,
-    })
+    Some((server, Some(name).filter(|name| !name.is_empty())))
 }
 
 #[cfg(test)]

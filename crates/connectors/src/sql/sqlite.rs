@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::codes::BAD_ADDRESS;
-use crate::sql::{Database, Dialect, Given, Place};
+use crate::sql::{Database, Decimals, Dialect, Given, Place, drivers};
 
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
@@ -18,7 +18,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     documentation: include_str!("sqlite.md"),
     example: include_str!("sqlite.yaml"),
     schema: config::schema_for::<SqliteConfig>,
-    missing: Some("this build has no driver for sqlite"),
+    missing: drivers::missing(Dialect::Sqlite),
     build,
 };
 
@@ -42,6 +42,7 @@ struct SqliteConfig {
 }
 
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
+    let connection = context.name.to_owned();
     let report = &mut *context.report;
     let config: SqliteConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
@@ -67,6 +68,9 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
         statement_timeout: config.statement_timeout.as_ref(),
     };
     let database = Database {
+        connection,
+        tls: None,
+        decimals: Decimals::default(),
         dialect: Dialect::Sqlite,
         limits: given.read(report),
         place: Place::File(config.sqlite.value),

@@ -1,0 +1,21 @@
+//! Which dialects this build has a driver for: each is a folder and a feature.
+
+use crate::sql::Dialect;
+use crate::sql::session::Driver;
+
+/// The driver of a dialect; `None` when this build has none.
+pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
+    match dialect {
+        Dialect::Postgres | Dialect::SqlServer | Dialect::MySql | Dialect::Sqlite => None,
+    }
+}
+
+/// Why connections of a dialect cannot be used; `None` when they can.
+pub const fn missing(dialect: Dialect) -> Option<&'static str> {
+    match dialect {
+        Dialect::SqlServer => Some("this build has no driver for sqlserver"),
+        Dialect::Postgres => Some("this build has no driver for postgres"),
+        Dialect::MySql => Some("this build has no driver for mysql"),
+        Dialect::Sqlite => Some("this build has no driver for sqlite"),
+    }
+}
