@@ -21,6 +21,7 @@ mod url;
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;
 
+pub use tls::Tls;
 pub use url::Server;
 
 /// Every step, in the order of the reference pages.

@@ -65,6 +65,19 @@ impl Tls {
         };
         Client::new(self.server_name.as_deref().unwrap_or(host), settings)
     }
+
+    /// The authorities to trust, for drivers that make their own TLS: files of PEM, or certificates
+    /// of DER.
+    ///
+    /// # Errors
+    /// When the system has none.
+    #[cfg(feature = "mysql")]
+    pub fn authorities(&self) -> Result<Vec<Vec<u8>>, TlsError> {
+        match &self.ca {
+            Some(ca) => Ok(vec![ca.to_vec()]),
+            None => Roots::der_of_system(),
+        }
+    }
 }
 
 /// Reads the settings and the files that they name. `wants_tls` is what the URL's scheme says.

@@ -6,7 +6,11 @@ use crate::sql::session::Driver;
 /// The driver of a dialect; `None` when this build has none.
 pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
     match dialect {
-        Dialect::Postgres | Dialect::SqlServer | Dialect::MySql | Dialect::Sqlite => None,
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => Some(crate::sql::mysql::DRIVER),
+        #[cfg(not(feature = "mysql"))]
+        Dialect::MySql => None,
+        Dialect::Postgres | Dialect::SqlServer | Dialect::Sqlite => None,
     }
 }
 
@@ -15,6 +19,9 @@ pub const fn missing(dialect: Dialect) -> Option<&'static str> {
     match dialect {
         Dialect::SqlServer => Some("this build has no driver for sqlserver"),
         Dialect::Postgres => Some("this build has no driver for postgres"),
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => None,
+        #[cfg(not(feature = "mysql"))]
         Dialect::MySql => Some("this build has no driver for mysql"),
         Dialect::Sqlite => Some("this build has no driver for sqlite"),
     }

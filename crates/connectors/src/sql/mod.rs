@@ -2,6 +2,8 @@
 
 pub mod drivers;
 pub mod error;
+#[cfg(feature = "mysql")]
+mod mysql;
 pub mod query;
 pub mod server;
 pub mod session;

@@ -5,3 +5,6 @@
     clippy::expect_used,
     reason = "a test fails by panicking"
 )]
+
+mod sql_mysql;
+mod sql_session;

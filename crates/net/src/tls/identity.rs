@@ -119,13 +119,32 @@ impl Roots {
         let found = rustls_native_certs::load_native_certs();
         store.add_parsable_certificates(found.certs);
         if store.is_empty() {
-            return Err(TlsError::new(
-                "the system has no trusted authorities",
-                "install the package ca-certificates, or name a file with `ca`",
-            ));
+            return Err(no_authorities());
         }
         Ok(Self(Arc::new(store)))
     }
+
+    /// The same for clients that make their own TLS: the certificates, DER.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn der_of_system() -> Result<Vec<Vec<u8>>, TlsError> {
+        let found = rustls_native_certs::load_native_certs().certs;
+        let mut store = RootCertStore::empty();
+        let usable = found.into_iter().filter(|it| store.add(it.clone()).is_ok());
+        let usable: Vec<Vec<u8>> = usable.map(|it| it.to_vec()).collect();
+        match usable.is_empty() {
+            true => Err(no_authorities()),
+            false => Ok(usable),
+        }
+    }
+}
+
+fn no_authorities() -> TlsError {
+    TlsError::new(
+        "the system has no trusted authorities",
+        "install the package ca-certificates, or name a file with `ca`",
+    )
 }
 
 fn no_certificate() -> TlsError {

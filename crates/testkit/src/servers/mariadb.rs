@@ -32,11 +32,15 @@ impl MariaDb {
     pub fn start() -> Self {
         let folder = TempDir::new();
         let data = folder.path().join("data");
+        // Servers remove what they find of temporary tables: each has a folder of its own.
+        let temporary = folder.path().join("tmp");
+        std::fs::create_dir(&temporary).unwrap();
         let installed = Command::new(program("mariadb-install-db"))
             .args(["--no-defaults", "--skip-test-db", "--skip-name-resolve"])
             .arg("--auth-root-authentication-method=normal")
             .args(as_root())
             .arg(format!("--datadir={}", data.display()))
+            .arg(format!("--tmpdir={}", temporary.display()))
             .output()
             .unwrap();
         assert!(installed.status.success(), "{installed:?}");
@@ -137,6 +141,7 @@ fn serve(folder: &TempDir, port: u16) -> Process {
         ])
         .args(as_root())
         .arg(format!("--datadir={path}/data"))
+        .arg(format!("--tmpdir={path}/tmp"))
         .arg(format!("--socket={path}/s"))
         .arg(format!("--pid-file={path}/pid"))
         .arg(format!("--port={port}"))

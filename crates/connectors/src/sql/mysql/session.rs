@@ -1,0 +1,377 @@
+//! One connection to MySQL or MariaDB.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::handler::LocalFuture;
+use expr::Value;
+use mysql_async::prelude::Queryable;
+use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row, Value as Raw};
+use tokio::time::timeout;
+
+use crate::sql::Decimals;
+use crate::sql::error::SqlError;
+use crate::sql::mysql::procedure::{Plan, is_same};
+use crate::sql::mysql::{errors, values};
+use crate::sql::session::{
+    Columns, Doing, Done, Isolation, Procedure, Session, Sink, Statement, Wants,
+};
+
+/// The longest that stopping a statement may take, and saying good-bye.
+const STOP_MAX: Duration = Duration::from_secs(2);
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+type Results<'a> = QueryResult<'a, 'static, BinaryProtocol>;
+
+/// One connection.
+pub struct MySqlSession {
+    connection: Conn,
+    /// How another one is made, which stops what runs on this one.
+    options: Opts,
+    decimals: Decimals,
+    /// How procedures are called, by all that flow files say of them.
+    plans: HashMap<String, Rc<Plan>>,
+    is_broken: bool,
+}
+
+impl MySqlSession {
+    pub fn new(connection: Conn, options: Opts, decimals: Decimals) -> Self {
+        Self {
+            connection,
+            options,
+            decimals,
+            plans: HashMap::new(),
+            is_broken: false,
+        }
+    }
+
+    async fn work(
+        &mut self,
+        statement: &Statement,
+        arguments: &[Value],
+        sink: &mut dyn Sink,
+    ) -> Result<Done, SqlError> {
+        let plan = match &statement.procedure {
+            Some(procedure) => Some(self.plan(procedure).await?),
+            None => None,
+        };
+        let (text, bound, outs) = match &plan {
+            Some(plan) => (
+                plan.text.as_str(),
+                plan.bind(statement, arguments)?,
+                plan.outs(),
+            ),
+            None => (
+                statement.text.as_str(),
+                bind(statement, arguments)?,
+                Vec::new(),
+            ),
+        };
+        let params = match bound.is_empty() {
+            true => Params::Empty,
+            false => Params::Positional(bound),
+        };
+        let results = match self.connection.exec_iter(text, params).await {
+            Ok(results) => results,
+            Err(error) => return Err(self.failed(error)),
+        };
+        let mut reading = Reading {
+            results,
+            decimals: self.decimals,
+            outs,
+            done: Done::default(),
+        };
+        let ended = reading.all(sink).await;
+        let done = reading.done;
+        match ended {
+            Ok(()) => Ok(chosen(statement, done)),
+            Err(Ended::Failed(error)) => Err(self.failed(error)),
+            Err(Ended::Refused(error)) => {
+                // What is left of the answer may be much: it is not read.
+                self.stop().await;
+                self.is_broken = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// How a procedure is called, asked for once.
+    async fn plan(&mut self, procedure: &Procedure) -> Result<Rc<Plan>, SqlError> {
+        let key = format!("{procedure:?}");
+        if let Some(plan) = self.plans.get(&key) {
+            return Ok(Rc::clone(plan));
+        }
+        let plan = match Plan::ask(&mut self.connection, procedure).await {
+            Ok(plan) => Rc::new(plan?),
+            Err(error) => return Err(self.failed(error)),
+        };
+        self.plans.insert(key, Rc::clone(&plan));
+        Ok(plan)
+    }
+
+    fn failed(&mut self, error: mysql_async::Error) -> SqlError {
+        let (error, is_broken) = errors::of_running(error);
+        self.is_broken |= is_broken;
+        error
+    }
+
+    async fn say(&mut self, text: &str) -> Result<(), SqlError> {
+        let said = self.connection.query_drop(text).await;
+        said.map_err(|error| self.failed(error))
+    }
+
+    /// Stops on the server what runs, over a connection of its own.
+    async fn stop(&self) {
+        let id = self.connection.id();
+        let options = self.options.clone();
+        let work = async move {
+            let mut other = Conn::new(options).await?;
+            // By its number: the server has no other way, and numbers cannot be anything else.
+            other.query_drop(format!("kill query {id}")).await?;
+            other.disconnect().await
+        };
+        if let Ok(Err(error)) | Err(error) = timeout(STOP_MAX, work).await.map_err(late) {
+            tracing::debug!(%error, "a statement of MySQL could not be stopped");
+        }
+    }
+
+    async fn end(self) {
+        // Waits for nothing that still comes; the connection is cut when the time is over.
+        let _ = timeout(CLOSE_MAX, self.connection.disconnect()).await;
+    }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> mysql_async::Error {
+    let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
+    mysql_async::Error::from(error)
+}
+
+fn bind(statement: &Statement, arguments: &[Value]) -> Result<Vec<Raw>, SqlError> {
+    let bound = statement.names.iter().zip(arguments);
+    let bound = bound.map(|(name, argument)| values::bind(name, argument));
+    bound.collect()
+}
+
+/// What the flow file wants of what came out, under its names and in its order.
+fn chosen(statement: &Statement, mut done: Done) -> Done {
+    let found = std::mem::take(&mut done.outs);
+    let wanted = statement.procedure.iter().flat_map(|it| &it.outs);
+    let chosen = wanted.filter_map(|out| {
+        let (_, value) = found.iter().find(|(name, _)| is_same(name, &out.name))?;
+        Some((out.name.clone(), value.clone()))
+    });
+    done.outs = chosen.collect();
+    done
+}
+
+/// Why reading ended early.
+enum Ended {
+    /// The server or the connection failed.
+    Failed(mysql_async::Error),
+    /// We want no more of it.
+    Refused(SqlError),
+}
+
+impl From<mysql_async::Error> for Ended {
+    fn from(error: mysql_async::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<SqlError> for Ended {
+    fn from(error: SqlError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Reads all that a statement gives.
+struct Reading<'a> {
+    results: Results<'a>,
+    decimals: Decimals,
+    /// The parameters of a procedure that come out. They are the last result set, of one row; the
+    /// client does not show the flag that says so, but their names tell.
+    outs: Vec<String>,
+    done: Done,
+}
+
+impl Reading<'_> {
+    async fn all(&mut self, sink: &mut dyn Sink) -> Result<(), Ended> {
+        loop {
+            let Some(columns) = self.results.columns() else {
+                // Nothing is left, or the next part failed, which is told now.
+                self.results.next().await?;
+                return Ok(());
+            };
+            if columns.is_empty() {
+                self.done.changed += self.results.affected_rows();
+                self.results.next().await?;
+            } else if self.has_outs(&columns) {
+                self.maybe_outs(&columns, sink).await?;
+            } else {
+                self.set(&columns, Vec::new(), sink).await?;
+            }
+        }
+    }
+
+    /// A result set; rows of it that were read already come first.
+    async fn set(
+        &mut self,
+        columns: &Arc<[Column]>,
+        read: Vec<Row>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Ended> {
+        let names: Vec<_> = columns.iter().map(Column::name_str).collect();
+        let names = Columns::new(names.iter().map(AsRef::as_ref))?;
+        sink.begin()?;
+        for row in read {
+            self.give(row, columns, &names, sink).await?;
+        }
+        while let Some(row) = self.results.next().await? {
+            self.give(row, columns, &names, sink).await?;
+        }
+        Ok(())
+    }
+
+    async fn give(
+        &self,
+        row: Row,
+        columns: &[Column],
+        names: &Columns,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        let (values, size) = self.values(row, columns)?;
+        if sink.row(names.row(values), size)? == Wants::Drain {
+            sink.drain().await?;
+        }
+        Ok(())
+    }
+
+    fn values(&self, row: Row, columns: &[Column]) -> Result<(Vec<Value>, usize), SqlError> {
+        let raws = row.unwrap_raw();
+        let mut size = 0;
+        let values = raws.into_iter().zip(columns).map(|(raw, column)| {
+            let raw = raw.unwrap_or(Raw::NULL);
+            size += values::size(&raw);
+            values::read(raw, column, self.decimals)
+        });
+        let values = values.collect::<Result<_, _>>()?;
+        Ok((values, size))
+    }
+
+    fn has_outs(&self, columns: &[Column]) -> bool {
+        let names = columns.iter().map(Column::name_str);
+        !self.outs.is_empty()
+            && columns.len() == self.outs.len()
+            && names.zip(&self.outs).all(|(name, out)| is_same(&name, out))
+    }
+
+    /// A result set that has the names of what comes out: when it is the last and of one row, it
+    /// is that.
+    async fn maybe_outs(
+        &mut self,
+        columns: &Arc<[Column]>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Ended> {
+        let mut read = Vec::new();
+        while read.len() < 2 {
+            match self.results.next().await? {
+                Some(row) => read.push(row),
+                None => break,
+            }
+        }
+        let is_last = self.results.columns().is_some_and(|next| next.is_empty());
+        if read.len() != 1 || !is_last {
+            // Its end has been read already unless there were two rows.
+            return match read.len() {
+                2 => self.set(columns, read, sink).await,
+                _ => self.short(columns, read, sink).await,
+            };
+        }
+        for row in read {
+            let (values, _) = self.values(row, columns)?;
+            self.done.outs = self.outs.iter().cloned().zip(values).collect();
+        }
+        Ok(())
+    }
+
+    /// A result set of which nothing is left to read.
+    async fn short(
+        &mut self,
+        columns: &Arc<[Column]>,
+        read: Vec<Row>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Ended> {
+        let names: Vec<_> = columns.iter().map(Column::name_str).collect();
+        let names = Columns::new(names.iter().map(AsRef::as_ref))?;
+        sink.begin()?;
+        for row in read {
+            self.give(row, columns, &names, sink).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Session for MySqlSession {
+    fn run<'a>(
+        &'a mut self,
+        statement: &'a Statement,
+        arguments: &'a [Value],
+        sink: &'a mut dyn Sink,
+    ) -> Doing<'a, Done> {
+        Box::pin(self.work(statement, arguments, sink))
+    }
+
+    fn begin(&mut self, isolation: Option<Isolation>) -> Doing<'_, ()> {
+        Box::pin(async move {
+            match isolation {
+                None => {}
+                Some(Isolation::Snapshot) => {
+                    self.say("set transaction isolation level repeatable read")
+                        .await?;
+                    return self.say("start transaction with consistent snapshot").await;
+                }
+                Some(other) => {
+                    let level = other.sql();
+                    self.say(&format!("set transaction isolation level {level}"))
+                        .await?;
+                }
+            }
+            self.say("start transaction").await
+        })
+    }
+
+    fn commit(&mut self) -> Doing<'_, ()> {
+        Box::pin(self.say("commit"))
+    }
+
+    fn rollback(&mut self) -> Doing<'_, ()> {
+        Box::pin(self.say("rollback"))
+    }
+
+    fn ping(&mut self) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let answered = self.connection.ping().await;
+            answered.map_err(|error| self.failed(error))
+        })
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken || self.connection.is_disconnected()
+    }
+
+    /// The statement is stopped; the connection is closed, for nobody knows what of its answer has
+    /// been read. The server rolls an open transaction back when it sees the end.
+    fn recover(self: Box<Self>) -> LocalFuture<'static, Option<Box<dyn Session>>> {
+        Box::pin(async move {
+            self.stop().await;
+            self.end().await;
+            None
+        })
+    }
+
+    fn close(self: Box<Self>) -> LocalFuture<'static, ()> {
+        Box::pin((*self).end())
+    }
+}
