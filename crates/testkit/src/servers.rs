@@ -1,10 +1,12 @@
 //! Real servers on free ports with temporary folders: one file each.
 
+mod iridium;
 mod mariadb;
 mod nginx;
 
 use std::path::PathBuf;
 
+pub use iridium::Iridium;
 pub use mariadb::MariaDb;
 pub use nginx::Nginx;
 

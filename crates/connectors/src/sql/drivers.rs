@@ -10,13 +10,20 @@ pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
         Dialect::MySql => Some(crate::sql::mysql::DRIVER),
         #[cfg(not(feature = "mysql"))]
         Dialect::MySql => None,
-        Dialect::Postgres | Dialect::SqlServer | Dialect::Sqlite => None,
+        #[cfg(feature = "sqlserver")]
+        Dialect::SqlServer => Some(crate::sql::sqlserver::DRIVER),
+        #[cfg(not(feature = "sqlserver"))]
+        Dialect::SqlServer => None,
+        Dialect::Postgres | Dialect::Sqlite => None,
     }
 }
 
 /// Why connections of a dialect cannot be used; `None` when they can.
 pub const fn missing(dialect: Dialect) -> Option<&'static str> {
     match dialect {
+        #[cfg(feature = "sqlserver")]
+        Dialect::SqlServer => None,
+        #[cfg(not(feature = "sqlserver"))]
         Dialect::SqlServer => Some("this build has no driver for sqlserver"),
         Dialect::Postgres => Some("this build has no driver for postgres"),
         #[cfg(feature = "mysql")]

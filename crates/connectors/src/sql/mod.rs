@@ -8,6 +8,8 @@ pub mod query;
 pub mod server;
 pub mod session;
 pub mod sqlite;
+#[cfg(feature = "sqlserver")]
+mod sqlserver;
 pub mod step;
 
 use std::time::Duration;

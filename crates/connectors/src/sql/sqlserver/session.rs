@@ -1,0 +1,303 @@
+//! One connection to SQL Server.
+
+use std::time::Duration;
+
+use component::handler::LocalFuture;
+use expr::Value;
+use futures_util::TryStreamExt as _;
+use tiberius::error::Error;
+use tiberius::{Client, Command, CommandItem, CommandStream, Row};
+use tokio::time::timeout;
+use tokio_util::compat::Compat;
+
+use crate::sql::Decimals;
+use crate::sql::error::SqlError;
+use crate::sql::session::{Columns, Doing, Done, Isolation, Session, Sink, Statement, Wants};
+use crate::sql::sqlserver::arguments::Bound;
+use crate::sql::sqlserver::procedure::OUT_MARK;
+use crate::sql::sqlserver::stream::{Meter, Metered};
+use crate::sql::sqlserver::{errors, values};
+
+/// The longest that stopping a statement may take, and saying good-bye.
+const STOP_MAX: Duration = Duration::from_secs(2);
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// One connection.
+pub struct SqlServerSession {
+    client: Client<Compat<Metered>>,
+    meter: Meter,
+    decimals: Decimals,
+    /// Whether a transaction has set an isolation, which would outlive it.
+    is_isolated: bool,
+    is_broken: bool,
+}
+
+impl SqlServerSession {
+    pub fn new(client: Client<Compat<Metered>>, meter: Meter, decimals: Decimals) -> Self {
+        Self {
+            client,
+            meter,
+            decimals,
+            is_isolated: false,
+            is_broken: false,
+        }
+    }
+
+    async fn work(
+        &mut self,
+        statement: &Statement,
+        arguments: &[Value],
+        sink: &mut dyn Sink,
+    ) -> Result<Done, SqlError> {
+        let command = command(statement, arguments)?;
+        let counts_results = changes_rows(&statement.text);
+        match self.read(command, counts_results, sink).await {
+            Ok(done) => Ok(done),
+            Err(Ended::Failed(error)) => Err(self.failed(error)),
+            Err(Ended::Refused(error)) => {
+                self.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn read(
+        &mut self,
+        command: Command<'static>,
+        counts_results: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Done, Ended> {
+        self.meter.reset();
+        let mut reading = Reading {
+            stream: command.exec(&mut self.client).await?,
+            meter: &self.meter,
+            decimals: self.decimals,
+            counts_results,
+            set: Set::None,
+            done: Done::default(),
+        };
+        reading.all(sink).await?;
+        Ok(reading.done)
+    }
+
+    fn failed(&mut self, error: Error) -> SqlError {
+        let (error, is_broken) = errors::of_running(error);
+        self.is_broken |= is_broken;
+        error
+    }
+
+    /// Stops what runs, between two of its rows; the connection is clean then, or broken.
+    async fn stop(&mut self) {
+        self.meter.reset();
+        let stopped = timeout(STOP_MAX, self.client.cancel_query()).await;
+        self.is_broken |= !matches!(stopped, Ok(Ok(())));
+    }
+
+    /// Runs a batch of ours that gives nothing. Only here a transaction may begin or end: a
+    /// statement with arguments must leave as many open as it found.
+    async fn say(&mut self, text: &str) -> Result<(), SqlError> {
+        self.meter.reset();
+        let said = match self.client.simple_query(text).await {
+            Ok(said) => said.into_results().await.map(drop),
+            Err(error) => Err(error),
+        };
+        said.map_err(|error| self.failed(error))
+    }
+
+    /// Ends a transaction, and the isolation that it had.
+    async fn end(&mut self, text: &str) -> Result<(), SqlError> {
+        self.say(text).await?;
+        if std::mem::take(&mut self.is_isolated) {
+            self.say("set transaction isolation level read committed")
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// A call of `sp_executesql`: the statement, what its parameters are, and their values.
+fn command(statement: &Statement, arguments: &[Value]) -> Result<Command<'static>, SqlError> {
+    let named = statement.names.iter().zip(arguments);
+    let bound = named.map(|(name, argument)| Bound::new(name, argument));
+    let bound: Vec<Bound> = bound.collect::<Result<_, _>>()?;
+    let mut command = Command::new("sp_executesql");
+    command.bind_param("", statement.text.clone());
+    if !bound.is_empty() {
+        let declared = bound.iter().enumerate();
+        let declared = declared.map(|(at, it)| format!("@P{} {}", at + 1, it.sql_type()));
+        let declared: Vec<String> = declared.collect();
+        command.bind_param("", declared.join(","));
+    }
+    for (at, it) in bound.into_iter().enumerate() {
+        command.bind_param(format!("@P{}", at + 1), it);
+    }
+    Ok(command)
+}
+
+/// Whether the rows that come are rows that were changed (`output inserted.id`), so that their count
+/// is one of changes.
+fn changes_rows(text: &str) -> bool {
+    let word = text
+        .trim_start()
+        .split(|it: char| !it.is_ascii_alphabetic())
+        .next();
+    let verbs = ["insert", "update", "delete", "merge"];
+    word.is_some_and(|word| verbs.iter().any(|verb| word.eq_ignore_ascii_case(verb)))
+}
+
+/// Why reading ended early.
+enum Ended {
+    /// The server or the connection failed.
+    Failed(Error),
+    /// We want no more of it.
+    Refused(SqlError),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<SqlError> for Ended {
+    fn from(error: SqlError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// The result set that is being read.
+enum Set {
+    None,
+    Rows(Columns),
+    /// The parameters of a procedure that come out, by these names.
+    Outs(Vec<String>),
+}
+
+/// Reads all that a statement gives.
+struct Reading<'a> {
+    stream: CommandStream<'a>,
+    meter: &'a Meter,
+    decimals: Decimals,
+    counts_results: bool,
+    set: Set,
+    done: Done,
+}
+
+impl Reading<'_> {
+    async fn all(&mut self, sink: &mut dyn Sink) -> Result<(), Ended> {
+        while let Some(item) = self.stream.try_next().await? {
+            self.meter.reset();
+            match item {
+                CommandItem::Metadata(metadata) => {
+                    let names = metadata.columns().iter().map(|column| column.name());
+                    let outs: Option<Vec<&str>> = names
+                        .clone()
+                        .map(|name| name.strip_prefix(OUT_MARK))
+                        .collect();
+                    self.set = match outs {
+                        Some(outs) if !outs.is_empty() => {
+                            Set::Outs(outs.into_iter().map(str::to_owned).collect())
+                        }
+                        _ => {
+                            let columns = Columns::new(names)?;
+                            sink.begin()?;
+                            Set::Rows(columns)
+                        }
+                    };
+                }
+                CommandItem::Row(row) => self.row(row, sink).await?,
+                CommandItem::RowsAffected(count) => {
+                    let is_of_rows =
+                        !matches!(std::mem::replace(&mut self.set, Set::None), Set::None);
+                    if !is_of_rows || self.counts_results {
+                        self.done.changed += count;
+                    }
+                }
+                CommandItem::ReturnStatus(_) | CommandItem::ReturnValue(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn row(&mut self, row: Row, sink: &mut dyn Sink) -> Result<(), Ended> {
+        let (found, size) = self.values(row)?;
+        match &self.set {
+            Set::Rows(columns) => {
+                if sink.row(columns.row(found), size)? == Wants::Drain {
+                    sink.drain().await?;
+                }
+            }
+            Set::Outs(names) => self.done.outs = names.iter().cloned().zip(found).collect(),
+            Set::None => {}
+        }
+        Ok(())
+    }
+
+    fn values(&self, row: Row) -> Result<(Vec<Value>, usize), SqlError> {
+        let columns = row.columns().to_vec();
+        let mut size = 0;
+        let found = row.into_iter().zip(&columns).map(|(data, column)| {
+            size += values::size(&data);
+            values::read(data, column, self.decimals)
+        });
+        let found = found.collect::<Result<_, _>>()?;
+        Ok((found, size))
+    }
+}
+
+impl Session for SqlServerSession {
+    fn run<'a>(
+        &'a mut self,
+        statement: &'a Statement,
+        arguments: &'a [Value],
+        sink: &'a mut dyn Sink,
+    ) -> Doing<'a, Done> {
+        Box::pin(self.work(statement, arguments, sink))
+    }
+
+    fn begin(&mut self, isolation: Option<Isolation>) -> Doing<'_, ()> {
+        Box::pin(async move {
+            if let Some(isolation) = isolation {
+                self.is_isolated = true;
+                let level = isolation.sql();
+                self.say(&format!("set transaction isolation level {level}"))
+                    .await?;
+            }
+            self.say("begin tran").await
+        })
+    }
+
+    fn commit(&mut self) -> Doing<'_, ()> {
+        Box::pin(self.end("commit tran"))
+    }
+
+    /// Some failures have rolled it back already.
+    fn rollback(&mut self) -> Doing<'_, ()> {
+        Box::pin(self.end("if @@trancount > 0 rollback tran"))
+    }
+
+    fn ping(&mut self) -> Doing<'_, ()> {
+        Box::pin(self.say("select 1"))
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// The statement is stopped; the connection is closed, for nobody knows how much of its answer
+    /// has been read. The server rolls an open transaction back when it sees the end.
+    fn recover(mut self: Box<Self>) -> LocalFuture<'static, Option<Box<dyn Session>>> {
+        Box::pin(async move {
+            self.stop().await;
+            self.close().await;
+            None
+        })
+    }
+
+    fn close(self: Box<Self>) -> LocalFuture<'static, ()> {
+        Box::pin(async move {
+            // A server that does not answer is left.
+            let _ = timeout(CLOSE_MAX, self.client.close()).await;
+        })
+    }
+}
