@@ -8,3 +8,4 @@
 
 mod sql_mysql;
 mod sql_session;
+mod sql_sqlserver;
