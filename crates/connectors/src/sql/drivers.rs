@@ -6,7 +6,11 @@ use crate::sql::session::Driver;
 /// The driver of a dialect; `None` when this build has none.
 pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
     match dialect {
-        Dialect::Postgres | Dialect::SqlServer | Dialect::MySql | Dialect::Sqlite => None,
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => Some(&super::postgres::Postgres),
+        #[cfg(not(feature = "postgres"))]
+        Dialect::Postgres => None,
+        Dialect::SqlServer | Dialect::MySql | Dialect::Sqlite => None,
     }
 }
 
@@ -14,6 +18,7 @@ pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
 pub const fn missing(dialect: Dialect) -> Option<&'static str> {
     match dialect {
         Dialect::SqlServer => Some("this build has no driver for sqlserver"),
+        Dialect::Postgres if cfg!(feature = "postgres") => None,
         Dialect::Postgres => Some("this build has no driver for postgres"),
         Dialect::MySql => Some("this build has no driver for mysql"),
         Dialect::Sqlite => Some("this build has no driver for sqlite"),
