@@ -21,6 +21,7 @@ impl Needed {
 pub const FOR_TESTS: &[Needed] = &[
     Needed::new("curl", &["curl"]),
     Needed::new("nginx", &["nginx-light", "nginx"]),
+    Needed::new("initdb", &["postgresql"]),
 ];
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.
@@ -86,8 +87,15 @@ fn is_root() -> bool {
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let folders = folders.chain(versions("/usr/lib/postgresql"));
     let mut files = folders.map(|folder| folder.join(name));
     files.find(|file: &PathBuf| Path::is_file(file))
+}
+
+/// The folders with programs of a server of which there may be several versions.
+fn versions(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().join("bin")).collect()
 }
 
 #[cfg(test)]
@@ -96,8 +104,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_its_package() {
-        let has_curl = |name: &str| (name == "curl").then(PathBuf::new);
-        let missing = missing(FOR_TESTS, has_curl);
+        let has_others = |name: &str| (name != "nginx").then(PathBuf::new);
+        let missing = missing(FOR_TESTS, has_others);
         assert_eq!(missing.len(), 1);
         let expected = "missing: nginx\n\
             as root: apt-get update && apt-get install -y --no-install-recommends nginx-light";

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use config::{Report, Spanned};
+use config::{ByteSize, Report, Spanned};
 
 use crate::codes::OUT_OF_RANGE;
 
@@ -24,6 +24,25 @@ pub(crate) fn count(
         return default;
     }
     value.value
+}
+
+/// A number of bytes, when one is given. One outside the range is reported.
+pub(crate) fn size(
+    value: Option<&Spanned<ByteSize>>,
+    range: RangeInclusive<u64>,
+    report: &mut Report,
+) -> Option<u64> {
+    let value = value?;
+    if !range.contains(&value.value.0) {
+        report
+            .error(OUT_OF_RANGE, value.span, "the size is outside its range")
+            .hint(format!(
+                "from {} to {}",
+                ByteSize(*range.start()),
+                ByteSize(*range.end())
+            ));
+    }
+    Some(value.value.0)
 }
 
 /// A time, or its default. One outside the range is reported.

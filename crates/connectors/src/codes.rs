@@ -21,6 +21,8 @@ pub const BAD_ARGUMENTS: Code = Code::new("IT0296");
 pub const BAD_SOAP: Code = Code::new("IT0297");
 /// TLS settings, a certificate or a key of a connection that cannot be used.
 pub const BAD_TLS: Code = Code::new("IT0298");
+/// A statement that a connection cannot run by itself.
+pub const BAD_STATEMENT: Code = Code::new("IT0420");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -59,5 +61,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_TLS,
         title: "bad TLS of a connection",
+    },
+    CodeInfo {
+        code: BAD_STATEMENT,
+        title: "statement that cannot be run so",
     },
 ];

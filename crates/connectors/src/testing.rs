@@ -69,7 +69,7 @@ pub(crate) fn connect(
 }
 
 /// Builds a step from the YAML under its verb, or tells every problem. There are the connections
-/// `mq`, `db` (of Postgres) and `erp`.
+/// `mq`, `db` (of Postgres), `shop` (of MySQL) and `erp`.
 pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn Step>, Vec<String>> {
     let (node, sources, source, mut report) = parse(yaml);
     let connections = connections(node.span);
@@ -108,6 +108,7 @@ fn connections(span: config::Span) -> Connections {
     let texts = [
         ("mq", "rabbitmq", "{ rabbitmq: 'amqp://mq' }"),
         ("db", "postgres", "{ postgres: 'postgres://db' }"),
+        ("shop", "mysql", "{ mysql: 'mysql://db' }"),
         ("erp", "soap", "{ soap: erp.wsdl }"),
     ];
     let made = texts.into_iter().map(|(name, kind, yaml)| {

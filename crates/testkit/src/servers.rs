@@ -3,12 +3,14 @@
 mod iridium;
 mod mariadb;
 mod nginx;
+mod postgres;
 
 use std::path::PathBuf;
 
 pub use iridium::Iridium;
 pub use mariadb::MariaDb;
 pub use nginx::Nginx;
+pub use postgres::Postgres;
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

@@ -2,23 +2,35 @@
 
 pub mod drivers;
 pub mod error;
+pub mod measures;
 #[cfg(feature = "mysql")]
-mod mysql;
+pub mod mysql;
+#[cfg(any(feature = "mysql", feature = "sqlserver"))]
+mod patience;
+mod pool;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod prepare;
 pub mod query;
 pub mod server;
 pub mod session;
+mod sink;
 pub mod sqlite;
 #[cfg(feature = "sqlserver")]
-mod sqlserver;
+pub mod sqlserver;
 pub mod step;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use component::definition::ConnectionContext;
+use component::state::StateKey;
 use config::{Report, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
+use crate::sql::measures::Measures;
 use crate::tls::Tls;
 use crate::url::Server;
 
@@ -72,6 +84,8 @@ pub struct Database {
     pub decimals: Decimals,
     /// What it may take.
     pub limits: Limits,
+    /// How its pools fare.
+    pub measures: Arc<Measures>,
 }
 
 impl Database {
@@ -102,6 +116,17 @@ pub struct Limits {
     pub connect_timeout: Duration,
     /// The longest that a statement may take.
     pub statement_timeout: Duration,
+}
+
+/// The numbers of a connection's pools, kept while its name stays.
+fn measures(context: &ConnectionContext<'_>) -> Arc<Measures> {
+    let key = StateKey {
+        flow: "".into(),
+        step: context.name.into(),
+        kind: "sql",
+        settings: String::new(),
+    };
+    context.surroundings.states.get(key, Measures::default)
 }
 
 /// The limits as a connection says them.

@@ -75,6 +75,25 @@ pub fn arguments(text: &str, dialect: Dialect) -> Result<Vec<Argument>, Problem>
     Ok(found)
 }
 
+/// The first word of a statement in small letters, past comments and brackets.
+pub fn first_word(text: &str, dialect: Dialect) -> Option<String> {
+    let mut scan = Scan {
+        text,
+        at: 0,
+        dialect,
+    };
+    while let Some(byte) = scan.byte(0) {
+        if byte.is_ascii_whitespace() || byte == b'(' {
+            scan.at += 1;
+        } else if !scan.skip_comment().ok()? {
+            break;
+        }
+    }
+    let word = scan.rest().bytes().take_while(|it| is_name(*it)).count();
+    let word = scan.rest().get(..word)?.to_ascii_lowercase();
+    Some(word).filter(|word| !word.is_empty())
+}
+
 struct Scan<'a> {
     text: &'a str,
     at: usize,

@@ -8,7 +8,7 @@ use config::{Node, Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::sql::{Database, Decimals, Dialect, Given, Place, drivers};
+use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers};
 use crate::tls::{self, TlsConfig};
 use crate::url::{self, Problem, Scheme, Server};
 
@@ -66,7 +66,7 @@ macro_rules! server {
                 let asked = (true, "");
                 tls::read(config.tls.as_ref(), asked, context)
             });
-            let connection = context.name.to_owned();
+            let (connection, measures) = (context.name.to_owned(), sql::measures(context));
             let report = &mut *context.report;
             let given = Given {
                 pool: config.pool.as_ref(),
@@ -85,6 +85,7 @@ macro_rules! server {
                 tls,
                 decimals: config.decimals,
                 limits,
+                measures,
             };
             (report.diagnostics().len() == before).then(|| Arc::new(database) as _)
         }

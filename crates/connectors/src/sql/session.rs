@@ -23,6 +23,9 @@ pub struct Statement {
     /// Whether it certainly changes nothing, so that it may be sent again after a failure that
     /// leaves open whether it was run.
     pub is_read_only: bool,
+    /// Whether the rows are worked on while they come. The statement may then take as long as that
+    /// takes: the time-out of statements holds for each wait for the server, not for the whole.
+    pub is_streamed: bool,
     /// The procedure that it calls.
     pub procedure: Option<Procedure>,
 }

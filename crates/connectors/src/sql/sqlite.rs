@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::codes::BAD_ADDRESS;
-use crate::sql::{Database, Decimals, Dialect, Given, Place, drivers};
+use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers};
 
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
@@ -42,7 +42,7 @@ struct SqliteConfig {
 }
 
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
-    let connection = context.name.to_owned();
+    let (connection, measures) = (context.name.to_owned(), sql::measures(context));
     let report = &mut *context.report;
     let config: SqliteConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
@@ -75,6 +75,7 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
         limits: given.read(report),
         place: Place::File(config.sqlite.value),
         name: None,
+        measures,
     };
     (report.diagnostics().len() == before).then(|| Arc::new(database) as _)
 }

@@ -7,18 +7,20 @@ use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
-use config::{Node, Spanned};
+use config::{AnyValue, ByteSize, Node, Spanned};
 use expr::{Value, value};
 use message::{Fault, Kind, Origin, Reply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ask;
-use crate::codes::{BAD_ARGUMENTS, BAD_QUERY};
+use crate::bounds;
+use crate::codes::{BAD_ARGUMENTS, BAD_QUERY, BAD_STATEMENT};
 use crate::named;
-use crate::sql::Database;
 use crate::sql::query::{self, Argument};
-use config::AnyValue;
+use crate::sql::session::{Done, Sink, Statement};
+use crate::sql::sink::{Bounds, Collect, First, Ignore};
+use crate::sql::{Database, Dialect, pool, prepare};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -49,6 +51,12 @@ struct SqlConfig {
     /// What the result is.
     #[serde(default)]
     rows: Rows,
+    /// The most rows of a result, from 1 to 100000000. More are an error.
+    #[schemars(extend("default" = 1000000))]
+    rows_max: Option<Spanned<u64>>,
+    /// The most bytes that the rows may take in memory, up to 1GiB. More are an error. The default
+    /// is the most that a body of the flow may have.
+    bytes_max: Option<Spanned<ByteSize>>,
 }
 
 /// What the result of a statement is.
@@ -79,16 +87,29 @@ pub struct Sql {
     pub rows: Rows,
     to: String,
     args: Option<ValueTemplate>,
+    statement: Statement,
+    rows_max: u64,
+    bytes_max: Option<u64>,
 }
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let config: SqlConfig = config::decode(node, context.report)?;
     let before = context.problems();
     let database = named::connection::<Database>(&config.to, &KINDS, context);
+    let takes_lists = database
+        .as_ref()
+        .is_some_and(|it| it.dialect == Dialect::Postgres);
     let args = match node.get("args") {
-        Some(args) => read_args(args, context),
+        Some(args) => read_args(args, takes_lists, context),
         None => None,
     };
+    let rows_max = bounds::count(
+        config.rows_max.as_ref(),
+        1_000_000,
+        1..=100_000_000,
+        context.report,
+    );
+    let bytes_max = bounds::size(config.bytes_max.as_ref(), 1..=1 << 30, context.report);
     let hint = "write `:name` where the value belongs, and give it under `args`: it is bound";
     let is_fixed = named::is_fixed("query", hint, &config.query, context);
     let database = database?;
@@ -97,6 +118,13 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         false => return None,
     };
     check_arguments(&config.query, &places, node.get("args"), context);
+    if let Some((message, hint)) = prepare::refusal(&config.query.value, database.dialect) {
+        context
+            .report
+            .error(BAD_STATEMENT, config.query.span, message)
+            .hint(hint);
+    }
+    let statement = prepare::statement(&config.query.value, &places, database.dialect);
     (context.problems() == before).then(|| {
         Box::new(Sql {
             database,
@@ -105,11 +133,18 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             query: config.query.value,
             args,
             rows: config.rows,
+            statement,
+            rows_max,
+            bytes_max,
         }) as _
     })
 }
 
-fn read_args(node: &Node, context: &mut BuildContext<'_>) -> Option<ValueTemplate> {
+fn read_args(
+    node: &Node,
+    takes_lists: bool,
+    context: &mut BuildContext<'_>,
+) -> Option<ValueTemplate> {
     let Some(entries) = node.as_mapping() else {
         let message = format!("`args` is a mapping of names, not {}", node.type_name());
         context
@@ -118,7 +153,7 @@ fn read_args(node: &Node, context: &mut BuildContext<'_>) -> Option<ValueTemplat
             .hint("write `args: { id: \"${ .id }\" }`");
         return None;
     };
-    for entry in entries {
+    for entry in entries.iter().filter(|_| !takes_lists) {
         if entry.value.as_mapping().is_some() || entry.value.as_sequence().is_some() {
             let kind = entry.value.type_name();
             let message = format!("an argument is one value, not {kind}");
@@ -197,12 +232,18 @@ impl Sql {
             Some(args) => args.make(exchange, services)?,
             None => value::object([]),
         };
-        check_values(&args)?;
+        if self.database.dialect != Dialect::Postgres {
+            check_values(&args)?;
+        }
         let sent = value::object([
             ("query".to_owned(), value::text(self.query.as_str())),
-            ("args".to_owned(), args),
+            ("args".to_owned(), args.clone()),
         ]);
-        let reply = ask::ask(("sql", &self.to), sent, exchange, services).await?;
+        let stood_in = ask::stood_in(("sql", &self.to), sent, exchange, services).await;
+        let Some(reply) = stood_in else {
+            return self.query(&args, exchange, services).await;
+        };
+        let reply = reply?;
         if let Some(fault) = ask::failure(&reply) {
             return Err(fault);
         }
@@ -211,6 +252,68 @@ impl Sql {
             exchange.set_value(result);
         }
         Ok(Next::Continue)
+    }
+}
+
+impl Sql {
+    /// Runs the statement on the database itself.
+    async fn query(
+        &self,
+        args: &Value,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Next, Fault> {
+        let bytes_max = self.bytes_max.unwrap_or(exchange.context.body_max as u64);
+        let bounds = Bounds {
+            rows_max: self.rows_max,
+            bytes_max,
+        };
+        let result = match self.rows {
+            Rows::Many => {
+                let mut sink = Collect::new(bounds, 1);
+                self.send(args, &mut sink, services).await?;
+                value::array(sink.into_rows())
+            }
+            Rows::One => {
+                let mut sink = First::new(bytes_max);
+                let done = self.send(args, &mut sink, services).await;
+                if let Err(fault) = done
+                    && !sink.has_second()
+                {
+                    return Err(fault);
+                }
+                self.rows.result(value::array(sink.into_rows()))?
+            }
+            Rows::Count => {
+                let done = self.send(args, &mut Ignore, services).await?;
+                value::integer(done.changed.try_into().unwrap_or(i64::MAX))
+            }
+            Rows::None => {
+                self.send(args, &mut Ignore, services).await?;
+                return Ok(Next::Continue);
+            }
+        };
+        exchange.set_value(result);
+        Ok(Next::Continue)
+    }
+
+    async fn send(
+        &self,
+        args: &Value,
+        sink: &mut dyn Sink,
+        services: &dyn Services,
+    ) -> Result<Done, Fault> {
+        let names = self.statement.names.iter();
+        let values: Vec<Value> = names
+            .map(|name| value::get(args, name).cloned().unwrap_or_default())
+            .collect();
+        let done = async {
+            let pool = pool::of(&self.database, services)?;
+            let mut lease = pool.lend(services).await?;
+            lease.run(&self.statement, &values, sink, services).await
+        };
+        done.await
+            .map_err(|error| error.fault(&self.to, self.statement.is_read_only))
     }
 }
 

@@ -44,6 +44,7 @@ pub fn database(dialect: Dialect, port: u16, (user, password): (&str, &str)) -> 
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
         },
+        measures: Arc::default(),
     }
 }
 
@@ -116,6 +117,7 @@ pub fn statement(text: &str, names: &[&str]) -> Statement {
         text: text.to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         is_read_only: false,
+        is_streamed: false,
         procedure: None,
     }
 }
@@ -138,6 +140,7 @@ pub fn call(dialect: Dialect, name: &str, arguments: &[&str], outs: &[(&str, &st
         text,
         names,
         is_read_only: false,
+        is_streamed: false,
         procedure: Some(procedure),
     }
 }

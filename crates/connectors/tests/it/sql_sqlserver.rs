@@ -67,18 +67,43 @@ fn spike() {
             let mut kept = Kept::default();
             let s = statement(q, &[]);
             let done = session.run(&s, &[], &mut kept).await;
-            let sets: Vec<String> = kept.sets.iter().map(|it| { let l = lines(it); l.chars().take(200).collect() }).collect();
+            let sets: Vec<String> = kept
+                .sets
+                .iter()
+                .map(|it| {
+                    let l = lines(it);
+                    l.chars().take(200).collect()
+                })
+                .collect();
             println!("{q}\n   => {sets:?} {done:?} {}", session.is_broken());
-            if session.is_broken() { session = connect(at(Iridium::shared())).await; }
+            if session.is_broken() {
+                session = connect(at(Iridium::shared())).await;
+            }
         }
-        let args = [Value::Null, Value::Bool(true), value::integer(5), value::number("12.50"), value::number("1e3"), text("'; drop--ä"), value::bytes(vec![0xff,0].into()), text(&"x".repeat(5000)), value::number("18446744073709551615")];
+        let args = [
+            Value::Null,
+            Value::Bool(true),
+            value::integer(5),
+            value::number("12.50"),
+            value::number("1e3"),
+            text("'; drop--ä"),
+            value::bytes(vec![0xff, 0].into()),
+            text(&"x".repeat(5000)),
+            value::number("18446744073709551615"),
+        ];
         for (i, a) in args.iter().enumerate() {
             let mut kept = Kept::default();
             let s = statement("select @P1 as a", &["x"]);
             let done = session.run(&s, std::slice::from_ref(a), &mut kept).await;
-            let sets: Vec<String> = kept.sets.iter().map(|it| lines(it).chars().take(100).collect()).collect();
+            let sets: Vec<String> = kept
+                .sets
+                .iter()
+                .map(|it| lines(it).chars().take(100).collect())
+                .collect();
             println!("arg {i} => {sets:?} {done:?}");
-            if session.is_broken() { session = connect(at(Iridium::shared())).await; }
+            if session.is_broken() {
+                session = connect(at(Iridium::shared())).await;
+            }
         }
     });
 }

@@ -18,4 +18,5 @@ mod peers;
 mod secrets;
 mod secure;
 mod sources;
+mod sql;
 mod support;

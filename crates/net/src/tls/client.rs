@@ -100,6 +100,12 @@ impl Client {
         })
     }
 
+    /// The settings as a driver of a database takes them, which does TLS by itself. The name that
+    /// the certificate must have is not among them.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Whether both are one: made of the same settings, for the same name.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.config, &other.config) && self.name == other.name

@@ -15,9 +15,6 @@ use crate::sql::{Database, Place};
 use crate::tls::Tls;
 use session::MySqlSession;
 
-/// The driver.
-pub const DRIVER: &dyn Driver = &MySqlDriver;
-
 /// The largest row that is read, and the largest statement with its arguments that is sent: a
 /// packet of the protocol. The limits of a step are lower.
 const PACKET_MAX: usize = 64 * 1024 * 1024;
@@ -25,17 +22,18 @@ const PACKET_MAX: usize = 64 * 1024 * 1024;
 /// How many statements a connection keeps prepared.
 const PREPARED_MAX: usize = 128;
 
-struct MySqlDriver;
+/// The driver.
+pub struct MySql;
 
-impl Driver for MySqlDriver {
+impl Driver for MySql {
     fn connect(&self, database: &Arc<Database>) -> Doing<'static, Box<dyn Session>> {
         let options = options(database);
-        let decimals = database.decimals;
+        let database = Arc::clone(database);
         Box::pin(async move {
             let options = options?;
             let connected = Conn::new(options.clone()).await;
             let connection = connected.map_err(errors::of_connecting)?;
-            let session = MySqlSession::new(connection, options, decimals);
+            let session = MySqlSession::new(connection, options, database);
             Ok(Box::new(session) as _)
         })
     }

@@ -11,13 +11,14 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row, Value as Raw};
 use tokio::time::timeout;
 
-use crate::sql::Decimals;
 use crate::sql::error::SqlError;
 use crate::sql::mysql::procedure::{Plan, is_same};
 use crate::sql::mysql::{errors, values};
+use crate::sql::patience::Patience;
 use crate::sql::session::{
     Columns, Doing, Done, Isolation, Procedure, Session, Sink, Statement, Wants,
 };
+use crate::sql::{Database, Decimals};
 
 /// The longest that stopping a statement may take, and saying good-bye.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -30,18 +31,18 @@ pub struct MySqlSession {
     connection: Conn,
     /// How another one is made, which stops what runs on this one.
     options: Opts,
-    decimals: Decimals,
+    database: Arc<Database>,
     /// How procedures are called, by all that flow files say of them.
     plans: HashMap<String, Rc<Plan>>,
     is_broken: bool,
 }
 
 impl MySqlSession {
-    pub fn new(connection: Conn, options: Opts, decimals: Decimals) -> Self {
+    pub fn new(connection: Conn, options: Opts, database: Arc<Database>) -> Self {
         Self {
             connection,
             options,
-            decimals,
+            database,
             plans: HashMap::new(),
             is_broken: false,
         }
@@ -73,20 +74,9 @@ impl MySqlSession {
             true => Params::Empty,
             false => Params::Positional(bound),
         };
-        let results = match self.connection.exec_iter(text, params).await {
-            Ok(results) => results,
-            Err(error) => return Err(self.failed(error)),
-        };
-        let mut reading = Reading {
-            results,
-            decimals: self.decimals,
-            outs,
-            done: Done::default(),
-        };
-        let ended = reading.all(sink).await;
-        let done = reading.done;
-        match ended {
-            Ok(()) => Ok(chosen(statement, done)),
+        let patience = Patience::new(&self.database, statement);
+        match self.read(text, params, outs, patience, sink).await {
+            Ok(done) => Ok(chosen(statement, done)),
             Err(Ended::Failed(error)) => Err(self.failed(error)),
             Err(Ended::Refused(error)) => {
                 // What is left of the answer may be much: it is not read.
@@ -95,6 +85,26 @@ impl MySqlSession {
                 Err(error)
             }
         }
+    }
+
+    async fn read(
+        &mut self,
+        text: &str,
+        params: Params,
+        outs: Vec<String>,
+        patience: Patience,
+        sink: &mut dyn Sink,
+    ) -> Result<Done, Ended> {
+        let begun = self.connection.exec_iter(text, params);
+        let mut reading = Reading {
+            results: patience.wait(begun).await??,
+            patience,
+            decimals: self.database.decimals,
+            outs,
+            done: Done::default(),
+        };
+        reading.all(sink).await?;
+        Ok(reading.done)
     }
 
     /// How a procedure is called, asked for once.
@@ -189,6 +199,7 @@ impl From<SqlError> for Ended {
 /// Reads all that a statement gives.
 struct Reading<'a> {
     results: Results<'a>,
+    patience: Patience,
     decimals: Decimals,
     /// The parameters of a procedure that come out. They are the last result set, of one row; the
     /// client does not show the flag that says so, but their names tell.
@@ -197,16 +208,20 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    async fn next(&mut self) -> Result<Option<Row>, Ended> {
+        Ok(self.patience.wait(self.results.next()).await??)
+    }
+
     async fn all(&mut self, sink: &mut dyn Sink) -> Result<(), Ended> {
         loop {
             let Some(columns) = self.results.columns() else {
                 // Nothing is left, or the next part failed, which is told now.
-                self.results.next().await?;
+                self.next().await?;
                 return Ok(());
             };
             if columns.is_empty() {
                 self.done.changed += self.results.affected_rows();
-                self.results.next().await?;
+                self.next().await?;
             } else if self.has_outs(&columns) {
                 self.maybe_outs(&columns, sink).await?;
             } else {
@@ -228,7 +243,7 @@ impl Reading<'_> {
         for row in read {
             self.give(row, columns, &names, sink).await?;
         }
-        while let Some(row) = self.results.next().await? {
+        while let Some(row) = self.next().await? {
             self.give(row, columns, &names, sink).await?;
         }
         Ok(())
@@ -276,7 +291,7 @@ impl Reading<'_> {
     ) -> Result<(), Ended> {
         let mut read = Vec::new();
         while read.len() < 2 {
-            match self.results.next().await? {
+            match self.next().await? {
                 Some(row) => read.push(row),
                 None => break,
             }

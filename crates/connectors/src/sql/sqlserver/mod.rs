@@ -21,11 +21,9 @@ use session::SqlServerSession;
 use stream::Metered;
 
 /// The driver.
-pub const DRIVER: &dyn Driver = &SqlServerDriver;
+pub struct SqlServer;
 
-struct SqlServerDriver;
-
-impl Driver for SqlServerDriver {
+impl Driver for SqlServer {
     fn connect(&self, database: &Arc<Database>) -> Doing<'static, Box<dyn Session>> {
         let database = Arc::clone(database);
         Box::pin(async move {
@@ -50,7 +48,7 @@ impl Driver for SqlServerDriver {
 }
 
 async fn open(
-    database: &Database,
+    database: &Arc<Database>,
     server: &Server,
     (host, port): (&str, u16),
 ) -> Result<SqlServerSession, Error> {
@@ -58,7 +56,7 @@ async fn open(
     stream.set_nodelay(true)?;
     let (stream, meter) = Metered::new(stream);
     let client = Client::connect(config(database, server, host), stream.compat_write()).await?;
-    Ok(SqlServerSession::new(client, meter, database.decimals))
+    Ok(SqlServerSession::new(client, meter, Arc::clone(database)))
 }
 
 /// What is said when connecting. All waits are limited by whoever waits.

@@ -1,5 +1,6 @@
 //! One connection to SQL Server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use component::handler::LocalFuture;
@@ -10,13 +11,14 @@ use tiberius::{Client, Command, CommandItem, CommandStream, Row};
 use tokio::time::timeout;
 use tokio_util::compat::Compat;
 
-use crate::sql::Decimals;
 use crate::sql::error::SqlError;
+use crate::sql::patience::Patience;
 use crate::sql::session::{Columns, Doing, Done, Isolation, Session, Sink, Statement, Wants};
 use crate::sql::sqlserver::arguments::Bound;
 use crate::sql::sqlserver::procedure::OUT_MARK;
 use crate::sql::sqlserver::stream::{Meter, Metered};
 use crate::sql::sqlserver::{errors, values};
+use crate::sql::{Database, Decimals};
 
 /// The longest that stopping a statement may take, and saying good-bye.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -26,18 +28,18 @@ const CLOSE_MAX: Duration = Duration::from_millis(500);
 pub struct SqlServerSession {
     client: Client<Compat<Metered>>,
     meter: Meter,
-    decimals: Decimals,
+    database: Arc<Database>,
     /// Whether a transaction has set an isolation, which would outlive it.
     is_isolated: bool,
     is_broken: bool,
 }
 
 impl SqlServerSession {
-    pub fn new(client: Client<Compat<Metered>>, meter: Meter, decimals: Decimals) -> Self {
+    pub fn new(client: Client<Compat<Metered>>, meter: Meter, database: Arc<Database>) -> Self {
         Self {
             client,
             meter,
-            decimals,
+            database,
             is_isolated: false,
             is_broken: false,
         }
@@ -50,12 +52,17 @@ impl SqlServerSession {
         sink: &mut dyn Sink,
     ) -> Result<Done, SqlError> {
         let command = command(statement, arguments)?;
-        let counts_results = changes_rows(&statement.text);
-        match self.read(command, counts_results, sink).await {
+        match self.read(command, statement, sink).await {
             Ok(done) => Ok(done),
             Err(Ended::Failed(error)) => Err(self.failed(error)),
             Err(Ended::Refused(error)) => {
                 self.stop().await;
+                Err(error)
+            }
+            Err(Ended::Late(error)) => {
+                self.stop().await;
+                // Perhaps within a row: nobody knows what the next byte means.
+                self.is_broken = true;
                 Err(error)
             }
         }
@@ -64,15 +71,18 @@ impl SqlServerSession {
     async fn read(
         &mut self,
         command: Command<'static>,
-        counts_results: bool,
+        statement: &Statement,
         sink: &mut dyn Sink,
     ) -> Result<Done, Ended> {
         self.meter.reset();
+        let patience = Patience::new(&self.database, statement);
+        let begun = command.exec(&mut self.client);
         let mut reading = Reading {
-            stream: command.exec(&mut self.client).await?,
+            stream: patience.wait(begun).await.map_err(Ended::Late)??,
+            patience,
             meter: &self.meter,
-            decimals: self.decimals,
-            counts_results,
+            decimals: self.database.decimals,
+            counts_results: changes_rows(&statement.text),
             set: Set::None,
             done: Done::default(),
         };
@@ -151,6 +161,8 @@ enum Ended {
     Failed(Error),
     /// We want no more of it.
     Refused(SqlError),
+    /// It took too long.
+    Late(SqlError),
 }
 
 impl From<Error> for Ended {
@@ -176,6 +188,7 @@ enum Set {
 /// Reads all that a statement gives.
 struct Reading<'a> {
     stream: CommandStream<'a>,
+    patience: Patience,
     meter: &'a Meter,
     decimals: Decimals,
     counts_results: bool,
@@ -184,8 +197,13 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    async fn next(&mut self) -> Result<Option<CommandItem>, Ended> {
+        let item = self.patience.wait(self.stream.try_next()).await;
+        Ok(item.map_err(Ended::Late)??)
+    }
+
     async fn all(&mut self, sink: &mut dyn Sink) -> Result<(), Ended> {
-        while let Some(item) = self.stream.try_next().await? {
+        while let Some(item) = self.next().await? {
             self.meter.reset();
             match item {
                 CommandItem::Metadata(metadata) => {

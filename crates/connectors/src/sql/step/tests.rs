@@ -51,7 +51,7 @@ fn rows_say_what_the_result_is() {
 
 #[test]
 fn lists_and_objects_are_not_bound() {
-    let yaml = "{ to: db, query: 'select :a', args: { a: '${ . }' } }";
+    let yaml = "{ to: shop, query: 'select :a', args: { a: '${ . }' } }";
     let step = build(&DEFINITION, yaml).unwrap();
     let services = StandIn::says(200, "[]");
     let fault = run(&*step, &mut exchange("[1]"), &services).unwrap_err();
@@ -63,6 +63,7 @@ fn lists_and_objects_are_not_bound() {
 fn every_problem_has_its_place() {
     let cases: &[(&str, &[&str])] = &[
         ("{ to: mq, query: select 1 }", &["IT0292 1:7"]),
+        ("{ to: db, query: 'commit' }", &["IT0420 1:18"]),
         ("{ to: db, query: 'select ${ .a }' }", &["IT0293 1:18"]),
         ("{ to: db, query: \"select 'a\" }", &["IT0295 1:"]),
         ("{ to: db, query: 'select 1; select 2' }", &["IT0295 1:"]),
@@ -74,8 +75,8 @@ fn every_problem_has_its_place() {
         ),
         ("{ to: db, query: select 1, args: [1] }", &["IT0296 1:34"]),
         (
-            "{ to: db, query: 'select :a', args: { a: [1] } }",
-            &["IT0296 1:42"],
+            "{ to: shop, query: 'select :a', args: { a: [1] } }",
+            &["IT0296 1:44"],
         ),
     ];
     for (yaml, expected) in cases {

@@ -1,0 +1,363 @@
+//! The connections to a database that one worker keeps: bounded in number, lent to one message at
+//! a time in the order of asking, and lent again only while they are known to be clean.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use component::handler::{LocalFuture, Services, within};
+use component::resources::Resource;
+use expr::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::sql::error::{Class, SqlError};
+use crate::sql::measures::Counted;
+use crate::sql::session::{Doing, Done, Driver, Session, Sink, Statement};
+use crate::sql::{Database, drivers};
+
+/// How many may wait for each connection.
+const WAITING_MAX: usize = 1000;
+/// After so long without use a connection is asked for a sign of life before it is used.
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// After so long without use a connection is closed.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+/// A connection older than this is closed when its use is over: servers that have moved get their
+/// share, and what a server keeps for it goes.
+const AGE_MAX: Duration = Duration::from_secs(1800);
+/// How often idle connections are looked at.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How much longer than the server we wait for the end of a statement that takes too long.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The connections of one worker.
+pub(crate) struct Pool {
+    database: Arc<Database>,
+    driver: &'static dyn Driver,
+    size: usize,
+    places: Arc<Semaphore>,
+    idle: RefCell<Vec<Idle>>,
+    is_closed: Cell<bool>,
+    waiting: Cell<usize>,
+    me: Weak<Self>,
+}
+
+struct Idle {
+    session: Box<dyn Session>,
+    born: Instant,
+    since: Instant,
+}
+
+/// The pool of this worker for a database.
+///
+/// # Errors
+/// When this build has no driver for it.
+pub(crate) fn of(database: &Arc<Database>, services: &dyn Services) -> Result<Rc<Pool>, SqlError> {
+    let Some(driver) = drivers::of(database.dialect) else {
+        return Err(SqlError::new(Class::Refused, "this build has no driver"));
+    };
+    let share = services.share().of(database.limits.pool as usize).max(1);
+    let resources = services.resources();
+    Ok(resources.get(database, Database::settings, || {
+        Pool::new(database, driver, share)
+    }))
+}
+
+impl Pool {
+    fn new(database: &Arc<Database>, driver: &'static dyn Driver, size: usize) -> Rc<Self> {
+        let pool = Rc::new_cyclic(|me| Self {
+            database: Arc::clone(database),
+            driver,
+            size,
+            places: Arc::new(Semaphore::new(size)),
+            idle: RefCell::default(),
+            is_closed: Cell::new(false),
+            waiting: Cell::new(0),
+            me: Weak::clone(me),
+        });
+        let weak = Rc::downgrade(&pool);
+        tokio::task::spawn_local(async move {
+            loop {
+                sleep(SWEEP).await;
+                match weak.upgrade() {
+                    Some(pool) => pool.sweep(),
+                    None => return,
+                }
+            }
+        });
+        pool
+    }
+
+    /// Lends a connection, made when none is idle.
+    ///
+    /// # Errors
+    /// When all are in use for too long, or none can be made.
+    pub async fn lend(self: &Rc<Self>, services: &dyn Services) -> Result<Lease, SqlError> {
+        let place = self.place(services).await?;
+        loop {
+            let Some(idle) = self.take() else {
+                return self.connect(place, services).await;
+            };
+            let is_long = idle.since.elapsed() >= PING_AFTER;
+            let mut lease = self.lease(idle.session, idle.born, Rc::clone(&place));
+            if is_long && lease.ping(services).await.is_err() {
+                lease.close();
+                continue;
+            }
+            return Ok(lease);
+        }
+    }
+
+    /// A place in the pool, in the order of asking.
+    async fn place(&self, services: &dyn Services) -> Result<Rc<Place>, SqlError> {
+        let made = |permit| Rc::new(Place { _permit: permit });
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(made(permit));
+        }
+        let wait = self.database.limits.wait;
+        if self.waiting.get() >= self.size.saturating_mul(WAITING_MAX) {
+            return Err(SqlError::new(Class::Busy, "too many wait for a connection"));
+        }
+        let _counted = Counted::new(&self.database.measures.waiting);
+        let _waiting = Waiting::new(&self.waiting);
+        let permit = Arc::clone(&self.places).acquire_owned();
+        match within(wait, services, permit).await {
+            Some(Ok(permit)) => Ok(made(permit)),
+            Some(Err(_)) => Err(SqlError::new(Class::Busy, "the pool is closed")),
+            None => {
+                let size = self.size;
+                let message = format!("all {size} connections were in use for {wait:?}");
+                Err(SqlError::new(Class::Busy, message))
+            }
+        }
+    }
+
+    async fn connect(&self, place: Rc<Place>, services: &dyn Services) -> Result<Lease, SqlError> {
+        let time = self.database.limits.connect_timeout;
+        let connecting = self.driver.connect(&self.database);
+        let session = match within(time, services, connecting).await {
+            Some(session) => session?,
+            None => {
+                let message = format!("no connection within {time:?}");
+                return Err(SqlError::new(Class::Unreachable, message));
+            }
+        };
+        self.database.measures.open.fetch_add(1, Ordering::Relaxed);
+        Ok(self.lease(session, Instant::now(), place))
+    }
+
+    fn lease(&self, session: Box<dyn Session>, born: Instant, place: Rc<Place>) -> Lease {
+        Lease {
+            pool: Weak::clone(&self.me),
+            database: Arc::clone(&self.database),
+            session: Some(session),
+            born,
+            is_dirty: false,
+            place: Some(place),
+        }
+    }
+
+    /// The connection that was used last, so that those too many grow old.
+    fn take(&self) -> Option<Idle> {
+        loop {
+            let idle = self.idle.borrow_mut().pop()?;
+            self.database.measures.idle.fetch_sub(1, Ordering::Relaxed);
+            if !idle.session.is_broken() && idle.born.elapsed() < AGE_MAX {
+                return Some(idle);
+            }
+            end(&self.database, idle.session);
+        }
+    }
+
+    fn put(&self, session: Box<dyn Session>, born: Instant) {
+        if self.is_closed.get() || session.is_broken() || born.elapsed() >= AGE_MAX {
+            return end(&self.database, session);
+        }
+        let since = Instant::now();
+        self.database.measures.idle.fetch_add(1, Ordering::Relaxed);
+        self.idle.borrow_mut().push(Idle {
+            session,
+            born,
+            since,
+        });
+    }
+
+    /// Closes what has been idle for long.
+    fn sweep(&self) {
+        let is_over = |it: &mut Idle| it.since.elapsed() >= IDLE_MAX || it.session.is_broken();
+        let over: Vec<Idle> = self.idle.borrow_mut().extract_if(.., is_over).collect();
+        for idle in over {
+            self.database.measures.idle.fetch_sub(1, Ordering::Relaxed);
+            end(&self.database, idle.session);
+        }
+    }
+}
+
+impl Resource for Pool {
+    fn close(self: Rc<Self>) -> LocalFuture<'static, ()> {
+        self.is_closed.set(true);
+        let all = std::mem::take(&mut *self.idle.borrow_mut());
+        let database = Arc::clone(&self.database);
+        Box::pin(async move {
+            for idle in all {
+                database.measures.idle.fetch_sub(1, Ordering::Relaxed);
+                database.measures.open.fetch_sub(1, Ordering::Relaxed);
+                // A server that does not answer has no claim on the end of the process.
+                let _ = timeout(GRACE, idle.session.close()).await;
+            }
+        })
+    }
+}
+
+/// Closes a session in the background.
+fn end(database: &Database, session: Box<dyn Session>) {
+    database.measures.open.fetch_sub(1, Ordering::Relaxed);
+    tokio::task::spawn_local(timeout(GRACE, session.close()));
+}
+
+/// A place in the pool, for as long as this lives.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// One more who waits, for as long as this lives.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(number: &'a Cell<usize>) -> Self {
+        number.set(number.get() + 1);
+        Self(number)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// A connection that is lent. When it is dropped it goes back; when something was under way, that
+/// is stopped first.
+pub(crate) struct Lease {
+    pool: Weak<Pool>,
+    database: Arc<Database>,
+    session: Option<Box<dyn Session>>,
+    born: Instant,
+    /// Whether something is under way, or an open transaction.
+    is_dirty: bool,
+    place: Option<Rc<Place>>,
+}
+
+impl Lease {
+    /// Runs a statement, for at most the time that a statement may take.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; `timeout` when it takes too long.
+    pub async fn run<'l>(
+        &'l mut self,
+        statement: &'l Statement,
+        arguments: &'l [Value],
+        sink: &'l mut dyn Sink,
+        services: &dyn Services,
+    ) -> Result<Done, SqlError> {
+        let database = Arc::clone(&self.database);
+        database.measures.statements.fetch_add(1, Ordering::Relaxed);
+        let limit = match statement.is_streamed {
+            true => None,
+            false => Some(database.limits.statement_timeout + GRACE),
+        };
+        let done = self
+            .perform(limit, services, |session| {
+                session.run(statement, arguments, sink)
+            })
+            .await;
+        if done.is_err() {
+            database.measures.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Does something short with the session, such as `commit`.
+    ///
+    /// # Errors
+    /// As the session; `timeout` when it takes too long.
+    pub async fn quick<'l, T>(
+        &'l mut self,
+        services: &dyn Services,
+        work: impl FnOnce(&'l mut dyn Session) -> Doing<'l, T>,
+    ) -> Result<T, SqlError> {
+        let limit = self.database.limits.statement_timeout + GRACE;
+        self.perform(Some(limit), services, work).await
+    }
+
+    async fn ping(&mut self, services: &dyn Services) -> Result<(), SqlError> {
+        let limit = self.database.limits.connect_timeout;
+        self.perform(Some(limit), services, |session| session.ping())
+            .await
+    }
+
+    async fn perform<'l, T>(
+        &'l mut self,
+        limit: Option<Duration>,
+        services: &dyn Services,
+        work: impl FnOnce(&'l mut dyn Session) -> Doing<'l, T>,
+    ) -> Result<T, SqlError> {
+        let Self {
+            session, is_dirty, ..
+        } = self;
+        let Some(session) = session.as_deref_mut() else {
+            return Err(SqlError::new(Class::Lost, "the connection is closed"));
+        };
+        let was_dirty = std::mem::replace(is_dirty, true);
+        let work = work(session);
+        let done = match limit {
+            Some(limit) => within(limit, services, work).await,
+            None => Some(work.await),
+        };
+        let Some(done) = done else {
+            let message = format!("longer than {:?}", limit.unwrap_or_default());
+            return Err(SqlError::new(Class::Timeout, message));
+        };
+        *is_dirty = was_dirty;
+        done
+    }
+
+    /// Says whether a transaction is open: the connection is not given back with one.
+    pub fn set_in_transaction(&mut self, is_open: bool) {
+        self.is_dirty = is_open;
+    }
+
+    fn close(&mut self) {
+        if let Some(session) = self.session.take() {
+            end(&self.database, session);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        let pool = self.pool.upgrade();
+        let Some(pool) = pool.filter(|_| !session.is_broken()) else {
+            return end(&self.database, session);
+        };
+        if !self.is_dirty {
+            return pool.put(session, self.born);
+        }
+        let (born, place) = (self.born, self.place.take());
+        tokio::task::spawn_local(async move {
+            let limit = pool.database.limits.connect_timeout;
+            match timeout(limit, session.recover()).await {
+                Ok(Some(session)) => pool.put(session, born),
+                Ok(None) | Err(_) => {
+                    pool.database.measures.open.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            drop(place);
+        });
+    }
+}
