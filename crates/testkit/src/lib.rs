@@ -18,6 +18,7 @@ mod response;
 mod scripted;
 pub mod servers;
 mod strict;
+pub mod tds;
 
 pub use certificates::{Authority, Issued};
 pub use client::RawClient;

@@ -44,7 +44,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["net"]),
     ("h2", &["net", "lab"]),
     // What a driver brings along of its own is that driver's matter.
-    ("rustls", &["net", "lab", "connectors"]),
+    ("rustls", &["net", "lab", "connectors", "testkit"]),
     ("saphyr", &["config"]),
     ("granit", &["config"]),
     ("yaml", &["config"]),

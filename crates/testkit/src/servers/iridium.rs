@@ -6,14 +6,12 @@ use std::process::Command;
 use std::sync::{LazyLock, mpsc};
 use std::thread;
 
-use crate::certificates::Authority;
 use crate::process::{Process, TempDir, free_port};
 use crate::servers::find;
 
-/// A real Iridium, all in memory.
+/// A real Iridium, all in memory and in clear text: its TLS is 1.3, which TDS 7.4 does not have.
 pub struct Iridium {
     port: u16,
-    authority: Option<String>,
     folder: TempDir,
     process: Process,
 }
@@ -24,36 +22,19 @@ impl Iridium {
     /// Its password.
     pub const PASSWORD: &str = "p@ss:w0rd/iri";
 
-    /// One server in clear text for all tests of this process. It dies with the process. Each test
+    /// One server for all tests of this process. It dies with the process. Each test
     /// makes tables of its own.
     pub fn shared() -> &'static Self {
         static SHARED: LazyLock<Iridium> = LazyLock::new(Iridium::start);
         &SHARED
     }
 
-    /// Starts a server that speaks in clear text.
+    /// Starts a server.
     pub fn start() -> Self {
-        Self::start_with(None)
-    }
-
-    /// Starts a server that speaks TLS only.
-    pub fn start_with_tls() -> Self {
-        Self::start_with(Some(Authority::new("Iridium tests")))
-    }
-
-    fn start_with(authority: Option<Authority>) -> Self {
-        let folder = TempDir::new();
-        if let Some(authority) = &authority {
-            let issued = authority.issue(&["localhost", "127.0.0.1"]);
-            folder.write("cert.pem", &issued.cert);
-            folder.write("key.pem", &issued.key);
-        }
-        let port = free_port();
-        let authority = authority.map(|it| it.pem().to_owned());
-        let process = serve(&folder, port, authority.is_some());
+        let (folder, port) = (TempDir::new(), free_port());
+        let process = serve(&folder, port);
         Self {
             port,
-            authority,
             folder,
             process,
         }
@@ -62,11 +43,6 @@ impl Iridium {
     /// Its port.
     pub fn port(&self) -> u16 {
         self.port
-    }
-
-    /// The authority of its certificate, PEM; none in clear text.
-    pub fn authority(&self) -> Option<&str> {
-        self.authority.as_deref()
     }
 
     /// The URL of a database, with user and password.
@@ -79,26 +55,22 @@ impl Iridium {
     pub fn restart(&mut self) {
         self.process.signal("KILL");
         self.process.wait();
-        self.process = serve(&self.folder, self.port, self.authority.is_some());
+        self.process = serve(&self.folder, self.port);
     }
 }
 
 /// Servers that all tests share are never dropped, so the kernel kills them. It does so when the
 /// thread ends that has started them: a thread of its own, which ends with the process.
-fn serve(folder: &TempDir, port: u16, has_tls: bool) -> Process {
+fn serve(folder: &TempDir, port: u16) -> Process {
     let setpriv = find("setpriv").expect("setpriv is missing (package util-linux)");
     let mut command = Command::new(setpriv);
     command
         .args(["--pdeathsig", "KILL", "--"])
         .arg(program())
-        .args(["--memory", "--host", "127.0.0.1"])
+        .args(["--memory", "--no-tls", "--host", "127.0.0.1"])
         .args(["--port", &port.to_string()])
         .args(["--user", Iridium::USER, "--password", Iridium::PASSWORD])
         .current_dir(folder.path());
-    match has_tls {
-        true => command.args(["--tls-cert", "cert.pem", "--tls-key", "key.pem"]),
-        false => command.arg("--no-tls"),
-    };
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut process = Process::start(&mut command);
@@ -126,14 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn iridium_starts_with_and_without_tls() {
-        for mut server in [Iridium::start(), Iridium::start_with_tls()] {
-            let port = server.port();
-            assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-            server.restart();
-            assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-            drop(server);
-            assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
-        }
+    fn iridium_starts_and_leaves_nothing_behind() {
+        let mut server = Iridium::start();
+        let port = server.port();
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        server.restart();
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        drop(server);
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
     }
 }

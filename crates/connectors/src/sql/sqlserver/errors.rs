@@ -74,10 +74,6 @@ pub fn of_running(error: Error) -> (SqlError, bool) {
                 error.class() >= FATAL || class == Class::Lost,
             )
         }
-        Error::Io {
-            kind: IoErrorKind::FileTooLarge,
-            message,
-        } => (SqlError::new(Class::TooLarge, message), true),
         Error::Io { message, .. } => (SqlError::new(Class::Lost, message), true),
         error => (SqlError::new(Class::Lost, error), true),
     }

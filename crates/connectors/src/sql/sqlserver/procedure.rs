@@ -22,24 +22,25 @@ pub fn call(procedure: &Procedure) -> Result<(String, Vec<String>), String> {
     for name in names.chain(procedure.outs.iter().map(|out| &out.name)) {
         check_name(name)?;
     }
-    for (index, out) in procedure.outs.iter().enumerate() {
-        let variable = format!("@intertie_out{}", index + 1);
-        let mut arguments = procedure.arguments.iter();
-        let given = arguments.position(|argument| *argument == out.name);
-        let given = given
-            .map(|at| format!(" = @P{}", at + 1))
-            .unwrap_or_default();
-        before += &format!("declare {variable} {}{given};\n", out.sql_type);
-        handed.push(format!("@{} = {variable} output", out.name));
-        after.push(format!(
-            "{variable} as {}",
-            quoted(&format!("{OUT_MARK}{}", out.name))
-        ));
-    }
     for (index, argument) in procedure.arguments.iter().enumerate() {
-        if !procedure.outs.iter().any(|out| out.name == *argument) {
-            handed.push(format!("@{argument} = @P{}", index + 1));
+        match procedure.outs.iter().position(|out| out.name == *argument) {
+            Some(out) => handed.push(format!("@{argument} = {} output", variable(out))),
+            None => handed.push(format!("@{argument} = @P{}", index + 1)),
         }
+    }
+    for (index, out) in procedure.outs.iter().enumerate() {
+        let variable = variable(index);
+        let mut arguments = procedure.arguments.iter();
+        let given = match arguments.position(|argument| *argument == out.name) {
+            Some(at) => format!(" = @P{}", at + 1),
+            None => {
+                handed.push(format!("@{} = {variable} output", out.name));
+                String::new()
+            }
+        };
+        before += &format!("declare {variable} {}{given};\n", out.sql_type);
+        let column = quoted(&format!("{OUT_MARK}{}", out.name));
+        after.push(format!("{variable} as {column}"));
     }
     let name: Vec<String> = procedure.name.split('.').map(quoted).collect();
     let mut text = format!("{before}exec {} {}", name.join("."), handed.join(", "));
@@ -49,9 +50,14 @@ pub fn call(procedure: &Procedure) -> Result<(String, Vec<String>), String> {
     Ok((text.trim_end().to_owned(), procedure.arguments.clone()))
 }
 
+fn variable(out: usize) -> String {
+    format!("@intertie_out{}", out + 1)
+}
+
 fn check_name(name: &str) -> Result<(), String> {
     let is_part = |it: char| it.is_ascii_alphanumeric() || "_#$@".contains(it);
-    match !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(is_part) {
+    let begins = name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_');
+    match begins && name.len() <= NAME_MAX && name.chars().all(is_part) {
         true => Ok(()),
         false => {
             let name = name.escape_debug();
@@ -97,7 +103,7 @@ mod tests {
             text("a]b", &["x", "y"], &[("y", "int"), ("z", "decimal(12,2)")]).unwrap(),
             "declare @intertie_out1 int = @P2;\n\
              declare @intertie_out2 decimal(12,2);\n\
-             exec [a]]b] @y = @intertie_out1 output, @z = @intertie_out2 output, @x = @P1;\n\
+             exec [a]]b] @x = @P1, @y = @intertie_out1 output, @z = @intertie_out2 output;\n\
              select @intertie_out1 as [intertie out: y], @intertie_out2 as [intertie out: z]"
         );
         for odd in ["", "@a", "a b", "a = 1; drop table t --", "ä"] {

@@ -11,7 +11,7 @@ use tiberius::{Client, Command, CommandItem, CommandStream, Row};
 use tokio::time::timeout;
 use tokio_util::compat::Compat;
 
-use crate::sql::error::SqlError;
+use crate::sql::error::{Class, SqlError};
 use crate::sql::patience::Patience;
 use crate::sql::session::{Columns, Doing, Done, Isolation, Session, Sink, Statement, Wants};
 use crate::sql::sqlserver::arguments::Bound;
@@ -23,6 +23,9 @@ use crate::sql::{Database, Decimals};
 /// The longest that stopping a statement may take, and saying good-bye.
 const STOP_MAX: Duration = Duration::from_secs(2);
 const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// The server's number for a rollback without a transaction.
+const NOTHING_OPEN: &str = "3903";
 
 /// One connection.
 pub struct SqlServerSession {
@@ -91,6 +94,10 @@ impl SqlServerSession {
     }
 
     fn failed(&mut self, error: Error) -> SqlError {
+        if self.meter.is_full() {
+            self.is_broken = true;
+            return SqlError::new(Class::TooLarge, "a row of more than 64 MiB");
+        }
         let (error, is_broken) = errors::of_running(error);
         self.is_broken |= is_broken;
         error
@@ -116,12 +123,12 @@ impl SqlServerSession {
 
     /// Ends a transaction, and the isolation that it had.
     async fn end(&mut self, text: &str) -> Result<(), SqlError> {
-        self.say(text).await?;
-        if std::mem::take(&mut self.is_isolated) {
+        let ended = self.say(text).await;
+        if !self.is_broken && std::mem::take(&mut self.is_isolated) {
             self.say("set transaction isolation level read committed")
                 .await?;
         }
-        Ok(())
+        ended
     }
 }
 
@@ -289,9 +296,14 @@ impl Session for SqlServerSession {
         Box::pin(self.end("commit tran"))
     }
 
-    /// Some failures have rolled it back already.
     fn rollback(&mut self) -> Doing<'_, ()> {
-        Box::pin(self.end("if @@trancount > 0 rollback tran"))
+        Box::pin(async move {
+            match self.end("rollback tran").await {
+                // Some failures have rolled it back already.
+                Err(error) if error.code.as_deref() == Some(NOTHING_OPEN) => Ok(()),
+                done => done,
+            }
+        })
     }
 
     fn ping(&mut self) -> Doing<'_, ()> {

@@ -50,8 +50,7 @@ impl AsyncRead for Metered {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.read.is_full() {
-            let message = "a row of more than 64 MiB";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, message)));
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
@@ -76,5 +75,42 @@ impl AsyncWrite for Metered {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_read_between_two_rows_has_a_limit() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let chunk = vec![0; 1 << 20];
+            while stream.write_all(&chunk).is_ok() {}
+        });
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_io().build().unwrap();
+        runtime.block_on(async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let (mut stream, meter) = Metered::new(stream);
+            let mut chunk = vec![0; 1 << 20];
+            for _ in 0..60 {
+                stream.read_exact(&mut chunk).await.unwrap();
+            }
+            meter.reset();
+            for _ in 0..60 {
+                stream.read_exact(&mut chunk).await.unwrap();
+            }
+            assert!(!meter.is_full());
+            while stream.read_exact(&mut chunk).await.is_ok() {}
+            assert!(meter.is_full());
+        });
     }
 }
