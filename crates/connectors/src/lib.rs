@@ -27,6 +27,7 @@ pub use url::Server;
 pub const ALL: &[StepDefinition] = &[
     rabbitmq::publish::DEFINITION,
     sql::step::DEFINITION,
+    sql::transaction::DEFINITION,
     soap::step::DEFINITION,
 ];
 

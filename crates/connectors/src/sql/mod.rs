@@ -1,5 +1,6 @@
 //! Databases that speak SQL.
 
+mod any;
 pub mod drivers;
 pub mod error;
 pub mod measures;
@@ -13,6 +14,7 @@ pub mod session;
 mod sink;
 pub mod sqlite;
 pub mod step;
+pub mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
