@@ -10,7 +10,11 @@ pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
         Dialect::Postgres => Some(&super::postgres::Postgres),
         #[cfg(not(feature = "postgres"))]
         Dialect::Postgres => None,
-        Dialect::SqlServer | Dialect::MySql | Dialect::Sqlite => None,
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => Some(&super::sqlite::driver::Sqlite),
+        #[cfg(not(feature = "sqlite"))]
+        Dialect::Sqlite => None,
+        Dialect::SqlServer | Dialect::MySql => None,
     }
 }
 
@@ -21,6 +25,7 @@ pub const fn missing(dialect: Dialect) -> Option<&'static str> {
         Dialect::Postgres if cfg!(feature = "postgres") => None,
         Dialect::Postgres => Some("this build has no driver for postgres"),
         Dialect::MySql => Some("this build has no driver for mysql"),
+        Dialect::Sqlite if cfg!(feature = "sqlite") => None,
         Dialect::Sqlite => Some("this build has no driver for sqlite"),
     }
 }

@@ -14,6 +14,8 @@ pub mod session;
 mod sink;
 pub mod sqlite;
 pub mod step;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod text;
 pub mod transaction;
 
 use std::sync::Arc;

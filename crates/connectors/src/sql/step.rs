@@ -73,6 +73,7 @@ struct SqlConfig {
     /// What the result is. The default is `many`.
     rows: Option<Spanned<Rows>>,
     /// What is done with each batch of `rows: stream`.
+    #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Option<Steps>,
     /// How many rows a batch of `rows: stream` has, from 1 to 100000. It has fewer when they take
     /// more than 1MiB.
