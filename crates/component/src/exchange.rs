@@ -1,6 +1,7 @@
 //! The state of one message on its way through a flow: the request that it came with, its content
 //! in whatever form it is needed, and the values of names.
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -92,6 +93,9 @@ pub struct Exchange {
     pub deadline: Option<Instant>,
     /// How many flows have called each other to get here.
     pub depth: u16,
+    /// What steps around the one that runs hold for it, such as an open transaction. Copies share
+    /// it; one that goes on when the message has gone has to leave it.
+    pub held: Vec<Rc<dyn Any>>,
     /// The values of names, by slot; those of every flow are not among them.
     pub(crate) slots: Vec<Value>,
     pub(crate) original: Option<Rc<Original>>,
@@ -118,6 +122,7 @@ impl Exchange {
             at: Arc::clone(&context.name),
             deadline: None,
             depth: 0,
+            held: Vec::new(),
             slots: Vec::new(),
             original,
         }

@@ -23,6 +23,10 @@ pub const BAD_SOAP: Code = Code::new("IT0297");
 pub const BAD_TLS: Code = Code::new("IT0298");
 /// A statement that a connection cannot run by itself.
 pub const BAD_STATEMENT: Code = Code::new("IT0420");
+/// A transaction that cannot be one.
+pub const BAD_TRANSACTION: Code = Code::new("IT0421");
+/// A call of a procedure that cannot be one.
+pub const BAD_PROCEDURE: Code = Code::new("IT0422");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -65,5 +69,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_STATEMENT,
         title: "statement that cannot be run so",
+    },
+    CodeInfo {
+        code: BAD_TRANSACTION,
+        title: "bad transaction",
+    },
+    CodeInfo {
+        code: BAD_PROCEDURE,
+        title: "bad call of a procedure",
     },
 ];

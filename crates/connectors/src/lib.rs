@@ -28,6 +28,7 @@ pub use url::Server;
 pub const ALL: &[StepDefinition] = &[
     rabbitmq::publish::DEFINITION,
     sql::step::DEFINITION,
+    sql::transaction::DEFINITION,
     soap::step::DEFINITION,
 ];
 
@@ -37,7 +38,7 @@ pub const SOURCES: &[SourceDefinition] = &[];
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[
     rabbitmq::connection::DEFINITION,
-    sql::server::SQLSERVER,
+    sql::SQLSERVER,
     sql::server::POSTGRES,
     sql::server::MYSQL,
     sql::sqlite::DEFINITION,

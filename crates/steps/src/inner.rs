@@ -78,6 +78,8 @@ pub(crate) async fn in_background(
 ) -> bool {
     // The message that it is a copy of may have to end before.
     copy.deadline = Some(services.now() + time);
+    // What is held for the message, such as a transaction, ends with it.
+    copy.held.clear();
     let result = within(time, services, block.run(&mut copy, services)).await;
     let result = result.unwrap_or_else(|| {
         let fault = Fault::new(Kind::Timeout, Origin::Upstream, "a step took too long");

@@ -18,6 +18,9 @@ pub fn of(dialect: Dialect) -> Option<&'static dyn Driver> {
         Dialect::SqlServer => Some(&super::sqlserver::SqlServer),
         #[cfg(not(feature = "sqlserver"))]
         Dialect::SqlServer => None,
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => Some(&super::sqlite::driver::Sqlite),
+        #[cfg(not(feature = "sqlite"))]
         Dialect::Sqlite => None,
     }
 }
@@ -31,6 +34,7 @@ pub const fn missing(dialect: Dialect) -> Option<&'static str> {
         Dialect::Postgres => Some("this build has no driver for postgres"),
         Dialect::MySql if cfg!(feature = "mysql") => None,
         Dialect::MySql => Some("this build has no driver for mysql"),
+        Dialect::Sqlite if cfg!(feature = "sqlite") => None,
         Dialect::Sqlite => Some("this build has no driver for sqlite"),
     }
 }

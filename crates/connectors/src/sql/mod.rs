@@ -1,5 +1,6 @@
 //! Databases that speak SQL.
 
+mod any;
 pub mod drivers;
 pub mod error;
 pub mod measures;
@@ -18,7 +19,13 @@ mod sink;
 pub mod sqlite;
 #[cfg(feature = "sqlserver")]
 pub mod sqlserver;
+mod sqlserver_connection;
 pub mod step;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod text;
+pub mod transaction;
+
+pub use sqlserver_connection::SQLSERVER;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `sqlserver`, `postgres` and `mysql` connections: a database on a server.
+//! `postgres` and `mysql` connections: a database on a server.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -93,17 +93,6 @@ macro_rules! server {
 }
 
 server!(
-    SQLSERVER,
-    SqlserverConfig,
-    sqlserver,
-    build_sqlserver,
-    SqlServer,
-    "A Microsoft SQL Server database.",
-    "`sqlserver://user:password@host:port/database`.",
-    &[("sqlserver", 1433, false), ("mssql", 1433, false)]
-);
-
-server!(
     POSTGRES,
     PostgresConfig,
     postgres,
@@ -126,7 +115,11 @@ server!(
 );
 
 /// The server of a URL, and the database when it names one.
-fn read(node: &Node, schemes: &[Scheme], report: &mut Report) -> Option<(Server, Option<String>)> {
+pub(super) fn read(
+    node: &Node,
+    schemes: &[Scheme],
+    report: &mut Report,
+) -> Option<(Server, Option<String>)> {
     let server = url::read(node, schemes, report)?;
     let path = server.path.strip_prefix('/').unwrap_or_default();
     let name = url::decode(path).filter(|_| !path.contains('/'));
@@ -158,12 +151,7 @@ mod tests {
         };
         assert_eq!((server.host.as_str(), server.port), ("db", 5432));
         assert_eq!(server.password.as_deref(), Some("p w"));
-        for (definition, yaml) in [
-            (&SQLSERVER, "{ sqlserver: 'mssql://db' }"),
-            (&MYSQL, "{ mysql: 'mariadb://db:1/x' }"),
-        ] {
-            assert!(connect(definition, yaml).is_ok(), "{yaml}");
-        }
+        assert!(connect(&MYSQL, "{ mysql: 'mariadb://db:1/x' }").is_ok());
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! `sqlite` connections: a database in a file.
 
+#[cfg(feature = "sqlite")]
+pub(crate) mod driver;
+
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,4 +1,9 @@
-//! `sql`: runs one statement on a database.
+//! `sql`: runs one statement on a database, or calls a procedure.
+
+mod arguments;
+mod procedure;
+mod rows;
+mod stream;
 
 use std::sync::Arc;
 
@@ -7,32 +12,40 @@ use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
-use config::{AnyValue, ByteSize, Node, Spanned};
+use config::{AnyValue, ByteSize, Node, Span, Spanned};
 use expr::{Value, value};
-use message::{Fault, Kind, Origin, Reply};
+use message::{Fault, Reply};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::ask;
-use crate::bounds;
-use crate::codes::{BAD_ARGUMENTS, BAD_QUERY, BAD_STATEMENT};
-use crate::named;
-use crate::sql::query::{self, Argument};
+use crate::codes::{BAD_QUERY, BAD_STATEMENT};
+use crate::sql::any::Steps;
+use crate::sql::error::SqlError;
 use crate::sql::session::{Done, Sink, Statement};
 use crate::sql::sink::{Bounds, Collect, First, Ignore};
-use crate::sql::{Database, Dialect, pool, prepare};
+use crate::sql::{Database, Dialect, pool, prepare, transaction};
+use crate::{ask, bounds, named};
+
+use arguments::{check_arguments, check_values, read_args, read_places};
+pub use rows::Rows;
+use rows::body_of;
+use stream::{Batches, Stream};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "sql",
-    summary: "Runs one SQL statement on a database.",
+    summary: "Runs one SQL statement on a database, or calls a procedure.",
     documentation: include_str!("step.md"),
     example: include_str!("step.yaml"),
     schema: config::schema_for::<SqlConfig>,
     build,
 };
 
-const KINDS: [&str; 4] = ["sqlserver", "postgres", "mysql", "sqlite"];
+/// The kinds of connections that speak SQL.
+pub(crate) const KINDS: [&str; 4] = ["sqlserver", "postgres", "mysql", "sqlite"];
+
+/// The most result sets of a procedure.
+const SETS_MAX: usize = 100;
 
 /// A statement and its arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -41,189 +54,202 @@ struct SqlConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     to: Spanned<String>,
     /// The statement, the same for every message, with `:name` where arguments belong.
-    query: Spanned<String>,
-    /// The arguments by name, with `${ }` in their texts: null, booleans, numbers, texts, bytes.
+    query: Option<Spanned<String>>,
+    /// The name of a procedure to call, instead of a statement.
+    procedure: Option<Spanned<String>>,
+    /// The arguments by name, with `${ }` in their texts: null, booleans, numbers, texts, bytes;
+    /// for `postgres` also arrays and objects.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
     args: Option<AnyValue>,
-    /// What the result is.
-    #[serde(default)]
-    rows: Rows,
-    /// The most rows of a result, from 1 to 100000000. More are an error.
-    #[schemars(extend("default" = 1000000))]
+    /// What comes out of a procedure: the names of its parameters and their types.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which knows the place of each"
+    )]
+    out: Option<AnyValue>,
+    /// What the result is. The default is `many`.
+    rows: Option<Spanned<Rows>>,
+    /// What is done with each batch of `rows: stream`.
+    #[allow(dead_code, reason = "read from the tree, which knows the places")]
+    steps: Option<Steps>,
+    /// How many rows a batch of `rows: stream` has, from 1 to 100000. It has fewer when they take
+    /// more than 1MiB.
+    #[schemars(extend("default" = 100))]
+    batch: Option<Spanned<u64>>,
+    /// The most rows of a result that is collected, from 1 to 100000000; more are an error. Without
+    /// it `bytes_max` alone bounds it.
     rows_max: Option<Spanned<u64>>,
-    /// The most bytes that the rows may take in memory, up to 1GiB. More are an error. The default
-    /// is the most that a body of the flow may have.
+    /// The most bytes that the rows of a result, or a row of `rows: stream`, may take in memory, up
+    /// to 1GiB; more are an error. The default is 64MiB.
     bytes_max: Option<Spanned<ByteSize>>,
 }
 
-/// What the result of a statement is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum Rows {
-    /// A list of objects, one a row.
-    #[default]
-    Many,
-    /// The object of the only row.
-    One,
-    /// Nothing: the body stays as it was.
-    None,
-    /// The number of rows that were changed.
-    Count,
+/// What becomes of what a statement gives.
+enum Action {
+    /// A result.
+    Result(Rows),
+    /// Batches for steps.
+    Stream(Box<Stream>),
+    /// What comes out of a procedure.
+    Procedure,
 }
 
 /// The step.
 pub struct Sql {
-    /// The database.
-    pub database: Arc<Database>,
-    /// The statement.
-    pub query: String,
-    /// Where its arguments stand.
-    pub places: Vec<Argument>,
-    /// What its result is.
-    pub rows: Rows,
+    database: Arc<Database>,
+    statement: Statement,
+    /// What tests are shown: the statement as the flow file has it.
+    shown: (&'static str, String),
+    action: Action,
     to: String,
     args: Option<ValueTemplate>,
-    statement: Statement,
-    rows_max: u64,
-    bytes_max: Option<u64>,
+    bounds: Bounds,
 }
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let config: SqlConfig = config::decode(node, context.report)?;
     let before = context.problems();
     let database = named::connection::<Database>(&config.to, &KINDS, context);
-    let takes_lists = database
+    let is_postgres = database
         .as_ref()
         .is_some_and(|it| it.dialect == Dialect::Postgres);
     let args = match node.get("args") {
-        Some(args) => read_args(args, takes_lists, context),
+        Some(args) => read_args(args, is_postgres, context),
         None => None,
     };
-    let rows_max = bounds::count(
-        config.rows_max.as_ref(),
-        1_000_000,
-        1..=100_000_000,
-        context.report,
-    );
-    let bytes_max = bounds::size(config.bytes_max.as_ref(), 1..=1 << 30, context.report);
-    let hint = "write `:name` where the value belongs, and give it under `args`: it is bound";
-    let is_fixed = named::is_fixed("query", hint, &config.query, context);
-    let database = database?;
-    let places = match is_fixed {
-        true => read_places(&config.query, &database, context)?,
-        false => return None,
+    check_keys(&config, node, context);
+    let bounds = read_bounds(&config, context);
+    let action = read_action(&config, node, context);
+    let (mut statement, shown) = read_statement(&config, node, database.as_deref(), context)?;
+    let action = action?;
+    statement.is_streamed = matches!(action, Action::Stream(_));
+    let step = Sql {
+        database: database?,
+        statement,
+        shown,
+        action,
+        to: config.to.value,
+        args,
+        bounds,
     };
-    check_arguments(&config.query, &places, node.get("args"), context);
-    if let Some((message, hint)) = prepare::refusal(&config.query.value, database.dialect) {
-        context
-            .report
-            .error(BAD_STATEMENT, config.query.span, message)
-            .hint(hint);
-    }
-    let statement = prepare::statement(&config.query.value, &places, database.dialect);
-    (context.problems() == before).then(|| {
-        Box::new(Sql {
-            database,
-            places,
-            to: config.to.value,
-            query: config.query.value,
-            args,
-            rows: config.rows,
-            statement,
-            rows_max,
-            bytes_max,
-        }) as _
-    })
+    (context.problems() == before).then(|| Box::new(step) as _)
 }
 
-fn read_args(
-    node: &Node,
-    takes_lists: bool,
-    context: &mut BuildContext<'_>,
-) -> Option<ValueTemplate> {
-    let Some(entries) = node.as_mapping() else {
-        let message = format!("`args` is a mapping of names, not {}", node.type_name());
+/// Refuses keys that say nothing about a step as it is.
+fn check_keys(config: &SqlConfig, node: &Node, context: &mut BuildContext<'_>) {
+    let is_call = config.procedure.is_some();
+    let rows = config.rows.as_ref().map(|it| it.value);
+    let is_stream = rows == Some(Rows::Stream);
+    let is_collected = is_call || matches!(rows, None | Some(Rows::Many));
+    let mut refuse = |key: &str, is_odd: bool, hint: &str| {
+        if let Some(value) = node.get(key).filter(|_| is_odd) {
+            let message = format!("`{key}` has no effect here");
+            context
+                .report
+                .error(BAD_STATEMENT, value.span, message)
+                .hint(hint.to_owned());
+        }
+    };
+    refuse(
+        "rows",
+        is_call,
+        "the result of a procedure is `{ out, results }`",
+    );
+    refuse("out", !is_call, "it belongs to `procedure`");
+    refuse("steps", !is_stream, "it belongs to `rows: stream`");
+    refuse("batch", !is_stream, "it belongs to `rows: stream`");
+    refuse(
+        "rows_max",
+        !is_collected,
+        "it belongs to `rows: many` and `procedure`",
+    );
+    let has_bytes = is_collected || is_stream || rows == Some(Rows::One);
+    refuse("bytes_max", !has_bytes, "there are no rows to keep");
+}
+
+fn read_bounds(config: &SqlConfig, context: &mut BuildContext<'_>) -> Bounds {
+    let rows_max = config.rows_max.as_ref();
+    let bytes_max = config.bytes_max.as_ref();
+    let report = &mut *context.report;
+    Bounds {
+        rows_max: bounds::count(rows_max, u64::MAX, 1..=100_000_000, report),
+        bytes_max: bounds::size(bytes_max, 1..=1 << 30, report).unwrap_or(64 << 20),
+    }
+}
+
+fn read_action(config: &SqlConfig, node: &Node, context: &mut BuildContext<'_>) -> Option<Action> {
+    if config.procedure.is_some() {
+        return Some(Action::Procedure);
+    }
+    let rows = config.rows.as_ref().map_or(Rows::Many, |it| it.value);
+    if rows != Rows::Stream {
+        return Some(Action::Result(rows));
+    }
+    let batch = bounds::count(config.batch.as_ref(), 100, 1..=100_000, context.report) as usize;
+    let Some(steps) = node.get("steps") else {
+        let span = config.rows.as_ref().map_or(node.span, |it| it.span);
         context
             .report
-            .error(BAD_ARGUMENTS, node.span, message)
-            .hint("write `args: { id: \"${ .id }\" }`");
+            .error(BAD_STATEMENT, span, "`rows: stream` has no `steps`")
+            .hint("add the steps for each batch of rows: `steps: [...]`");
         return None;
     };
-    for entry in entries.iter().filter(|_| !takes_lists) {
-        if entry.value.as_mapping().is_some() || entry.value.as_sequence().is_some() {
-            let kind = entry.value.type_name();
-            let message = format!("an argument is one value, not {kind}");
-            context
-                .report
-                .error(BAD_ARGUMENTS, entry.value.span, message)
-                .hint("write it as text: `\"${ .lines | tojson }\"`");
-        }
-    }
-    context.value(node)
+    let block = context.inner_branch("steps", steps)?;
+    Some(Action::Stream(Box::new(Stream { block, batch })))
 }
 
-fn read_places(
-    query: &Spanned<String>,
-    database: &Database,
+/// A statement, and what tests are shown of it.
+type Read = (Statement, (&'static str, String));
+
+fn read_statement(
+    config: &SqlConfig,
+    node: &Node,
+    database: Option<&Database>,
     context: &mut BuildContext<'_>,
-) -> Option<Vec<Argument>> {
-    match query::arguments(&query.value, database.dialect) {
-        Ok(places) => Some(places),
-        Err(problem) => {
-            let end = (problem.at + 1).min(query.value.len());
-            context
-                .report
-                .error(BAD_QUERY, query.span, problem.message)
-                .within(problem.at..end)
-                .hint(problem.hint);
-            None
+) -> Option<Read> {
+    match (&config.query, &config.procedure) {
+        (Some(query), None) => {
+            let statement = read_query(query, node, database, context)?;
+            Some((statement, ("query", query.value.clone())))
         }
+        (None, Some(name)) => {
+            let statement = procedure::read(name, node, database?, context)?;
+            Some((statement, ("procedure", name.value.clone())))
+        }
+        (Some(_), Some(name)) => refuse_verbs(name.span, "there are two", context),
+        (None, None) => refuse_verbs(node.span, "there is nothing to run", context),
     }
 }
 
-/// Every argument of the statement is given, and every given one is used.
-fn check_arguments(
+fn refuse_verbs<T>(span: Span, message: &str, context: &mut BuildContext<'_>) -> Option<T> {
+    context
+        .report
+        .error(BAD_QUERY, span, message.to_owned())
+        .hint("write either `query` or `procedure`");
+    None
+}
+
+fn read_query(
     query: &Spanned<String>,
-    places: &[Argument],
-    args: Option<&Node>,
+    node: &Node,
+    database: Option<&Database>,
     context: &mut BuildContext<'_>,
-) {
-    let given = args.and_then(Node::as_mapping).unwrap_or_default();
-    let mut told: Vec<&str> = Vec::new();
-    for place in places {
-        let name = place.name.as_str();
-        if told.contains(&name) || given.iter().any(|entry| entry.key == name) {
-            continue;
-        }
-        told.push(name);
-        let near = config::suggest(name, given.iter().map(|entry| entry.key.as_str()));
-        let hint = match near {
-            Some(near) => format!("did you mean `:{near}`?"),
-            None => format!("add it: `args: {{ {name}: \"${{ .{name} }}\" }}`"),
-        };
-        let message = format!("the statement's `:{name}` has no argument");
+) -> Option<Statement> {
+    let hint = "write `:name` where the value belongs, and give it under `args`: it is bound";
+    let is_fixed = named::is_fixed("query", hint, query, context);
+    let database = database.filter(|_| is_fixed)?;
+    let places = read_places(query, database, context)?;
+    check_arguments(query, &places, node.get("args"), context);
+    if let Some((message, hint)) = prepare::refusal(&query.value, database.dialect) {
         context
             .report
-            .error(BAD_ARGUMENTS, query.span, message)
-            .within(place.at.clone())
+            .error(BAD_STATEMENT, query.span, message)
             .hint(hint);
     }
-    for entry in given {
-        if places.iter().any(|place| place.name == entry.key) {
-            continue;
-        }
-        let shown = entry.key.escape_debug();
-        let message = format!("the statement does not use the argument `{shown}`");
-        let hint = format!("write `:{shown}` where it belongs, without quotes, or leave it out");
-        context
-            .report
-            .error(BAD_ARGUMENTS, entry.key_span, message)
-            .hint(hint);
-    }
+    Some(prepare::statement(&query.value, &places, database.dialect))
 }
 
 impl Sql {
@@ -236,144 +262,130 @@ impl Sql {
             check_values(&args)?;
         }
         let sent = value::object([
-            ("query".to_owned(), value::text(self.query.as_str())),
+            (self.shown.0.to_owned(), value::text(self.shown.1.as_str())),
             ("args".to_owned(), args.clone()),
         ]);
-        let stood_in = ask::stood_in(("sql", &self.to), sent, exchange, services).await;
-        let Some(reply) = stood_in else {
-            return self.query(&args, exchange, services).await;
-        };
-        let reply = reply?;
-        if let Some(fault) = ask::failure(&reply) {
-            return Err(fault);
+        match ask::stood_in(("sql", &self.to), sent, exchange, services).await {
+            Some(reply) => self.mocked(reply?, exchange, services).await,
+            None => self.perform(&args, exchange, services).await,
         }
-        if self.rows != Rows::None {
-            let result = self.rows.result(body_of(reply, exchange)?)?;
-            exchange.set_value(result);
-        }
-        Ok(Next::Continue)
     }
-}
 
-impl Sql {
-    /// Runs the statement on the database itself.
-    async fn query(
+    /// Makes of a test's answer what would become of the database's.
+    async fn mocked(
         &self,
-        args: &Value,
+        reply: Reply,
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let bytes_max = self.bytes_max.unwrap_or(exchange.context.body_max as u64);
-        let bounds = Bounds {
-            rows_max: self.rows_max,
-            bytes_max,
-        };
-        let result = match self.rows {
-            Rows::Many => {
-                let mut sink = Collect::new(bounds, 1);
-                self.send(args, &mut sink, services).await?;
-                value::array(sink.into_rows())
-            }
-            Rows::One => {
-                let mut sink = First::new(bytes_max);
-                let done = self.send(args, &mut sink, services).await;
-                if let Err(fault) = done
-                    && !sink.has_second()
-                {
-                    return Err(fault);
-                }
-                self.rows.result(value::array(sink.into_rows()))?
-            }
-            Rows::Count => {
-                let done = self.send(args, &mut Ignore, services).await?;
-                value::integer(done.changed.try_into().unwrap_or(i64::MAX))
-            }
-            Rows::None => {
-                self.send(args, &mut Ignore, services).await?;
-                return Ok(Next::Continue);
+        if let Some(fault) = ask::failure(&reply) {
+            return Err(fault);
+        }
+        let result = match &self.action {
+            Action::Result(Rows::None) => return Ok(Next::Continue),
+            Action::Result(rows) => rows.result(body_of(reply, exchange)?)?,
+            Action::Procedure => body_of(reply, exchange)?,
+            Action::Stream(stream) => {
+                let rows = Rows::Stream.result(body_of(reply, exchange)?)?;
+                let max = self.bounds.bytes_max;
+                let mut batches = Batches::new(stream, max, exchange, services);
+                let done = batches.give_all(&rows).await;
+                return self.end_stream(done, batches.end(), exchange);
             }
         };
         exchange.set_value(result);
         Ok(Next::Continue)
     }
 
+    /// Runs the statement on the database itself.
+    async fn perform(
+        &self,
+        args: &Value,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Next, Fault> {
+        let result = match &self.action {
+            Action::Result(Rows::One) => {
+                let mut sink = First::new(self.bounds.bytes_max);
+                let done = self.send(args, &mut sink, exchange, services).await;
+                match done {
+                    Err(error) if !sink.has_second() => return Err(self.fault(error)),
+                    _ => Rows::One.result(value::array(sink.into_rows()))?,
+                }
+            }
+            Action::Result(Rows::Count) => {
+                let done = self.send(args, &mut Ignore, exchange, services).await;
+                let changed = done.map_err(|error| self.fault(error))?.changed;
+                value::integer(changed.try_into().unwrap_or(i64::MAX))
+            }
+            Action::Result(Rows::None) => {
+                let done = self.send(args, &mut Ignore, exchange, services).await;
+                done.map_err(|error| self.fault(error))?;
+                return Ok(Next::Continue);
+            }
+            Action::Result(Rows::Many | Rows::Stream) => {
+                let mut sink = Collect::new(self.bounds, 1);
+                let done = self.send(args, &mut sink, exchange, services).await;
+                done.map_err(|error| self.fault(error))?;
+                value::array(sink.into_rows())
+            }
+            Action::Procedure => {
+                let mut sink = Collect::new(self.bounds, SETS_MAX);
+                let done = self.send(args, &mut sink, exchange, services).await;
+                let done = done.map_err(|error| self.fault(error))?;
+                procedure::result(done, sink.sets)
+            }
+            Action::Stream(stream) => {
+                let max = self.bounds.bytes_max;
+                let mut batches = Batches::new(stream, max, exchange, services);
+                let mut done = self.send(args, &mut batches, exchange, services).await;
+                if done.is_ok() {
+                    done = batches.give().await.map(|()| Done::default());
+                }
+                return self.end_stream(done.map(drop), batches.end(), exchange);
+            }
+        };
+        exchange.set_value(result);
+        Ok(Next::Continue)
+    }
+
+    fn end_stream(
+        &self,
+        done: Result<(), SqlError>,
+        (count, ended): stream::End,
+        exchange: &mut Exchange,
+    ) -> Result<Next, Fault> {
+        if let Some(ended) = ended {
+            return ended;
+        }
+        done.map_err(|error| self.fault(error))?;
+        exchange.set_value(value::integer(count.try_into().unwrap_or(i64::MAX)));
+        Ok(Next::Continue)
+    }
+
+    fn fault(&self, error: SqlError) -> Fault {
+        error.fault(&self.to, self.statement.is_read_only)
+    }
+
     async fn send(
         &self,
         args: &Value,
         sink: &mut dyn Sink,
+        exchange: &Exchange,
         services: &dyn Services,
-    ) -> Result<Done, Fault> {
+    ) -> Result<Done, SqlError> {
         let names = self.statement.names.iter();
         let values: Vec<Value> = names
             .map(|name| value::get(args, name).cloned().unwrap_or_default())
             .collect();
-        let done = async {
-            let pool = pool::of(&self.database, services)?;
-            let mut lease = pool.lend(services).await?;
-            lease.run(&self.statement, &values, sink, services).await
-        };
-        done.await
-            .map_err(|error| error.fault(&self.to, self.statement.is_read_only))
-    }
-}
-
-/// What can be bound: no lists and no objects.
-fn check_values(args: &Value) -> Result<(), Fault> {
-    for (name, argument) in value::members(args).into_iter().flatten() {
-        if matches!(argument, Value::Arr(_) | Value::Obj(_)) {
-            let kind = value::kind(argument);
-            let cause = format_args!("the argument `{name}` is one value, not {kind}");
-            return Err(Fault::expression(cause));
+        if let Some(transaction) = transaction::current(exchange, &self.database) {
+            let running = transaction.run(&self.statement, &values, sink, services);
+            return running.await;
         }
+        let pool = pool::of(&self.database, services)?;
+        let mut lease = pool.lend(services).await?;
+        lease.run(&self.statement, &values, sink, services).await
     }
-    Ok(())
-}
-
-/// The body of a reply as a value; the exchange stays as it was.
-fn body_of(reply: Reply, exchange: &mut Exchange) -> Result<Value, Fault> {
-    let (content, head) = (exchange.content.clone(), exchange.reply.take());
-    exchange.take_over(reply);
-    let body = exchange.value().cloned();
-    (exchange.content, exchange.reply) = (content, head);
-    body
-}
-
-impl Rows {
-    /// What becomes of the rows that came, or of the number of those that were changed.
-    ///
-    /// # Errors
-    /// `no-row` and `many-rows`; `connection` for something that no database says.
-    pub fn result(self, found: Value) -> Result<Value, Fault> {
-        let odd = |found: &Value| {
-            let detail = "the database's answer is none";
-            let kind = value::kind(found);
-            let fault = Fault::new(Kind::Connection, Origin::Upstream, detail);
-            fault.with_cause(format_args!("{kind} where `rows` wants something else"))
-        };
-        let is_row = |it: &Value| matches!(it, Value::Obj(_));
-        match (self, &found) {
-            (Self::None, _) => Ok(Value::Null),
-            (Self::Many, Value::Arr(rows)) if rows.iter().all(is_row) => Ok(found),
-            (Self::Count, Value::Num(_)) => Ok(found),
-            (Self::One, Value::Obj(_)) => Ok(found),
-            (Self::One, Value::Null) => Err(no_row()),
-            (Self::One, Value::Arr(rows)) => match rows.as_slice() {
-                [] => Err(no_row()),
-                [row] if is_row(row) => Ok(row.clone()),
-                rows if rows.iter().all(is_row) => {
-                    let detail = "the database has several rows where one is wanted".to_owned();
-                    Err(Fault::raised("many-rows", None, detail))
-                }
-                _ => Err(odd(&found)),
-            },
-            _ => Err(odd(&found)),
-        }
-    }
-}
-
-fn no_row() -> Fault {
-    let detail = "the database has no such row".to_owned();
-    Fault::raised("no-row", None, detail)
 }
 
 impl Step for Sql {
@@ -382,7 +394,12 @@ impl Step for Sql {
     }
 
     fn reads_body(&self) -> bool {
-        self.args.as_ref().is_some_and(ValueTemplate::reads_body)
+        let args = self.args.as_ref().is_some_and(ValueTemplate::reads_body);
+        let steps = match &self.action {
+            Action::Stream(stream) => stream.block.reads_body(),
+            Action::Result(_) | Action::Procedure => false,
+        };
+        args || steps
     }
 
     fn waits(&self) -> bool {

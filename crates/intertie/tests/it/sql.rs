@@ -62,7 +62,7 @@ fn body(response: &Response) -> Value {
 /// A flow that answers with what a statement gives for the argument `a`, which is the body.
 fn flow(name: &str, url: &str, query: &str, rest: &str) -> String {
     let query = serde_json::to_string(query).unwrap();
-    let args = if query.contains(":a") {
+    let args = if query.contains(":a") && !rest.contains("args") {
         "args: { a: \"${ . }\" }, "
     } else {
         ""
@@ -128,4 +128,217 @@ fn rows_come_as_they_say() {
         output.contains("connection `db`: 22P02 the argument `a`"),
         "{output}"
     );
+}
+
+#[test]
+fn values_keep_every_digit_in_both_directions() {
+    let url = SERVER.database("types");
+    let columns = "select 9223372036854775807::int8 as big, 0.10::numeric as small, \
+        -12345678901234567890.123456789::numeric as long, 1.5::float4 as f4, 0.1::float8 as f8, \
+        'NaN'::float8 as nan, true as yes, null::int as nothing, 'ä\"\\'::text as words, \
+        '\\xdeadbeef'::bytea as raw, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid as id, \
+        '{\"a\": [1.50, null]}'::jsonb as j, '2024-02-29'::date as d, '12:30:00.5'::time as t, \
+        '2024-02-29 12:30:00.123456+02'::timestamptz as at, '2024-02-29 12:30:00'::timestamp as \
+        local, interval '1 year 2 days 03:04:05' as i, '10.0.0.1/8'::inet as net, \
+        array[[1,2],[3,null]] as grid, '{}'::text[] as empty, '[1,5)'::int4range as r, \
+        B'101' as bits, 'a'::\"char\" as c, '08:00:2b:01:02:03'::macaddr as mac, \
+        'happy'::mood as mood, row(1,'x')::pair as pair";
+    SERVER.sql("types", "create type mood as enum ('sad','happy')");
+    SERVER.sql("types", "create type pair as (a int, b text)");
+    SERVER.sql("types", "create table kept (n numeric, b int8, at timestamptz, j jsonb, raw bytea, \
+        tags text[], id uuid, i interval, r int4range, m mood)");
+    let keep = "insert into kept select n, b, at, j, raw, tags, id, i, r, m from \
+        (values (:n::numeric, :b::int8, :at::timestamptz, :j::jsonb, :raw::bytea, :tags::text[], \
+        :id::uuid, :i::interval, :r::int4range, :m::mood)) v (n, b, at, j, raw, tags, id, i, r, m) \
+        returning *, raw = '\\x6162' as same";
+    let args = "n: \"${ .n }\", b: \"${ .b }\", at: \"${ .at }\", j: \"${ .j }\", raw: \
+        \"${ .raw }\", tags: \"${ .tags }\", id: \"${ .id }\", i: \"${ .i }\", r: \"${ .r }\", \
+        m: \"${ .m }\"";
+    let flows = flow("types", &url, columns, "rows: one")
+        + &flow("keep", &url, keep, &format!("rows: one, args: {{ {args} }}"))
+        + &flow("point", &url, "select 1 as a, '(1,2)'::point as place", "rows: one")
+        + &flow("twice", &url, "select 1 as a, 2 as a", "rows: one");
+    let shop = Shop::run(&flows);
+    let text = shop.post("/types", &json!(0)).text();
+    for part in [
+        "\"big\":9223372036854775807",
+        "\"small\":0.10",
+        "\"long\":-12345678901234567890.123456789",
+        "\"f4\":1.5,\"f8\":0.1,\"nan\":\"NaN\",\"yes\":true,\"nothing\":null",
+        "\"words\":\"ä\\\"\\\\\",\"raw\":\"3q2+7w==\"",
+        "\"id\":\"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11\",\"j\":{\"a\":[1.50,null]}",
+        "\"d\":\"2024-02-29\",\"t\":\"12:30:00.5\",\"at\":\"2024-02-29T10:30:00.123456Z\"",
+        "\"local\":\"2024-02-29T12:30:00\",\"i\":\"P1Y2DT3H4M5S\",\"net\":\"10.0.0.1/8\"",
+        "\"grid\":[[1,2],[3,null]],\"empty\":[],\"r\":\"[1,5)\",\"bits\":\"101\",\"c\":\"a\"",
+        "\"mac\":\"08:00:2b:01:02:03\",\"mood\":\"happy\",\"pair\":{\"a\":1,\"b\":\"x\"}",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let sent = r#"{"n":1234567890123456789012.50,"b":9007199254740993,"at":"2024-02-29T12:00:00+02:00",
+        "j":{"deep":[1]},"raw":"ab","tags":["a,b","\"q\"",null],"i":"P1DT2H","r":"[1,5)",
+        "id":"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11","m":"sad"}"#;
+    let kept = post(shop.port, "/keep", "application/json", sent).text();
+    for part in [
+        "\"n\":1234567890123456789012.50,\"b\":9007199254740993,\"at\":\"2024-02-29T10:00:00Z\"",
+        "\"j\":{\"deep\":[1]},\"raw\":\"YWI=\",\"tags\":[\"a,b\",\"\\\"q\\\"\",null]",
+        "\"i\":\"P1DT2H\",\"r\":\"[1,5)\",\"m\":\"sad\",\"same\":true",
+    ] {
+        assert!(kept.contains(part), "{part} is not in {kept}");
+    }
+    assert_eq!(shop.post("/point", &json!(0)).status, 502);
+    assert_eq!(shop.post("/twice", &json!(0)).status, 502);
+    let output = shop.stop();
+    assert!(output.contains("column `place`: the type point has no form"), "{output}");
+    assert!(output.contains("two columns have the name `a`"), "{output}");
+}
+
+#[test]
+fn what_is_bound_never_becomes_sql() {
+    let url = SERVER.database("nasty");
+    SERVER.sql("nasty", "create table t (a text)");
+    let flows = flow("put", &url, "insert into t values (:a) returning a", "rows: one");
+    let shop = Shop::run(&flows);
+    let nasty = [
+        "'; drop table t; --",
+        "' or '1'='1",
+        "\\'; drop table t; --",
+        "$1",
+        ":a",
+        "$$; drop table t; $$",
+        "/* */",
+        "%_\\",
+        "\u{2019}; drop table t",
+        "\r\n\t\u{1}",
+        "1) returning (select version())",
+        "NULL",
+        "",
+    ];
+    for text in nasty {
+        let reply = shop.post("/put", &json!(text));
+        assert_eq!(body(&reply), json!({"a": text}));
+    }
+    let nul = shop.post("/put", &json!("a\u{0}b"));
+    assert_eq!(nul.status, 500);
+    assert_eq!(SERVER.sql("nasty", "select count(*) from t"), nasty.len().to_string());
+    let output = shop.stop();
+    assert!(output.contains("the argument `a` has a NUL character"), "{output}");
+}
+
+/// What the server is busy with in a database, besides this question.
+fn busy(database: &str) -> String {
+    SERVER.sql(
+        "postgres",
+        &format!(
+            "select count(*) from pg_stat_activity where datname = '{database}' \
+             and (state = 'active' or state like 'idle in%')"
+        ),
+    )
+}
+
+#[test]
+fn a_time_out_ends_the_statement_on_the_server() {
+    let url = SERVER.database("slow");
+    let slow = flow("slow", &url, "select pg_sleep(30)", "") + "    timeout: 300ms\n";
+    let own = flow("own", &url, "select pg_sleep(30)", "");
+    let own = own.replacen("\" }\nfrom", "\", statement_timeout: 300ms }\nfrom", 1);
+    let fast = flow("fast", &url, "select 1 as a", "rows: one");
+    let left = flow("left", &url, "select pg_sleep(30)", "");
+    let shop = Shop::run(&(slow + &own + &fast + &left));
+    assert_eq!(shop.post("/slow", &json!(0)).status, 504);
+    assert_eq!(shop.post("/own", &json!(0)).status, 504);
+    // A client that leaves.
+    let mut client = testkit::RawClient::connect(shop.port);
+    client.send("POST /left HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    wait_until("the statement runs", || busy("slow") == "1");
+    drop(client);
+    wait_until("nothing runs on the server", || busy("slow") == "0");
+    assert_eq!(body(&shop.post("/fast", &json!(0))), json!({"a": 1}));
+    shop.stop();
+}
+
+#[test]
+fn a_full_pool_says_so() {
+    let url = SERVER.database("crowded");
+    let settings = "\", pool: 2, wait: 200ms }\nfrom";
+    let flows = flow("slow", &url, "select pg_sleep(3)", "rows: none");
+    let shop = Shop::run(&flows.replacen("\" }\nfrom", settings, 1));
+    let port = shop.port;
+    let callers = (0..8).map(|_| thread::spawn(move || post(port, "/slow", "text/plain", "")));
+    let callers: Vec<_> = callers.collect();
+    let replies: Vec<Response> = callers.into_iter().map(|it| it.join().unwrap()).collect();
+    let full = replies.iter().filter(|it| it.status == 503).count();
+    // Two workers with a connection each, whichever of them the callers come to.
+    assert!((6..=7).contains(&full), "{full}");
+    for reply in replies.iter().filter(|it| it.status == 503) {
+        assert_eq!(reply.header("Retry-After"), Some("1"));
+    }
+    let output = shop.stop();
+    assert!(output.contains("connection `db`: all 1 connections were in use"), "{output}");
+}
+
+#[test]
+fn who_is_not_let_in_is_told_without_the_password() {
+    let url = SERVER.database("refused");
+    SERVER.sql("postgres", "create role clerk login password 'other'");
+    let wrong = SERVER.url_of("clerk", "refused");
+    let unknown = SERVER.url("nowhere");
+    let closed = url.replace(&SERVER.port().to_string(), &free_port().to_string());
+    let no_host = url.replace("127.0.0.1", "nowhere.invalid");
+    let flows = [
+        flow("wrong", &wrong, "select 1", ""),
+        flow("unknown", &unknown, "select 1", ""),
+        flow("closed", &closed, "select 1", ""),
+        flow("host", &no_host, "select 1", ""),
+    ];
+    let shop = Shop::run(&flows.concat());
+    for path in ["/wrong", "/unknown", "/closed", "/host"] {
+        let reply = shop.post(path, &json!(0));
+        assert_eq!(reply.status, 502, "{path}");
+        assert!(!reply.text().contains("127.0.0.1"), "{}", reply.text());
+    }
+    let output = shop.stop();
+    assert!(output.contains("28P01") && output.contains("3D000"), "{output}");
+}
+
+#[test]
+fn a_result_that_is_too_large_costs_nothing_but_itself() {
+    let url = SERVER.database("large");
+    let query = "select repeat('x', 1000) as a from generate_series(1, 100000)";
+    let flows = flow("all", &url, query, "")
+        + &flow("few", &url, query, "rows_max: 10")
+        + &flow("one", &url, "select 1 as a", "rows: one");
+    let shop = Shop::run(&flows);
+    assert_eq!(shop.post("/few", &json!(0)).status, 502);
+    let before = shop.engine.process.resident_kib();
+    assert_eq!(shop.post("/all", &json!(0)).status, 502);
+    let after = shop.engine.process.resident_kib();
+    assert!(after < before + 160_000, "{before} {after}");
+    assert_eq!(body(&shop.post("/one", &json!(0))), json!({"a": 1}));
+    wait_until("nothing runs on the server", || busy("large") == "0");
+    let output = shop.stop();
+    assert!(output.contains("connection `db`: the rows take more than"), "{output}");
+}
+
+#[test]
+fn many_rows_go_through_steps_in_batches() {
+    let url = SERVER.database("stream");
+    SERVER.sql("stream", "create table seen (n int, first int)");
+    let flows = format!(
+        "flow: all\nuse:\n  db: {{ postgres: \"{url}\", pool: 4 }}\n\
+         from: {{ http: \"POST 127.0.0.1:PORT/all\" }}\nsteps:\n\
+         \x20 - sql:\n      to: db\n      query: select a from generate_series(1, 200000) a\n\
+         \x20     rows: stream\n      batch: 5000\n      steps:\n\
+         \x20       - if:\n            when: .[0].a == 10001 and ($query.stop != null)\n\
+         \x20           then: [ raise: {{ type: enough, status: 418 }} ]\n\
+         \x20       - sql:\n            to: db\n            query: insert into seen values (:n, :f)\n\
+         \x20           args: {{ n: \"${{ length }}\", f: \"${{ .[0].a }}\" }}\n\
+         \x20           rows: none\n"
+    );
+    let shop = Shop::run(&flows);
+    assert_eq!(body(&shop.post("/all", &json!(0))), json!(200_000));
+    assert_eq!(SERVER.sql("stream", "select count(*), sum(n), max(first) from seen"), "40|200000|195001");
+    assert_eq!(shop.post("/all?stop=1", &json!(0)).status, 418);
+    assert_eq!(SERVER.sql("stream", "select count(*) from seen"), "42");
+    wait_until("nothing runs on the server", || busy("stream") == "0");
+    shop.stop();
 }

@@ -31,6 +31,7 @@ kill -QUIT "$server" 2>/dev/null; wait "$server"; rm -rf "$folder"
 /// process: one may be shared by all tests.
 pub struct Postgres {
     port: u16,
+    #[cfg(test)]
     folder: PathBuf,
     authority: Authority,
     keeper: Mutex<(Child, Option<ChildStdin>, BufReader<ChildStdout>)>,
@@ -73,6 +74,7 @@ impl Postgres {
         let replies = BufReader::new(keeper.stdout.take().unwrap());
         let server = Self {
             port,
+            #[cfg(test)]
             folder,
             authority,
             keeper: Mutex::new((keeper, orders, replies)),

@@ -11,6 +11,7 @@ use tokio_postgres::types::{Field, Kind, Type};
 
 use super::time;
 use crate::sql::Decimals;
+use crate::sql::text::{base64, float};
 
 /// How deep JSON in a column may be.
 const DEPTH_MAX: usize = 128;
@@ -235,17 +236,6 @@ fn json(raw: &[u8]) -> Result<Value, Why> {
     expr::json::parse(&bytes, DEPTH_MAX).map_err(|error| error.to_string())
 }
 
-/// The shortest digits that stand for the number. JSON has no others than numbers.
-fn float<T: std::fmt::Debug + Into<f64> + Copy>(number: T) -> Value {
-    let wide: f64 = number.into();
-    match wide {
-        wide if wide.is_nan() => value::text("NaN"),
-        f64::INFINITY => value::text("Infinity"),
-        f64::NEG_INFINITY => value::text("-Infinity"),
-        _ => value::number(&format!("{number:?}")),
-    }
-}
-
 /// A `numeric`: groups of four digits, with all digits that the server keeps.
 fn numeric(raw: &[u8]) -> Result<String, Why> {
     let mut rest = Rest(raw);
@@ -332,22 +322,6 @@ fn bits(raw: &[u8]) -> Result<String, Why> {
         .collect())
 }
 
-/// Base64 with padding (RFC 4648, section 4).
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let at = |at: usize| group.get(at).copied().map_or(0, u32::from);
-        let number = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let digit = (number >> (18 - 6 * place) & 63) as usize;
-            let digit = DIGITS.get(digit).copied().map_or('=', char::from);
-            text.push(if place > group.len() { '=' } else { digit });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,14 +348,6 @@ mod tests {
         assert_eq!(read(2, 0, 0, &[1]), "100000000");
         assert_eq!(read(0, 0xC000, 0, &[]), "NaN");
         assert!(numeric(&[0, 9, 0, 0, 0, 0, 0, 0]).is_err());
-    }
-
-    #[test]
-    fn bytes_are_base64() {
-        for (plain, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v")] {
-            assert_eq!(base64(plain.as_bytes()), expected);
-        }
-        assert_eq!(base64(&[0xff, 0xfe, 0x00, 0x3e]), "//4APg==");
     }
 
     #[test]

@@ -31,6 +31,10 @@ impl Driver for SqlServer {
                 let message = "the database is on no server";
                 return Err(SqlError::new(Class::Unreachable, message));
             };
+            if server.user.is_none() {
+                let message = "the URL has no user: a Windows login cannot be used";
+                return Err(SqlError::new(Class::Refused, message));
+            }
             let found = open(&database, server, (&server.host, server.port)).await;
             let session = match found {
                 // A cluster or Azure sends us to another of its servers; once.
