@@ -7,6 +7,7 @@ mod fuzz;
 mod interop;
 mod servers;
 mod tidy;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ fn root() -> PathBuf {
 fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     tidy::run(root)?;
     servers::ensure(servers::FOR_TESTS)?;
+    tools::ensure(root, tools::FOR_TESTS)?;
     cargo(root)
         .args(["test", "--workspace"])
         .args(arguments)

@@ -22,6 +22,7 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("curl", &["curl"]),
     Needed::new("nginx", &["nginx-light", "nginx"]),
     Needed::new("initdb", &["postgresql"]),
+    Needed::new("mariadbd", &["mariadb-server"]),
 ];
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.

@@ -21,7 +21,12 @@ pub mod sqlite;
 pub mod sqlserver;
 mod sqlserver_connection;
 pub mod step;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "mysql",
+    feature = "sqlserver"
+))]
 mod text;
 pub mod transaction;
 

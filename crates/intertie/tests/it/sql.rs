@@ -145,8 +145,11 @@ fn values_keep_every_digit_in_both_directions() {
         'happy'::mood as mood, row(1,'x')::pair as pair";
     SERVER.sql("types", "create type mood as enum ('sad','happy')");
     SERVER.sql("types", "create type pair as (a int, b text)");
-    SERVER.sql("types", "create table kept (n numeric, b int8, at timestamptz, j jsonb, raw bytea, \
-        tags text[], id uuid, i interval, r int4range, m mood)");
+    SERVER.sql(
+        "types",
+        "create table kept (n numeric, b int8, at timestamptz, j jsonb, raw bytea, \
+        tags text[], id uuid, i interval, r int4range, m mood)",
+    );
     let keep = "insert into kept select n, b, at, j, raw, tags, id, i, r, m from \
         (values (:n::numeric, :b::int8, :at::timestamptz, :j::jsonb, :raw::bytea, :tags::text[], \
         :id::uuid, :i::interval, :r::int4range, :m::mood)) v (n, b, at, j, raw, tags, id, i, r, m) \
@@ -155,8 +158,18 @@ fn values_keep_every_digit_in_both_directions() {
         \"${ .raw }\", tags: \"${ .tags }\", id: \"${ .id }\", i: \"${ .i }\", r: \"${ .r }\", \
         m: \"${ .m }\"";
     let flows = flow("types", &url, columns, "rows: one")
-        + &flow("keep", &url, keep, &format!("rows: one, args: {{ {args} }}"))
-        + &flow("point", &url, "select 1 as a, '(1,2)'::point as place", "rows: one")
+        + &flow(
+            "keep",
+            &url,
+            keep,
+            &format!("rows: one, args: {{ {args} }}"),
+        )
+        + &flow(
+            "point",
+            &url,
+            "select 1 as a, '(1,2)'::point as place",
+            "rows: one",
+        )
         + &flow("twice", &url, "select 1 as a, 2 as a", "rows: one");
     let shop = Shop::run(&flows);
     let text = shop.post("/types", &json!(0)).text();
@@ -188,7 +201,10 @@ fn values_keep_every_digit_in_both_directions() {
     assert_eq!(shop.post("/point", &json!(0)).status, 502);
     assert_eq!(shop.post("/twice", &json!(0)).status, 502);
     let output = shop.stop();
-    assert!(output.contains("column `place`: the type point has no form"), "{output}");
+    assert!(
+        output.contains("column `place`: the type point has no form"),
+        "{output}"
+    );
     assert!(output.contains("two columns have the name `a`"), "{output}");
 }
 
@@ -196,7 +212,12 @@ fn values_keep_every_digit_in_both_directions() {
 fn what_is_bound_never_becomes_sql() {
     let url = SERVER.database("nasty");
     SERVER.sql("nasty", "create table t (a text)");
-    let flows = flow("put", &url, "insert into t values (:a) returning a", "rows: one");
+    let flows = flow(
+        "put",
+        &url,
+        "insert into t values (:a) returning a",
+        "rows: one",
+    );
     let shop = Shop::run(&flows);
     let nasty = [
         "'; drop table t; --",
@@ -219,9 +240,15 @@ fn what_is_bound_never_becomes_sql() {
     }
     let nul = shop.post("/put", &json!("a\u{0}b"));
     assert_eq!(nul.status, 500);
-    assert_eq!(SERVER.sql("nasty", "select count(*) from t"), nasty.len().to_string());
+    assert_eq!(
+        SERVER.sql("nasty", "select count(*) from t"),
+        nasty.len().to_string()
+    );
     let output = shop.stop();
-    assert!(output.contains("the argument `a` has a NUL character"), "{output}");
+    assert!(
+        output.contains("the argument `a` has a NUL character"),
+        "{output}"
+    );
 }
 
 /// What the server is busy with in a database, besides this question.
@@ -273,7 +300,10 @@ fn a_full_pool_says_so() {
         assert_eq!(reply.header("Retry-After"), Some("1"));
     }
     let output = shop.stop();
-    assert!(output.contains("connection `db`: all 1 connections were in use"), "{output}");
+    assert!(
+        output.contains("connection `db`: all 1 connections were in use"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -297,7 +327,10 @@ fn who_is_not_let_in_is_told_without_the_password() {
         assert!(!reply.text().contains("127.0.0.1"), "{}", reply.text());
     }
     let output = shop.stop();
-    assert!(output.contains("28P01") && output.contains("3D000"), "{output}");
+    assert!(
+        output.contains("28P01") && output.contains("3D000"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -316,7 +349,10 @@ fn a_result_that_is_too_large_costs_nothing_but_itself() {
     assert_eq!(body(&shop.post("/one", &json!(0))), json!({"a": 1}));
     wait_until("nothing runs on the server", || busy("large") == "0");
     let output = shop.stop();
-    assert!(output.contains("connection `db`: the rows take more than"), "{output}");
+    assert!(
+        output.contains("connection `db`: the rows take more than"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -336,7 +372,10 @@ fn many_rows_go_through_steps_in_batches() {
     );
     let shop = Shop::run(&flows);
     assert_eq!(body(&shop.post("/all", &json!(0))), json!(200_000));
-    assert_eq!(SERVER.sql("stream", "select count(*), sum(n), max(first) from seen"), "40|200000|195001");
+    assert_eq!(
+        SERVER.sql("stream", "select count(*), sum(n), max(first) from seen"),
+        "40|200000|195001"
+    );
     assert_eq!(shop.post("/all?stop=1", &json!(0)).status, 418);
     assert_eq!(SERVER.sql("stream", "select count(*) from seen"), "42");
     wait_until("nothing runs on the server", || busy("stream") == "0");

@@ -83,8 +83,8 @@ fn serve(folder: &TempDir, port: u16) -> Process {
     receiver.recv().expect("Iridium does not start")
 }
 
-/// Where `cargo xtask test` puts it: below the folder in which cargo builds, in which this test lies
-/// too (`target/debug/deps/`).
+/// Where `cargo xtask test` puts it: below the folder in which cargo builds, in which this test
+/// lies too (`target/debug/deps/`).
 fn program() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let folders = here.ancestors().skip(1);

@@ -3,8 +3,6 @@
 
 use std::fmt::Write as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use expr::value::{self, Value};
 use mysql_async::Column;
 use mysql_async::Value as Raw;
@@ -12,6 +10,7 @@ use mysql_async::consts::ColumnType;
 
 use crate::sql::Decimals;
 use crate::sql::error::SqlError;
+use crate::sql::text::base64;
 
 /// The character set `binary`: bytes that are no text.
 const BINARY: u16 = 63;
@@ -131,7 +130,7 @@ fn read_bytes(bytes: Vec<u8>, column: &Column, decimals: Decimals) -> Result<Val
     let kind = column.column_type();
     match kind {
         ColumnType::MYSQL_TYPE_BIT => read_bits(&bytes, column),
-        ColumnType::MYSQL_TYPE_GEOMETRY => Ok(value::text(STANDARD.encode(bytes))),
+        ColumnType::MYSQL_TYPE_GEOMETRY => Ok(value::text(base64(&bytes))),
         ColumnType::MYSQL_TYPE_JSON => expr::json::parse(&bytes.into(), DEPTH_MAX)
             .map_err(|error| odd(column, &format!("holds no JSON: {error}"))),
         ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => {
@@ -141,7 +140,7 @@ fn read_bytes(bytes: Vec<u8>, column: &Column, decimals: Decimals) -> Result<Val
                 Decimals::Text => value::text(text),
             })
         }
-        _ if column.character_set() == BINARY => Ok(value::text(STANDARD.encode(bytes))),
+        _ if column.character_set() == BINARY => Ok(value::text(base64(&bytes))),
         _ => text_of(bytes, column).map(value::text),
     }
 }

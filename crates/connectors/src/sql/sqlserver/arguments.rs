@@ -22,8 +22,8 @@ impl IntoSql<'static> for Bound {
 
 impl Bound {
     /// Null goes as `nvarchar`, which all types take but `varbinary`; a boolean as `bit`; a whole
-    /// number as `bigint`, others as `numeric` with just their digits, with an exponent as `float`; text
-    /// as `nvarchar`, bytes as `varbinary`.
+    /// number as `bigint`, others as `numeric` with just their digits, with an exponent as
+    /// `float`; text as `nvarchar`, bytes as `varbinary`.
     ///
     /// # Errors
     /// For numbers that the server does not have.

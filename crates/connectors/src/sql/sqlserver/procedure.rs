@@ -1,4 +1,5 @@
-//! Calls of stored procedures: a batch that hands arguments over by name and selects what comes out.
+//! Calls of stored procedures: a batch that hands arguments over by name and selects what comes
+//! out.
 
 use crate::sql::session::Procedure;
 

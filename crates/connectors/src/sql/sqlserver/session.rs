@@ -151,8 +151,8 @@ fn command(statement: &Statement, arguments: &[Value]) -> Result<Command<'static
     Ok(command)
 }
 
-/// Whether the rows that come are rows that were changed (`output inserted.id`), so that their count
-/// is one of changes.
+/// Whether the rows that come are rows that were changed (`output inserted.id`), so that their
+/// count is one of changes.
 fn changes_rows(text: &str) -> bool {
     let word = text
         .trim_start()

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use expr::value::{self, Value};
 use tiberius::numeric::Numeric;
 use tiberius::time::{Date, DateTime2, DateTimeOffset};
@@ -11,6 +9,7 @@ use tiberius::{Column, ColumnData, ColumnType};
 
 use crate::sql::Decimals;
 use crate::sql::error::SqlError;
+use crate::sql::text::base64;
 
 /// The days from 0001-01-01 to 1900-01-01 and to 1970-01-01.
 const DAYS_TO_1900: i64 = 693_595;
@@ -64,7 +63,7 @@ fn present(
         ColumnData::Bit(it) => it.map(Value::Bool),
         ColumnData::String(it) => it.map(|it| value::text(it.into_owned())),
         ColumnData::Guid(it) => it.map(|it| value::text(it.to_string())),
-        ColumnData::Binary(it) => it.map(|it| value::text(STANDARD.encode(it))),
+        ColumnData::Binary(it) => it.map(|it| value::text(base64(&it))),
         ColumnData::Numeric(it) => it.map(|it| exact(numeric(it))),
         ColumnData::Xml(it) => it.map(|it| value::text(it.into_owned().into_string())),
         ColumnData::DateTime(it) => it.map(|it| {
