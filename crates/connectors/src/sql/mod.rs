@@ -12,6 +12,7 @@ pub mod query;
 pub mod server;
 pub mod session;
 mod sink;
+pub mod source;
 pub mod sqlite;
 pub mod step;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
