@@ -27,6 +27,8 @@ pub const BAD_STATEMENT: Code = Code::new("IT0420");
 pub const BAD_TRANSACTION: Code = Code::new("IT0421");
 /// A call of a procedure that cannot be one.
 pub const BAD_PROCEDURE: Code = Code::new("IT0422");
+/// A source of rows that would miss some, or take some again and again.
+pub const BAD_SOURCE: Code = Code::new("IT0423");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -77,5 +79,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_PROCEDURE,
         title: "bad call of a procedure",
+    },
+    CodeInfo {
+        code: BAD_SOURCE,
+        title: "bad source of rows",
     },
 ];

@@ -33,7 +33,7 @@ pub const ALL: &[StepDefinition] = &[
 ];
 
 /// Every kind of source.
-pub const SOURCES: &[SourceDefinition] = &[];
+pub const SOURCES: &[SourceDefinition] = &[sql::source::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[

@@ -16,6 +16,7 @@ pub mod query;
 pub mod server;
 pub mod session;
 mod sink;
+pub mod source;
 pub mod sqlite;
 #[cfg(feature = "sqlserver")]
 pub mod sqlserver;

@@ -381,3 +381,267 @@ fn many_rows_go_through_steps_in_batches() {
     wait_until("nothing runs on the server", || busy("stream") == "0");
     shop.stop();
 }
+
+#[test]
+fn statements_of_a_transaction_happen_together_or_not_at_all() {
+    let url = SERVER.database("together");
+    SERVER.sql("together", "create table t (a int primary key)");
+    let sql = |query: &str, args: &str| {
+        format!("        - sql: {{ to: db, query: \"{query}\", {args} rows: none }}\n")
+    };
+    let two = sql("insert into t values (:a)", "args: { a: \"${ .a }\" },")
+        + &sql("insert into t values (:b)", "args: { b: \"${ .b }\" },");
+    let head = |name: &str| {
+        format!(
+            "---\nflow: {name}\nuse:\n  db: {{ postgres: \"{url}\", pool: 2 }}\n\
+             from: {{ http: \"POST 127.0.0.1:PORT/{name}\" }}\nsteps:\n\
+             \x20 - transaction:\n      to: db\n      steps:\n"
+        )
+    };
+    let sleep = sql("select pg_sleep(20)", "");
+    let flows = [
+        head("both") + &two,
+        head("raise") + &two + "        - raise: { type: no, status: 422 }\n",
+        head("reply") + &two + "        - reply: { status: 201, body: done }\n",
+        head("slow") + &two + &sleep + "    timeout: 500ms\n",
+        head("hidden")
+            + &two
+                .replace("rows: none }\n", "rows: none }\n          fallback: { value: 1 }\n"),
+        head("beside")
+            + "        - parallel:\n            x:\n"
+            + &two.replace("        -", "              -").replace(":b", ":a + 100").replace("b: \"${ .b }\"", "a: \"${ .a }\"")
+            + "            y:\n"
+            + &two.replace("        -", "              -").replace(":a)", ":b)").replace("a: \"${ .a }\"", "b: \"${ .b }\"").replacen(":b)", ":b + 200)", 1),
+        head("tap") + &two + "        - wiretap:\n            steps:\n"
+            + "              - sql: { to: db, query: \"insert into t values (77)\", rows: none }\n"
+            + "        - delay: 300ms\n        - raise: { type: no, status: 422 }\n",
+    ];
+    let shop = Shop::run(&flows.concat());
+    let rows = || SERVER.sql("together", "select string_agg(a::text, ',' order by a) from t");
+    let send = |path: &str, a: i32, b: i32| shop.post(path, &json!({"a": a, "b": b})).status;
+    assert_eq!(send("/both", 1, 2), 200);
+    assert_eq!(rows(), "1,2");
+    assert_eq!(send("/both", 3, 2), 409);
+    assert_eq!(send("/raise", 3, 4), 422);
+    assert_eq!(send("/slow", 3, 4), 504);
+    assert_eq!(send("/hidden", 3, 2), 500);
+    wait_until("nothing is open on the server", || busy("together") == "0");
+    assert_eq!(rows(), "1,2");
+    assert_eq!(send("/reply", 3, 4), 201);
+    assert_eq!(send("/beside", 5, 6), 200);
+    assert_eq!(rows(), "1,2,3,4,5,6,105,206");
+    assert_eq!(send("/tap", 8, 9), 422);
+    wait_until("the copy is done", || rows() == "1,2,3,4,5,6,77,105,206");
+    // What is killed in the middle leaves nothing.
+    let mut client = testkit::RawClient::connect(shop.port);
+    client.send("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+        Content-Length: 15\r\n\r\n{\"a\":8,\"b\":9}  ");
+    wait_until("the transaction is open", || busy("together") != "0");
+    drop(shop);
+    wait_until("nothing is open on the server", || busy("together") == "0");
+    assert_eq!(rows(), "1,2,3,4,5,6,77,105,206");
+}
+
+#[test]
+fn transactions_that_meet_are_run_again() {
+    let url = SERVER.database("meet");
+    SERVER.sql("meet", "create table t (a int); insert into t values (0)");
+    let flows = format!(
+        "flow: add\nuse:\n  db: {{ postgres: \"{url}\" }}\n\
+         from: {{ http: \"POST 127.0.0.1:PORT/add\" }}\nsteps:\n\
+         \x20 - transaction:\n      to: db\n      isolation: serializable\n      steps:\n\
+         \x20       - sql: {{ to: db, query: select a from t, rows: one }}\n\
+         \x20         as: t\n\
+         \x20       - sql: {{ to: db, query: \"update t set a = :a\", \
+         args: {{ a: \"${{ $t.a + 1 }}\" }}, rows: none }}\n\
+         \x20   retry: {{ on: [serialization-failure, deadlock], times: 100, delay: 5ms, \
+         delay_max: 50ms }}\n"
+    );
+    let shop = Shop::run(&flows);
+    let port = shop.port;
+    let callers = (0..4).map(|_| {
+        thread::spawn(move || {
+            (0..10).for_each(|_| assert_eq!(post(port, "/add", "text/plain", "").status, 204));
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    callers.into_iter().for_each(|it| it.join().unwrap());
+    assert_eq!(SERVER.sql("meet", "select a from t"), "40");
+    shop.stop();
+}
+
+#[test]
+fn procedures_give_what_comes_out() {
+    let url = SERVER.database("procedures");
+    SERVER.sql(
+        "procedures",
+        "create schema billing; create procedure billing.close_day(day date, inout count int, \
+         out total numeric) language plpgsql as $$ begin count := count + 1; total := 12.50; end $$",
+    );
+    let flows = format!(
+        "flow: close\nuse:\n  db: {{ postgres: \"{url}\" }}\n\
+         from: {{ http: \"POST 127.0.0.1:PORT/close\" }}\nsteps:\n  - sql:\n      to: db\n\
+         \x20     procedure: billing.close_day\n      args: {{ day: \"${{ . }}\", count: 6 }}\n\
+         \x20     out: {{ count: int, total: \"numeric(12,2)\" }}\n"
+    );
+    let shop = Shop::run(&flows);
+    let text = shop.post("/close", &json!("2024-02-29")).text();
+    assert_eq!(text, "{\"out\":{\"count\":7,\"total\":12.50},\"results\":[]}");
+    assert_eq!(shop.post("/close", &json!("noon")).status, 500);
+    shop.stop();
+}
+
+#[test]
+fn tls_is_required_and_verified_when_the_flow_says_so() {
+    let url = SERVER.database("tls");
+    let other = testkit::Authority::new("somebody else");
+    let query = "select ssl as secure from pg_stat_ssl where pid = pg_backend_pid()";
+    let with = |name: &str, tls: &str| {
+        flow(name, &url, query, "rows: one").replacen("\" }\nfrom", &format!("\", {tls} }}\nfrom"), 1)
+    };
+    let flows = with("plain", "pool: 1")
+        + &with("secure", "tls: { ca: ca.pem }")
+        + &with("named", "tls: { ca: ca.pem, server_name: localhost }")
+        + &with("misnamed", "tls: { ca: ca.pem, server_name: elsewhere.example }")
+        + &with("stranger", "tls: { ca: other.pem }");
+    let (folder, port) = (TempDir::new(), free_port());
+    folder.write("ca.pem", SERVER.authority());
+    folder.write("other.pem", other.pem());
+    let engine = Engine::run(&[&write(&folder, port, &flows)], &[]);
+    let ask = |path: &str| post(port, path, "text/plain", "");
+    assert_eq!(body(&ask("/plain")), json!({"secure": false}));
+    assert_eq!(body(&ask("/secure")), json!({"secure": true}));
+    assert_eq!(body(&ask("/named")), json!({"secure": true}));
+    assert_eq!(ask("/misnamed").status, 502);
+    assert_eq!(ask("/stranger").status, 502);
+    let output = engine.stop();
+    assert!(output.contains("connection `db`: error performing TLS handshake"), "{output}");
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_again() {
+    // One of its own, for others would be hit too.
+    let server = Postgres::start();
+    let url = server.database("back");
+    let shop = Shop::run(&flow("now", &url, "select 1 as a", "rows: one"));
+    let ask = || shop.post("/now", &json!(0)).status;
+    assert_eq!(ask(), 200);
+    server.crash();
+    wait_until("the loss is told", || ask() == 502);
+    server.restart();
+    wait_until("it answers again", || ask() == 200);
+    for _ in 0..10 {
+        assert_eq!(ask(), 200);
+    }
+    server.stop();
+    server.restart();
+    wait_until("it answers again", || ask() == 200);
+    let output = shop.engine.stop();
+    assert!(!output.contains(server.password()), "{output}");
+}
+
+#[test]
+fn a_reload_keeps_the_connections() {
+    let url = SERVER.database("reload");
+    let text = flow("pid", &url, "select pg_backend_pid() as pid", "rows: one")
+        .replacen("\" }\nfrom", "\", pool: 1 }\nfrom", 1);
+    let (folder, port) = (TempDir::new(), free_port());
+    let file = write(&folder, port, &text);
+    let engine = Engine::run(&[&file], &["--watch"]);
+    let ask = || body(&post(port, "/pid", "text/plain", ""))["pid"].clone();
+    let pids = || (0..20).map(|_| ask().to_string()).collect::<std::collections::BTreeSet<_>>();
+    let before = pids();
+    write(&folder, port, &(text.clone() + "  - map: \"{ pid, new: true }\"\n"));
+    wait_until("the new flow is there", || {
+        body(&post(port, "/pid", "text/plain", ""))["new"] == json!(true)
+    });
+    let after = pids();
+    assert!(after.union(&before).count() <= 2, "{before:?} {after:?}");
+    // Other settings make other connections, and the old ones are closed.
+    write(&folder, port, &text.replace("pool: 1", "pool: 2, decimals: text"));
+    let count = || {
+        SERVER.sql("postgres", "select count(*) from pg_stat_activity where datname = 'reload'")
+    };
+    wait_until("the old connections are closed", || {
+        let pid = ask().to_string();
+        !before.contains(&pid) && !after.contains(&pid) && count() == "1"
+    });
+    engine.stop();
+    wait_until("all are closed", || count() == "0");
+}
+
+/// Runs an engine whose flow writes each row into another table, and gives what it has written.
+fn rows_flow(url: &str, source: &str) -> String {
+    format!(
+        "flow: copy\nuse:\n  db: {{ postgres: \"{url}\" }}\nfrom:\n  sql: {{ connection: db, \
+         every: 50ms, delay: 50ms, {source} }}\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"insert into copied values (:id)\", \
+         args: {{ id: \"${{ .id }}\" }}, rows: none }}\n"
+    )
+}
+
+#[test]
+fn each_row_starts_the_flow_even_when_the_engine_is_killed() {
+    let url = SERVER.database("source");
+    SERVER.sql("source", "create table t (id serial primary key, sent bool default false)");
+    SERVER.sql("source", "create table copied (id int)");
+    let query = "query: select id from t where id > :cursor order by id, cursor: id, create: true, \
+                 batch: 7";
+    let folder = TempDir::new();
+    let file = folder.write("flow.yaml", &rows_flow(&url, query));
+    SERVER.sql("source", "insert into t select from generate_series(1, 400)");
+    let copied = || SERVER.sql("source", "select count(distinct id) from copied");
+    for least in [50, 150, 250] {
+        let mut engine = Engine::run(&[&file], &[]);
+        wait_until("some rows are there", || copied().parse::<u32>().unwrap() >= least);
+        engine.process.signal("KILL");
+        engine.process.wait();
+    }
+    let engine = Engine::run(&[&file], &[]);
+    wait_until("all rows are there", || copied() == "400");
+    SERVER.sql("source", "insert into t select from generate_series(1, 5)");
+    wait_until("new rows are there", || copied() == "405");
+    engine.stop();
+    // Twice only what was under way when it was killed.
+    let twice = SERVER.sql("source", "select count(*) - count(distinct id) from copied");
+    assert!(twice.parse::<u32>().unwrap() <= 3, "{twice}");
+    let cursor = SERVER.sql("source", "select name, value from intertie_cursor");
+    assert_eq!(cursor, "copy|405");
+    // The same by marks.
+    SERVER.sql("source", "truncate copied");
+    let marks = "query: select id from t where not sent order by id, \
+                 after: update t set sent = true where id = :id";
+    let file = folder.write("flow.yaml", &rows_flow(&url, marks));
+    let engine = Engine::run(&[&file], &[]);
+    wait_until("all rows are there", || copied() == "405");
+    wait_until("all rows are marked", || {
+        SERVER.sql("source", "select count(*) from t where not sent") == "0"
+    });
+    engine.stop();
+}
+
+#[test]
+fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
+    let url = SERVER.database("failing");
+    SERVER.sql("failing", "create table t (id int); insert into t values (1), (2), (3)");
+    SERVER.sql("failing", "create table copied (id int check (id <> 2))");
+    let source = |rest: &str| {
+        let query = "query: select id from t where id > :cursor order by id, cursor: id, \
+                     create: true,";
+        rows_flow(&url, &format!("{query} {rest}"))
+    };
+    let copied = || SERVER.sql("failing", "select string_agg(id::text, ',') from copied");
+    let folder = TempDir::new();
+    let run = |rest: &str| Engine::run(&[&folder.write("flow.yaml", &source(rest))], &[]);
+    let engine = run("on_failure: retry");
+    wait_until("the second has failed", || engine.process.output().contains("check-violation"));
+    assert_eq!(copied(), "1");
+    engine.stop();
+    let engine = run("on_failure: stop");
+    engine.process.wait_for("no further rows are taken");
+    assert_eq!(copied(), "1");
+    engine.stop();
+    let engine = run("on_failure: skip");
+    wait_until("the third is there", || copied() == "1,3");
+    engine.stop();
+}

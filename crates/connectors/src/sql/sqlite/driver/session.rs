@@ -108,10 +108,12 @@ impl SqliteSession {
         self.is_aborted |= self.in_transaction && is_over;
     }
 
-    async fn simple(&mut self, text: &str) -> Result<(), SqlError> {
+    /// Runs a statement without rows. Whether no transaction is open then.
+    async fn simple(&mut self, text: &str) -> Result<bool, SqlError> {
         let mut parts = self.order(text, Vec::new())?;
         match read(&mut parts, &mut Ignore, None).await {
-            Ok(_) => Ok(()),
+            Ok((_, is_over)) => Ok(is_over),
+            Err(Ended::BySqlite(_, true)) if text == "rollback" => Ok(true),
             Err(Ended::BySqlite(error, _) | Ended::ByUs(error)) => Err(error),
             Err(Ended::Lost) => {
                 self.is_broken = true;
@@ -254,7 +256,7 @@ impl Session for SqliteSession {
         Box::pin(async move {
             self.in_transaction = true;
             // Whoever begins by reading and writes later would fail when another has written.
-            self.simple("begin immediate").await
+            self.simple("begin immediate").await.map(drop)
         })
     }
 
@@ -274,17 +276,15 @@ impl Session for SqliteSession {
     fn rollback(&mut self) -> Doing<'_, ()> {
         Box::pin(async move {
             let done = self.simple("rollback").await;
-            // There may be none any more.
-            if self.is_broken {
-                return done;
-            }
+            self.is_broken |= !matches!(done, Ok(true));
+            done?;
             (self.in_transaction, self.is_aborted) = (false, false);
             Ok(())
         })
     }
 
     fn ping(&mut self) -> Doing<'_, ()> {
-        Box::pin(async move { self.simple("select 1").await })
+        Box::pin(async move { self.simple("select 1").await.map(drop) })
     }
 
     fn is_broken(&self) -> bool {

@@ -1,0 +1,339 @@
+//! The source while it runs: query, one row after the other, a note of each that is done with.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use component::handler::{LocalFuture, Services, within};
+use component::source::{Source, Started};
+use expr::{Value, value};
+use message::{Body, Fault, Headers, Method, Request};
+
+use super::keep::Mark;
+use super::{OnFailure, Settings};
+use crate::sql::error::{Class, SqlError};
+use crate::sql::session::{Done, Sink, Statement, Wants};
+use crate::sql::sink::{Bounds, Collect, Ignore};
+use crate::sql::{Database, pool};
+
+/// The most bytes of a batch, and of a row as JSON.
+const BYTES_MAX: u64 = 64 << 20;
+/// How deep a cursor may be: it is a number or a text.
+const CURSOR_DEPTH: usize = 2;
+
+/// The source.
+pub(super) struct SqlSource {
+    pub connection: String,
+    pub database: Arc<Database>,
+    pub settings: Settings,
+}
+
+/// One run of the source.
+struct Run<'a> {
+    source: &'a SqlSource,
+    flow: &'a Arc<dyn Started>,
+    services: &'a dyn Services,
+    stop: LocalFuture<'static, ()>,
+    /// Where it is; loaded before the first query.
+    cursor: Option<Value>,
+}
+
+/// The source has been told to stop.
+struct Stopped;
+
+impl Source for SqlSource {
+    fn run<'a>(
+        &'a self,
+        flow: &'a Arc<dyn Started>,
+        services: &'a dyn Services,
+        stop: LocalFuture<'static, ()>,
+    ) -> LocalFuture<'a, ()> {
+        let mut run = Run {
+            source: self,
+            flow,
+            services,
+            stop,
+            cursor: None,
+        };
+        Box::pin(async move {
+            let Stopped = run.go().await;
+        })
+    }
+}
+
+impl Run<'_> {
+    async fn go(&mut self) -> Stopped {
+        loop {
+            let step = match self.batch().await {
+                Ok(rows) => self.rows(rows).await,
+                Err(error) => {
+                    self.warn("the query failed", error);
+                    self.pause(self.source.settings.delay).await
+                }
+            };
+            if let Err(stopped) = step {
+                return stopped;
+            }
+        }
+    }
+
+    async fn rows(&mut self, rows: Vec<Value>) -> Result<(), Stopped> {
+        let is_full = rows.len() >= self.source.settings.batch;
+        for row in rows {
+            if self.is_stopped().await {
+                return Err(Stopped);
+            }
+            self.row(&row).await?;
+        }
+        match is_full {
+            true => Ok(()),
+            false => self.pause(self.source.settings.every).await,
+        }
+    }
+
+    /// Runs the flow with a row and notes that it is done with.
+    async fn row(&mut self, row: &Value) -> Result<(), Stopped> {
+        loop {
+            let failed = match request(row) {
+                Ok(request) => self.flow.start(request, self.services).await.err(),
+                Err(fault) => Some(fault),
+            };
+            let Some(fault) = failed else {
+                break;
+            };
+            let text = fault.detail;
+            match self.source.settings.on_failure {
+                OnFailure::Retry => self.pause(self.source.settings.delay).await?,
+                OnFailure::Skip => {
+                    tracing::warn!(target: "flow", flow = &**self.flow.name(),
+                        "{text}; the row is passed over");
+                    break;
+                }
+                OnFailure::Stop => {
+                    tracing::error!(target: "flow", flow = &**self.flow.name(),
+                        "{text}; no further rows are taken");
+                    self.stop.as_mut().await;
+                    return Err(Stopped);
+                }
+            }
+        }
+        // The flow has succeeded: it is not run again for want of a note.
+        while let Err(error) = self.note(row).await {
+            self.warn("a row cannot be marked as done with", error);
+            self.pause(self.source.settings.delay).await?;
+        }
+        Ok(())
+    }
+
+    async fn batch(&mut self) -> Result<Vec<Value>, SqlError> {
+        let settings = &self.source.settings;
+        let mut arguments = Vec::new();
+        if let Mark::Cursor { .. } = settings.mark {
+            let cursor = match &self.cursor {
+                Some(cursor) => cursor.clone(),
+                None => self.load().await?,
+            };
+            self.cursor = Some(cursor.clone());
+            arguments.resize(settings.query.names.len(), cursor);
+        }
+        let bounds = Bounds {
+            rows_max: u64::MAX,
+            bytes_max: BYTES_MAX,
+        };
+        let mut sink = Batch {
+            rows: Collect::new(bounds, 1),
+            count: 0,
+            most: settings.batch,
+        };
+        match self.send(&settings.query, &arguments, &mut sink).await {
+            Err(error) if sink.count < settings.batch => Err(error),
+            _ => self.check(sink.rows.into_rows()),
+        }
+    }
+
+    /// Every row can be noted once it is done with.
+    fn check(&self, rows: Vec<Value>) -> Result<Vec<Value>, SqlError> {
+        for row in &rows {
+            match &self.source.settings.mark {
+                Mark::After(statement) => drop(named(statement, |name| column(row, name))?),
+                Mark::Cursor { column, .. } => drop(cursor_of(row, column)?),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The cursor that is kept; the start is kept when there is none.
+    async fn load(&self) -> Result<Value, SqlError> {
+        let Mark::Cursor {
+            start,
+            keep,
+            creates,
+            ..
+        } = &self.source.settings.mark
+        else {
+            return Ok(Value::Null);
+        };
+        if *creates {
+            self.send(&keep.create, &[], &mut Ignore).await?;
+        }
+        let bounds = Bounds {
+            rows_max: 1,
+            bytes_max: BYTES_MAX,
+        };
+        let mut found = Collect::new(bounds, 1);
+        let name = value::text(&**self.flow.name());
+        let arguments = std::slice::from_ref(&name);
+        self.send(&keep.load, arguments, &mut found).await?;
+        if let Some(row) = found.into_rows().first() {
+            let kept = column(row, "value").unwrap_or_default();
+            let text = value::as_text(&kept).unwrap_or_default();
+            let bytes = Bytes::copy_from_slice(text.as_bytes());
+            let parsed = expr::json::parse(&bytes, CURSOR_DEPTH);
+            return parsed.map_err(|_| SqlError::unsupported("the cursor that is kept is none"));
+        }
+        let kept = named(&keep.insert, |it| match it {
+            "name" => Some(name.clone()),
+            _ => written(start),
+        })?;
+        self.send(&keep.insert, &kept, &mut Ignore).await?;
+        Ok(start.clone())
+    }
+
+    async fn note(&mut self, row: &Value) -> Result<(), SqlError> {
+        match &self.source.settings.mark {
+            Mark::After(statement) => {
+                let arguments = named(statement, |name| column(row, name))?;
+                self.send(statement, &arguments, &mut Ignore).await?;
+            }
+            Mark::Cursor { column: of, keep, .. } => {
+                let cursor = cursor_of(row, of)?;
+                let name = value::text(&**self.flow.name());
+                let arguments = named(&keep.update, |it| match it {
+                    "name" => Some(name.clone()),
+                    _ => written(&cursor),
+                })?;
+                self.send(&keep.update, &arguments, &mut Ignore).await?;
+                self.cursor = Some(cursor);
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        statement: &Statement,
+        arguments: &[Value],
+        sink: &mut dyn Sink,
+    ) -> Result<Done, SqlError> {
+        let pool = pool::of(&self.source.database, self.services)?;
+        let mut lease = pool.lend(self.services).await?;
+        lease.run(statement, arguments, sink, self.services).await
+    }
+
+    fn warn(&self, what: &str, error: SqlError) {
+        let fault = error.fault(&self.source.connection, false);
+        tracing::warn!(
+            target: "flow",
+            flow = &**self.flow.name(),
+            cause = fault.cause.as_deref().unwrap_or_default(),
+            "{what}: {}", fault.detail
+        );
+    }
+
+    async fn pause(&mut self, time: Duration) -> Result<(), Stopped> {
+        match within(time, self.services, self.stop.as_mut()).await {
+            Some(()) => Err(Stopped),
+            None => Ok(()),
+        }
+    }
+
+    async fn is_stopped(&mut self) -> bool {
+        let stop = &mut self.stop;
+        poll_fn(|context| Poll::Ready(stop.as_mut().poll(context).is_ready())).await
+    }
+}
+
+/// A column of a row: databases differ in how they write names in capitals.
+fn column(row: &Value, name: &str) -> Option<Value> {
+    if let Some(found) = value::get(row, name) {
+        return Some(found.clone());
+    }
+    let mut members = value::members(row)?;
+    let same = members.find(|(key, _)| key.eq_ignore_ascii_case(name));
+    same.map(|(_, value)| value.clone())
+}
+
+/// The cursor of a row.
+fn cursor_of(row: &Value, name: &str) -> Result<Value, SqlError> {
+    let found = column(row, name);
+    let found = found.filter(|it| matches!(it, Value::Num(_) | Value::TStr(_)));
+    let missing = || {
+        let message = format!("the row has no number or text `{name}` to be the cursor");
+        SqlError::unsupported(message)
+    };
+    found.ok_or_else(missing)
+}
+
+/// The arguments of a statement, each found by its name.
+fn named(
+    statement: &Statement,
+    find: impl Fn(&str) -> Option<Value>,
+) -> Result<Vec<Value>, SqlError> {
+    let found = statement.names.iter().map(|name| {
+        let missing = || SqlError::argument(name, "is no column of the row");
+        find(name).ok_or_else(missing)
+    });
+    found.collect()
+}
+
+/// A cursor as it is kept.
+fn written(cursor: &Value) -> Option<Value> {
+    let mut text = Vec::new();
+    expr::json::write(cursor, 2000, &mut text).ok()?;
+    String::from_utf8(text).ok().map(value::text)
+}
+
+/// What a flow is started with: the row as JSON.
+fn request(row: &Value) -> Result<Request, Fault> {
+    let mut body = Vec::with_capacity(256);
+    expr::json::write(row, BYTES_MAX as usize, &mut body).map_err(Fault::expression)?;
+    let mut headers = Headers::new();
+    headers.append("Content-Type", "application/json");
+    Ok(Request {
+        method: Method::Other("ROW".into()),
+        path: "/".into(),
+        query: None,
+        parameters: Vec::new(),
+        headers,
+        body: Body::from(body),
+        peer: [127, 0, 0, 1].into(),
+        is_secure: false,
+    })
+}
+
+/// Takes the rows of a batch and no more.
+struct Batch {
+    rows: Collect,
+    count: usize,
+    most: usize,
+}
+
+impl Sink for Batch {
+    fn begin(&mut self) -> Result<(), SqlError> {
+        self.rows.begin()
+    }
+
+    fn row(&mut self, row: Value, size: usize) -> Result<Wants, SqlError> {
+        if self.count >= self.most {
+            return Err(SqlError::new(Class::Stopped, "the batch is full"));
+        }
+        self.count += 1;
+        self.rows.row(row, size)
+    }
+
+    fn drain(&mut self) -> LocalFuture<'_, Result<(), SqlError>> {
+        self.rows.drain()
+    }
+}
