@@ -21,6 +21,7 @@ impl Needed {
 pub const FOR_TESTS: &[Needed] = &[
     Needed::new("curl", &["curl"]),
     Needed::new("nginx", &["nginx-light", "nginx"]),
+    Needed::new("rabbitmq-server", &["rabbitmq-server"]),
 ];
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_its_package() {
         let has_curl = |name: &str| (name == "curl").then(PathBuf::new);
-        let missing = missing(FOR_TESTS, has_curl);
+        let missing = missing(&FOR_TESTS[..2], has_curl);
         assert_eq!(missing.len(), 1);
         let expected = "missing: nginx\n\
             as root: apt-get update && apt-get install -y --no-install-recommends nginx-light";

@@ -21,6 +21,10 @@ pub const BAD_ARGUMENTS: Code = Code::new("IT0296");
 pub const BAD_SOAP: Code = Code::new("IT0297");
 /// TLS settings, a certificate or a key of a connection that cannot be used.
 pub const BAD_TLS: Code = Code::new("IT0298");
+/// An exchange, queue or binding that cannot be declared so.
+pub const BAD_DECLARE: Code = Code::new("IT0400");
+/// A source of messages of a broker that cannot be run so.
+pub const BAD_CONSUME: Code = Code::new("IT0401");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -59,5 +63,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_TLS,
         title: "bad TLS of a connection",
+    },
+    CodeInfo {
+        code: BAD_DECLARE,
+        title: "exchange, queue or binding cannot be declared so",
+    },
+    CodeInfo {
+        code: BAD_CONSUME,
+        title: "queue cannot be consumed so",
     },
 ];

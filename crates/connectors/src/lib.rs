@@ -26,12 +26,13 @@ pub use url::Server;
 /// Every step, in the order of the reference pages.
 pub const ALL: &[StepDefinition] = &[
     rabbitmq::publish::DEFINITION,
+    rabbitmq::request::DEFINITION,
     sql::step::DEFINITION,
     soap::step::DEFINITION,
 ];
 
 /// Every kind of source.
-pub const SOURCES: &[SourceDefinition] = &[];
+pub const SOURCES: &[SourceDefinition] = &[rabbitmq::source::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[
