@@ -23,6 +23,7 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("nginx", &["nginx-light", "nginx"]),
     Needed::new("initdb", &["postgresql"]),
     Needed::new("mariadbd", &["mariadb-server"]),
+    Needed::new("rabbitmq-server", &["rabbitmq-server"]),
 ];
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.

@@ -126,6 +126,11 @@ pub trait Services {
     /// Notes that a flow has ended and how its message is then. For tests.
     fn ended(&self, _exchange: &Exchange) {}
 
+    /// Whether somebody stands in for other systems, as in tests.
+    fn stands_in(&self) -> bool {
+        false
+    }
+
     /// Stands in for another system, in tests: the reply that it would give.
     fn stand_in<'a>(
         &'a self,

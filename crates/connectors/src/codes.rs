@@ -29,6 +29,10 @@ pub const BAD_TRANSACTION: Code = Code::new("IT0421");
 pub const BAD_PROCEDURE: Code = Code::new("IT0422");
 /// A source of rows that would miss some, or take some again and again.
 pub const BAD_SOURCE: Code = Code::new("IT0423");
+/// An exchange, queue or binding that cannot be declared so.
+pub const BAD_DECLARE: Code = Code::new("IT0400");
+/// A source of messages of a broker that cannot be run so.
+pub const BAD_CONSUME: Code = Code::new("IT0401");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -83,5 +87,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_SOURCE,
         title: "bad source of rows",
+    },
+    CodeInfo {
+        code: BAD_DECLARE,
+        title: "exchange, queue or binding cannot be declared so",
+    },
+    CodeInfo {
+        code: BAD_CONSUME,
+        title: "queue cannot be consumed so",
     },
 ];

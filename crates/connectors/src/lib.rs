@@ -27,13 +27,14 @@ pub use url::Server;
 /// Every step, in the order of the reference pages.
 pub const ALL: &[StepDefinition] = &[
     rabbitmq::publish::DEFINITION,
+    rabbitmq::request::DEFINITION,
     sql::step::DEFINITION,
     sql::transaction::DEFINITION,
     soap::step::DEFINITION,
 ];
 
 /// Every kind of source.
-pub const SOURCES: &[SourceDefinition] = &[sql::source::DEFINITION];
+pub const SOURCES: &[SourceDefinition] = &[sql::source::DEFINITION, rabbitmq::source::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[

@@ -4,9 +4,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use component::connection::Connection;
+use component::connection::{Connection, Connections};
 use component::definition::BuildContext;
-use config::Spanned;
+use config::{Report, Spanned};
 use expr::template::Template;
 
 use crate::codes::{NO_CONNECTION, NOT_FIXED};
@@ -17,28 +17,33 @@ pub(crate) fn connection<T: Any + Send + Sync>(
     kinds: &[&str],
     context: &mut BuildContext<'_>,
 ) -> Option<Arc<T>> {
+    find(to, kinds, (context.connections, &mut *context.report))
+}
+
+/// The same for whatever else uses connections.
+pub(crate) fn find<T: Any + Send + Sync>(
+    to: &Spanned<String>,
+    kinds: &[&str],
+    (connections, report): (&Connections, &mut Report),
+) -> Option<Arc<T>> {
     let wanted = kinds.join("`, `");
     let shown = to.value.escape_debug();
-    let Some(found) = context.connections.get(&to.value) else {
+    let Some(found) = connections.get(&to.value) else {
         let usable = |it: &&Connection| kinds.contains(&it.kind);
-        let usable = context.connections.0.iter().filter(usable);
+        let usable = connections.0.iter().filter(usable);
         let near = config::suggest(&to.value, usable.map(|it| it.name.as_str()));
         let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("declare it under `use:`, as one of `{wanted}`"),
         };
         let message = format!("there is no connection `{shown}`");
-        context
-            .report
-            .error(NO_CONNECTION, to.span, message)
-            .hint(hint);
+        report.error(NO_CONNECTION, to.span, message).hint(hint);
         return None;
     };
     let value = Arc::clone(&found.value).downcast::<T>().ok();
     if value.is_none() {
         let message = format!("`{shown}` is no connection that this step can use");
-        context
-            .report
+        report
             .error(NO_CONNECTION, to.span, message)
             .also(found.span, format!("it is `{}`", found.kind))
             .hint(format!("the step uses `{wanted}`"));

@@ -224,6 +224,10 @@ impl Services for StandIn {
         &self.resources
     }
 
+    fn stands_in(&self) -> bool {
+        true
+    }
+
     fn stand_in<'a>(
         &'a self,
         outbound: Outbound<'a>,

@@ -4,6 +4,7 @@ mod iridium;
 mod mariadb;
 mod nginx;
 mod postgres;
+mod rabbitmq;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ pub use iridium::Iridium;
 pub use mariadb::MariaDb;
 pub use nginx::Nginx;
 pub use postgres::Postgres;
+pub use rabbitmq::Rabbitmq;
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

@@ -7,6 +7,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("message", &[]),
     ("config", &[]),
     ("expr", &[]),
+    ("amqp", &[]),
     ("net", &["message"]),
     ("component", &["message", "config", "expr"]),
     ("proxy", &["net", "component", "message"]),
@@ -14,7 +15,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("steps", &["component", "expr", "message", "config"]),
     (
         "connectors",
-        &["net", "component", "expr", "message", "config"],
+        &["net", "amqp", "component", "expr", "message", "config"],
     ),
     (
         "intertie",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::{ConnectionContext, ConnectionDefinition};
+use component::state::StateKey;
 use config::{Node, Report, Spanned, Value};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
@@ -13,6 +14,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::bounds;
 use crate::codes::BAD_ADDRESS;
+use crate::rabbitmq::state::Figures;
+use crate::rabbitmq::topology::{self, Declaration, DeclareConfig};
 use crate::tls::{self, Tls, TlsConfig};
 use crate::url::{self, Problem, Scheme, Server};
 
@@ -23,7 +26,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     documentation: include_str!("connection.md"),
     example: include_str!("connection.yaml"),
     schema: config::schema_for::<RabbitmqConfig>,
-    missing: Some("this build has no driver for rabbitmq"),
+    missing: None,
     build,
 };
 
@@ -48,14 +51,13 @@ struct RabbitmqConfig {
     /// long is taken for gone.
     #[schemars(extend("default" = "30s"))]
     heartbeat: Option<Spanned<config::Duration>>,
-    /// The most channels of one worker, from 1 to 2047.
-    #[schemars(extend("default" = 8))]
-    channels: Option<Spanned<u64>>,
     /// The longest until a connection is made, from 10ms to 5m.
     #[schemars(extend("default" = "5s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
     /// TLS to `amqps` URLs.
     tls: Option<Spanned<TlsConfig>>,
+    /// Exchanges, queues and bindings that are made when the connection is.
+    declare: Option<DeclareConfig>,
 }
 
 /// A URL or a list of URLs, for the schema alone.
@@ -87,6 +89,8 @@ impl JsonSchema for Urls {
 
 /// A broker, or a cluster of them.
 pub struct Rabbitmq {
+    /// The name under `use:`, for logs.
+    pub label: String,
     /// The hosts, which have the same users and virtual hosts.
     pub servers: Vec<Server>,
     /// The virtual host.
@@ -95,12 +99,30 @@ pub struct Rabbitmq {
     pub name: String,
     /// How often each side says that it is there.
     pub heartbeat: Duration,
-    /// The most channels of one worker.
-    pub channels: u16,
     /// The longest until a connection is made.
     pub connect_timeout: Duration,
     /// TLS, when the URLs ask for it.
     pub tls: Tls,
+    /// What is declared when a connection is made.
+    pub(crate) declarations: Vec<Declaration>,
+    /// What the admin port shows.
+    pub(crate) figures: Arc<Figures>,
+    /// All that tells one connection from another, secrets included; shown to nobody.
+    pub(crate) settings: String,
+}
+
+impl Rabbitmq {
+    fn describe(&self) -> String {
+        let servers = self.servers.iter().map(|it| {
+            let who = (&it.user, &it.password);
+            format!("{:?}", (&it.host, it.port, it.is_secure, who))
+        });
+        let servers: Vec<String> = servers.collect();
+        let tls = (&self.tls.ca, &self.tls.identity, &self.tls.server_name);
+        let names = (&self.label, &self.vhost, &self.name);
+        let times = (self.heartbeat, self.connect_timeout);
+        format!("{:?}", (names, servers, times, tls, &self.declarations))
+    }
 }
 
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -122,7 +144,12 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
             .hint("a name has 1 to 255 bytes");
     }
     let seconds = Duration::from_secs;
-    let connection = Rabbitmq {
+    let declarations = match (&config.declare, node.get("declare")) {
+        (Some(declare), Some(node)) => topology::read(declare, node, report),
+        _ => Vec::new(),
+    };
+    let mut connection = Rabbitmq {
+        label: name.to_owned(),
         vhost: servers
             .first()
             .map(|(_, vhost)| vhost.clone())
@@ -137,7 +164,6 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
             seconds(1)..=seconds(600),
             report,
         ),
-        channels: bounds::count(config.channels.as_ref(), 8, 1..=2047, report) as u16,
         connect_timeout: bounds::time(
             config.connect_timeout.as_ref(),
             seconds(5),
@@ -145,8 +171,22 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
             report,
         ),
         tls,
+        declarations,
+        figures: Arc::default(),
+        settings: String::new(),
     };
-    (report.diagnostics().len() == before).then(|| Arc::new(connection) as _)
+    connection.settings = connection.describe();
+    if report.diagnostics().len() != before {
+        return None;
+    }
+    let key = StateKey {
+        flow: "".into(),
+        step: name.into(),
+        kind: "rabbitmq",
+        settings: connection.settings.clone(),
+    };
+    connection.figures = context.surroundings.states.get(key, Figures::default);
+    Some(Arc::new(connection))
 }
 
 /// All hosts that can be read, each with its virtual host.
@@ -201,11 +241,11 @@ mod tests {
 
     #[test]
     fn a_cluster_is_read() {
-        let yaml = "{ rabbitmq: ['amqp://u:p@a/%2Fx', 'amqp://u:p@b:99/%2Fx'], channels: 3 }";
+        let yaml = "{ rabbitmq: ['amqp://u:p@a/%2Fx', 'amqp://u:p@b:99/%2Fx'] }";
         let found = connect(&DEFINITION, yaml).unwrap();
         let found = found.downcast::<Rabbitmq>().ok().unwrap();
         assert_eq!(found.servers.len(), 2);
-        assert_eq!((found.vhost.as_str(), found.channels), ("/x", 3));
+        assert_eq!(found.vhost, "/x");
         assert_eq!(found.heartbeat, Duration::from_secs(30));
         assert_eq!(found.name, "it");
     }
@@ -219,7 +259,6 @@ mod tests {
             ("{ rabbitmq: 'amqp://a/' }", "IT0290 1:13"),
             ("{ rabbitmq: 'amqp://a/b/c' }", "IT0290 1:13"),
             ("{ rabbitmq: 'amqp://a', heartbeat: 0s }", "IT0291 1:36"),
-            ("{ rabbitmq: 'amqp://a', channels: 0 }", "IT0291 1:35"),
             ("{ rabbitmq: 'amqp://a', name: '' }", "IT0290 1:31"),
         ];
         for (yaml, expected) in cases {

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use amqp::Properties;
 use component::block::needs_body;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
-use config::{Node, Spanned};
+use config::{AnyValue, Node, Spanned};
 use expr::Value;
 use expr::template::Template;
 use expr::value;
-use message::{Fault, Headers};
+use message::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -21,8 +22,10 @@ use crate::ask;
 use crate::bounds;
 use crate::codes::BAD_PUBLISH;
 use crate::named;
-use crate::rabbitmq::connection::{Rabbitmq, SHORT_MAX};
-use config::AnyValue;
+use crate::rabbitmq::connection::Rabbitmq;
+use crate::rabbitmq::hub::Hub;
+use crate::rabbitmq::outgoing::Outgoing;
+use crate::rabbitmq::parts::{self, Place, PlaceConfig};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -41,10 +44,14 @@ struct PublishConfig {
     /// The connection: a `rabbitmq` one of `use:`.
     to: Spanned<String>,
     /// The exchange, the same for every message. An empty text is the default exchange, where the
-    /// key is the name of a queue.
-    exchange: Spanned<String>,
+    /// key is the name of a queue. Either this, `queue` or `queues`.
+    exchange: Option<Spanned<String>>,
     /// The routing key, with `${ }` in it; at most 255 bytes. The default is an empty one.
     key: Option<Spanned<String>>,
+    /// The queue: the same as the default exchange and the queue's name as key.
+    queue: Option<Spanned<String>>,
+    /// Several queues, of which each gets a message in turn.
+    queues: Option<Spanned<Vec<Spanned<String>>>>,
     /// The body, with `${ }` in its texts: a text is sent as it is, anything else as JSON. The
     /// default is the message's body.
     #[allow(
@@ -75,6 +82,9 @@ struct PublishConfig {
     content_type: Option<Spanned<String>>,
     /// How urgent it is, for queues with priorities, from 0 to 255.
     priority: Option<Spanned<u64>>,
+    /// Whether the message says when it was made.
+    #[serde(default)]
+    timestamp: bool,
 }
 
 fn yes() -> bool {
@@ -82,31 +92,22 @@ fn yes() -> bool {
 }
 
 /// How a message is handed over.
-pub struct Terms {
-    /// The exchange.
-    pub exchange: String,
-    /// Whether the broker keeps the message on disk.
-    pub persistent: bool,
-    /// Whether it is an error that no queue wants the message.
-    pub mandatory: bool,
-    /// Whether the step waits until the broker has taken the message.
-    pub confirm: bool,
-    /// How long the message may wait in a queue.
-    pub expiration: Option<Duration>,
-    /// The media type of the body, when the step says it.
-    pub content_type: Option<String>,
-    /// How urgent it is.
-    pub priority: Option<u8>,
+struct Terms {
+    persistent: bool,
+    mandatory: bool,
+    confirm: bool,
+    expiration: Option<Duration>,
+    content_type: Option<String>,
+    priority: Option<u8>,
+    timestamp: bool,
 }
 
 /// The step.
-pub struct Publish {
-    /// The broker.
-    pub broker: Arc<Rabbitmq>,
-    /// How a message is handed over.
-    pub terms: Terms,
+struct Publish {
+    broker: Arc<Rabbitmq>,
+    terms: Terms,
     to: String,
-    key: Option<Template>,
+    place: Place,
     id: Option<Template>,
     body: Option<ValueTemplate>,
     headers: Option<ValueTemplate>,
@@ -116,101 +117,36 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let config: PublishConfig = config::decode(node, context.report)?;
     let before = context.problems();
     let broker = named::connection::<Rabbitmq>(&config.to, &["rabbitmq"], context);
-    check_exchange(&config, context);
-    let key = read_short("key", config.key.as_ref(), context);
-    let id = read_short("id", config.id.as_ref(), context);
+    let place = PlaceConfig {
+        exchange: config.exchange.as_ref(),
+        key: config.key.as_ref(),
+        queue: config.queue.as_ref(),
+        queues: config.queues.as_ref(),
+        span: node.span,
+    };
+    let place = Place::read(&place, context);
+    let id = parts::read_short("id", config.id.as_ref(), context);
     let body = match node.get("body") {
         Some(body) => context.value(body),
         None => None,
     };
     let headers = match node.get("headers") {
-        Some(headers) => read_headers(headers, context),
+        Some(headers) => parts::read_headers(headers, context),
         None => None,
     };
-    let terms = read_terms(config, context);
-    let (broker, (to, terms)) = (broker?, terms);
+    let (to, terms) = read_terms(config, context);
+    let (broker, place) = (broker?, place?);
     (context.problems() == before).then(|| {
         Box::new(Publish {
             broker,
             terms,
             to,
-            key,
+            place,
             id,
             body,
             headers,
         }) as _
     })
-}
-
-fn check_exchange(config: &PublishConfig, context: &mut BuildContext<'_>) {
-    let exchange = &config.exchange;
-    let hint = "put what differs into `key`, which may have `${ }`";
-    if !named::is_fixed("exchange", hint, exchange, context) {
-        return;
-    }
-    let report = &mut context.report;
-    if exchange.value.len() > SHORT_MAX || exchange.value.contains(char::is_control) {
-        report
-            .error(BAD_PUBLISH, exchange.span, "this is no name of an exchange")
-            .hint("a name has at most 255 bytes and no control characters");
-    }
-    let has_key = config.key.as_ref().is_some_and(|key| !key.value.is_empty());
-    if exchange.value.is_empty() && !has_key {
-        report
-            .error(
-                BAD_PUBLISH,
-                exchange.span,
-                "the default exchange needs a key",
-            )
-            .hint("write `key:` with the name of a queue");
-    }
-}
-
-/// A text with `${ }` in it that AMQP calls short. Every problem is reported.
-fn read_short(
-    what: &str,
-    text: Option<&Spanned<String>>,
-    context: &mut BuildContext<'_>,
-) -> Option<Template> {
-    let text = text?;
-    let template = context.template(text)?;
-    if template
-        .literal()
-        .is_some_and(|text| text.len() > SHORT_MAX)
-    {
-        let message = format!("`{what}` is too long");
-        context
-            .report
-            .error(BAD_PUBLISH, text.span, message)
-            .hint("at most 255 bytes");
-    }
-    Some(template)
-}
-
-fn read_headers(node: &Node, context: &mut BuildContext<'_>) -> Option<ValueTemplate> {
-    let Some(entries) = node.as_mapping() else {
-        let message = format!("`headers` is a mapping, not {}", node.type_name());
-        context.report.error(BAD_PUBLISH, node.span, message);
-        return None;
-    };
-    for entry in entries {
-        if entry.key.is_empty() || entry.key.len() > SHORT_MAX {
-            let message = "this is no name of a header";
-            context
-                .report
-                .error(BAD_PUBLISH, entry.key_span, message)
-                .hint("a name has 1 to 255 bytes");
-        }
-        if entry.value.as_mapping().is_some() || entry.value.as_sequence().is_some() {
-            let kind = entry.value.type_name();
-            let message = format!("a header is a text, a number or a boolean, not {kind}");
-            context
-                .report
-                .error(BAD_PUBLISH, entry.value.span, message)
-                .hint("write it as text: `\"${ .lines | tojson }\"`");
-        }
-    }
-    context.value(node)
 }
 
 /// The name of the connection, and how messages are handed over.
@@ -223,15 +159,7 @@ fn read_terms(config: PublishConfig, context: &mut BuildContext<'_>) -> (String,
             .hint("the broker's answer is not waited for; leave one of both out");
     }
     if let Some(media_type) = &config.content_type {
-        let hint = "write it for all messages alike, or send a text of your own as `body`";
-        let is_value = Headers::is_value(media_type.value.as_bytes());
-        let is_sound = media_type.value.contains('/') && is_value;
-        if named::is_fixed("content_type", hint, media_type, context) && !is_sound {
-            context
-                .report
-                .error(BAD_PUBLISH, media_type.span, "this is no media type")
-                .hint("write one such as `application/json`");
-        }
+        parts::check_media_type(media_type, context);
     }
     let report = &mut *context.report;
     let longest = Duration::from_secs(30 * 24 * 3600);
@@ -241,13 +169,13 @@ fn read_terms(config: PublishConfig, context: &mut BuildContext<'_>) -> (String,
     let priority = config.priority.as_ref();
     let priority = priority.map(|it| bounds::count(Some(it), 0, 0..=255, report) as u8);
     let terms = Terms {
-        exchange: config.exchange.value,
         persistent: config.persistent,
         mandatory: config.mandatory.map_or(config.confirm, |it| it.value),
         confirm: config.confirm,
         expiration,
         content_type: config.content_type.map(|it| it.value),
         priority,
+        timestamp: config.timestamp,
     };
     (config.to.value, terms)
 }
@@ -258,25 +186,62 @@ impl Publish {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let sent = self.shown(exchange, services)?;
-        let reply = ask::ask(("publish", &self.to), sent, exchange, services).await?;
-        match ask::failure(&reply) {
-            Some(fault) => Err(fault),
-            None => Ok(Next::Continue),
+        if services.stands_in() {
+            let sent = self.shown(exchange, services)?;
+            let reply = ask::ask(("publish", &self.to), sent, exchange, services).await?;
+            return match ask::failure(&reply) {
+                Some(fault) => Err(fault),
+                None => Ok(Next::Continue),
+            };
         }
+        let message = self.message(exchange, services)?;
+        let pending = Hub::of(services, &self.broker).publish(message)?;
+        if self.terms.confirm {
+            pending.await?;
+        } else {
+            pending.leave();
+        }
+        Ok(Next::Continue)
+    }
+
+    /// The message as the broker gets it.
+    fn message(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Outgoing, Fault> {
+        let place = self.place.of(exchange, services)?;
+        let id = parts::short("id", self.id.as_ref(), exchange, services)?;
+        let headers = parts::made_table(self.headers.as_ref(), exchange, services)?;
+        let headers = parts::header_bytes(&headers)?;
+        let made = parts::made_body(self.body.as_ref(), exchange, services)?;
+        let terms = &self.terms;
+        let expiration = terms.expiration.map(|it| it.as_millis().to_string());
+        let own_type = terms.content_type.as_deref().map(str::as_bytes);
+        let properties = Properties {
+            content_type: own_type.or(made.media_type.as_deref()),
+            content_encoding: made.encoding.as_deref(),
+            headers: headers.as_deref(),
+            delivery_mode: terms.persistent.then_some(2),
+            priority: terms.priority,
+            expiration: expiration.as_deref().map(str::as_bytes),
+            message_id: id.as_deref().map(str::as_bytes),
+            timestamp: terms.timestamp.then(|| services.wall().as_secs()),
+            ..Properties::default()
+        };
+        Outgoing::new(place, terms.mandatory, &properties, made.body)
+            .map_err(|_| Fault::invalid("a property of a message has more than 255 bytes"))
     }
 
     /// The message as whoever stands in for the broker sees it.
     fn shown(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Value, Fault> {
         let member = |name: &str, value: Value| (name.to_owned(), value);
-        let key = short("key", self.key.as_ref(), exchange, services)?;
+        let (name, key) = self.place.of(exchange, services)?;
+        let headers = parts::made_headers(self.headers.as_ref(), exchange, services)?;
+        let body = parts::shown_body(self.body.as_ref(), exchange, services)?;
         let mut members = vec![
-            member("exchange", value::text(self.terms.exchange.as_str())),
-            member("key", value::text(key.unwrap_or_default())),
-            member("headers", self.made_headers(exchange, services)?),
-            member("body", self.made_body(exchange, services)?),
+            member("exchange", value::text(&*name)),
+            member("key", value::text(key)),
+            member("headers", headers),
+            member("body", body),
         ];
-        if let Some(id) = short("id", self.id.as_ref(), exchange, services)? {
+        if let Some(id) = parts::short("id", self.id.as_ref(), exchange, services)? {
             members.push(member("id", value::text(id)));
         }
         if let Some(media_type) = &self.terms.content_type {
@@ -291,62 +256,6 @@ impl Publish {
         }
         Ok(value::object(members))
     }
-
-    fn made_headers(
-        &self,
-        exchange: &mut Exchange,
-        services: &dyn Services,
-    ) -> Result<Value, Fault> {
-        let Some(headers) = &self.headers else {
-            return Ok(value::object([]));
-        };
-        let made = headers.make(exchange, services)?;
-        let mut kept = Vec::new();
-        for (name, header) in value::members(&made).into_iter().flatten() {
-            match header {
-                Value::Null => {}
-                Value::Arr(_) | Value::Obj(_) => {
-                    let kind = value::kind(header);
-                    let cause = format_args!("the header {name} is a text, not {kind}");
-                    return Err(Fault::expression(cause));
-                }
-                header => kept.push((name.to_owned(), header.clone())),
-            }
-        }
-        Ok(value::object(kept))
-    }
-
-    fn made_body(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Value, Fault> {
-        if let Some(body) = &self.body {
-            return body.make(exchange, services);
-        }
-        let made = exchange.value().cloned();
-        match made {
-            Ok(Value::BStr(_)) | Err(_) => {
-                let (bytes, _) = exchange.body()?;
-                Ok(value::text(String::from_utf8_lossy(bytes.as_bytes())))
-            }
-            Ok(made) => Ok(made),
-        }
-    }
-}
-
-/// A text that AMQP calls short, for this message.
-fn short(
-    what: &str,
-    template: Option<&Template>,
-    exchange: &mut Exchange,
-    services: &dyn Services,
-) -> Result<Option<String>, Fault> {
-    let Some(template) = template else {
-        return Ok(None);
-    };
-    let text = exchange.fill_text(template, services)?;
-    if text.len() > SHORT_MAX {
-        let detail = format!("the {what} of a message has more than 255 bytes");
-        return Err(Fault::invalid(detail));
-    }
-    Ok(Some(text))
 }
 
 impl Step for Publish {
@@ -359,7 +268,10 @@ impl Step for Publish {
         let values = [&self.body, &self.headers];
         self.body.is_none()
             || values.into_iter().flatten().any(ValueTemplate::reads_body)
-            || [&self.key, &self.id].into_iter().flatten().any(reads)
+            || [self.place.key(), self.id.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(reads)
     }
 
     fn waits(&self) -> bool {

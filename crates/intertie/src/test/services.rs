@@ -239,6 +239,10 @@ impl Services for TestServices<'_> {
         }
     }
 
+    fn stands_in(&self) -> bool {
+        true
+    }
+
     fn stand_in<'a>(
         &'a self,
         outbound: Outbound<'a>,

@@ -15,6 +15,7 @@ mod flows;
 mod life;
 mod outage;
 mod peers;
+mod rabbitmq;
 mod secrets;
 mod secure;
 mod sources;

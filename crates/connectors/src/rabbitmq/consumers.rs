@@ -1,0 +1,247 @@
+//! The channels that messages come on for a source: one for each queue.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use amqp::write::{self, Consumer};
+use amqp::{Acks, Deliver, Message, Settled};
+
+use super::state::Counts;
+
+/// How long to wait when a queue cannot be consumed from: at first, and at last.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// What a message costs in memory beside its bytes, its flow included.
+const OVERHEAD: usize = 2048;
+
+/// What a source consumes from.
+#[derive(Clone, Debug)]
+pub(super) struct Subscription {
+    pub queue: String,
+    /// How many messages may be under way.
+    pub prefetch: u16,
+    /// Whether nobody else may consume.
+    pub exclusive: bool,
+}
+
+/// All that a source consumes from on one worker.
+#[derive(Default)]
+pub(super) struct Consumers {
+    all: Vec<Books>,
+    inbox: VecDeque<Delivery>,
+    waker: Option<Waker>,
+    /// The bytes of messages whose flows have not ended, and how many there may be.
+    held: usize,
+    memory: usize,
+    /// The number of the channel that was opened last.
+    epoch: u64,
+    is_stopping: bool,
+}
+
+struct Books {
+    subscription: Subscription,
+    channel: Option<u16>,
+    epoch: u64,
+    acks: Acks,
+    failures: u32,
+    again_at: Option<Instant>,
+}
+
+/// A message for a flow.
+pub(super) struct Delivery {
+    pub message: Message,
+    pub ticket: Ticket,
+}
+
+/// What a message is settled with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    /// The number of the subscription.
+    pub at: usize,
+    epoch: u64,
+    tag: u64,
+    size: usize,
+}
+
+/// The name of the consumer on its channel.
+const NAME: &str = "flow";
+
+impl Consumers {
+    /// Begins to consume.
+    pub fn start(&mut self, subscriptions: Vec<Subscription>, memory: usize) {
+        let books = subscriptions.into_iter().map(|subscription| Books {
+            subscription,
+            channel: None,
+            epoch: 0,
+            acks: Acks::default(),
+            failures: 0,
+            again_at: None,
+        });
+        self.all = books.collect();
+        self.memory = memory;
+        self.is_stopping = false;
+    }
+
+    /// The queue of a subscription.
+    pub fn queue(&self, at: usize) -> &str {
+        self.all.get(at).map_or("", |it| &it.subscription.queue)
+    }
+
+    /// Whether so much is under way that no more may be read.
+    pub fn is_full(&self) -> bool {
+        self.held > self.memory
+    }
+
+    /// A subscription that has no channel and may get one.
+    pub fn wants_channel(&self, now: Instant) -> Option<usize> {
+        self.all.iter().position(|it| {
+            let may = it.again_at.is_none_or(|at| at <= now);
+            it.channel.is_none() && may && !self.is_stopping
+        })
+    }
+
+    /// Opens its channel and consumes on it.
+    pub fn open(&mut self, at: usize, channel: u16, out: &mut Vec<u8>) {
+        let Some(books) = self.all.get_mut(at) else {
+            return;
+        };
+        self.epoch += 1;
+        books.epoch = self.epoch;
+        books.channel = Some(channel);
+        books.acks = Acks::default();
+        let consumer = Consumer {
+            queue: &books.subscription.queue,
+            name: NAME,
+            no_ack: false,
+            exclusive: books.subscription.exclusive,
+        };
+        write::channel_open(out, channel);
+        write::basic_qos(out, channel, books.subscription.prefetch);
+        // The queue's name was looked at when the flow file was loaded.
+        let _ = write::basic_consume(out, channel, &consumer);
+    }
+
+    /// A message has come. `false` when it has the wrong number.
+    pub fn delivered(
+        &mut self,
+        at: usize,
+        deliver: &Deliver<'_>,
+        message: &Message,
+        counts: &mut Counts,
+    ) -> bool {
+        let Some(books) = self.all.get_mut(at) else {
+            return true;
+        };
+        if !books.acks.push(deliver.tag) {
+            return false;
+        }
+        books.failures = 0;
+        if self.is_stopping {
+            // The broker takes it back when the channel is closed.
+            return true;
+        }
+        let size = message.body.len() + message.raw_properties().len() + OVERHEAD;
+        self.held += size;
+        counts.delivered += 1;
+        counts.redelivered += i64::from(deliver.redelivered);
+        self.inbox.push_back(Delivery {
+            message: message.clone(),
+            ticket: Ticket {
+                at,
+                epoch: books.epoch,
+                tag: deliver.tag,
+                size,
+            },
+        });
+        self.wake();
+        true
+    }
+
+    /// The next message for a flow; without one `waker` is told of it.
+    pub fn next(&mut self, waker: &Waker) -> Option<Delivery> {
+        let next = self.inbox.pop_front();
+        if next.is_none() {
+            self.waker = Some(waker.clone());
+        }
+        next
+    }
+
+    /// Has the source look.
+    pub fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Settles a message. One of a channel that is gone comes again.
+    pub fn settle(&mut self, ticket: &Ticket, how: Settled, out: &mut Vec<u8>) {
+        self.held = self.held.saturating_sub(ticket.size);
+        let Some(books) = self.all.get_mut(ticket.at) else {
+            return;
+        };
+        if let Some(channel) = books.channel.filter(|_| books.epoch == ticket.epoch) {
+            books.acks.settle(ticket.tag, how, channel, out);
+        }
+    }
+
+    /// Writes what has been acknowledged.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        for books in &mut self.all {
+            if let Some(channel) = books.channel {
+                books.acks.flush(channel, out);
+            }
+        }
+    }
+
+    /// A channel is over. It is opened again after a while.
+    pub fn channel_lost(&mut self, at: usize) -> u32 {
+        let Some(books) = self.all.get_mut(at) else {
+            return 0;
+        };
+        books.channel = None;
+        books.failures += 1;
+        let (first, longest) = BACKOFF;
+        let factor = 1_u32 << (books.failures - 1).min(8);
+        books.again_at = Some(Instant::now() + first.saturating_mul(factor).min(longest));
+        let failures = books.failures;
+        self.drop_inbox(|ticket| ticket.at == at);
+        failures
+    }
+
+    /// The connection is gone: what has come on it comes again.
+    pub fn lost(&mut self) {
+        for books in &mut self.all {
+            books.channel = None;
+            books.again_at = None;
+        }
+        self.drop_inbox(|_| true);
+    }
+
+    fn drop_inbox(&mut self, chosen: impl Fn(&Ticket) -> bool) {
+        let held = &mut self.held;
+        self.inbox.retain(|delivery| {
+            let is_chosen = chosen(&delivery.ticket);
+            if is_chosen {
+                *held = held.saturating_sub(delivery.ticket.size);
+            }
+            !is_chosen
+        });
+    }
+
+    /// Wants no more messages; those under way can still be settled.
+    pub fn cancel(&mut self, out: &mut Vec<u8>) {
+        self.is_stopping = true;
+        for channel in self.all.iter().filter_map(|it| it.channel) {
+            // The name is short.
+            let _ = write::basic_cancel(out, channel, NAME);
+        }
+        self.drop_inbox(|_| true);
+    }
+
+    /// Ends all: what has not been settled goes back. The channels are to be closed.
+    pub fn end(&mut self, out: &mut Vec<u8>) -> Vec<u16> {
+        self.flush(out);
+        let all = std::mem::take(&mut self.all);
+        all.into_iter().filter_map(|it| it.channel).collect()
+    }
+}

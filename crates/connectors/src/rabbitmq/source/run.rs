@@ -1,0 +1,314 @@
+//! The source at work: each message is a task that runs the flow and settles the message.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use amqp::{Properties, Received, Settled, Value};
+use component::handler::{LocalFuture, Services};
+use component::source::Started;
+use message::{Fault, Reply};
+
+use super::incoming::{EXCHANGE, FAILURES, Facts, KEY};
+use super::{Consume, OnFailure, Owner, Settings};
+use crate::rabbitmq::connection::Rabbitmq;
+use crate::rabbitmq::consumers::{Delivery, Subscription, Ticket};
+use crate::rabbitmq::hub::Hub;
+use crate::rabbitmq::outgoing::Outgoing;
+use crate::rabbitmq::parts::{default_exchange, header_bytes};
+
+/// How often those that wait look whether the source is to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What all messages share.
+struct Work {
+    hub: Rc<Hub>,
+    broker: Arc<Rabbitmq>,
+    settings: Arc<Settings>,
+    flow: Arc<dyn Started>,
+    /// How many flows have not ended.
+    active: Cell<usize>,
+    waker: RefCell<Option<Waker>>,
+    is_stopping: Cell<bool>,
+}
+
+pub(super) async fn run(
+    source: &Consume,
+    flow: &Arc<dyn Started>,
+    services: &dyn Services,
+    mut stop: LocalFuture<'static, ()>,
+) {
+    let settings = &source.settings;
+    let share = services.share();
+    let (prefetch, memory) = match settings.ordered {
+        true => (1, settings.memory),
+        false => {
+            let prefetch = share.of(settings.prefetch.into());
+            (prefetch, settings.memory / share.count.max(1))
+        }
+    };
+    let Some(prefetch) = u16::try_from(prefetch).ok().filter(|it| *it > 0) else {
+        // There are more workers than messages may be under way: the others do the work.
+        return stop.await;
+    };
+    let describe = |it: &Owner| format!("consume {} {}", it.flow, it.broker.settings);
+    let make = || Hub::start(&source.broker);
+    let hub: Rc<Hub> = services.resources().get(&source.owner, describe, make);
+    let queues = settings.queues.iter().map(|queue| Subscription {
+        queue: queue.clone(),
+        prefetch,
+        exclusive: settings.ordered,
+    });
+    hub.start_consuming(queues.collect(), memory);
+    let work = Rc::new(Work {
+        hub,
+        broker: Arc::clone(&source.broker),
+        settings: Arc::clone(settings),
+        flow: Arc::clone(flow),
+        active: Cell::new(0),
+        waker: RefCell::new(None),
+        is_stopping: Cell::new(false),
+    });
+    while let Some(delivery) = work.next(&mut stop).await {
+        work.active.set(work.active.get() + 1);
+        let work = Rc::clone(&work);
+        services.spawn(Box::new(move |services| {
+            Box::pin(async move {
+                let ended = Ended(Rc::clone(&work));
+                work.process(delivery, services).await;
+                drop(ended);
+            })
+        }));
+    }
+    work.is_stopping.set(true);
+    work.hub.cancel_consuming();
+    poll_fn(|context| {
+        if work.active.get() == 0 {
+            return Poll::Ready(());
+        }
+        *work.waker.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await;
+    work.hub.end_consuming();
+}
+
+/// Counts a flow as ended, however it ends.
+struct Ended(Rc<Work>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.active.set(self.0.active.get() - 1);
+        if let Some(waker) = self.0.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Puts a message back when its task ends before it has settled it.
+struct Held<'a> {
+    hub: &'a Hub,
+    ticket: Ticket,
+    is_settled: bool,
+}
+
+impl Held<'_> {
+    fn settle(mut self, how: Settled) {
+        self.is_settled = true;
+        self.hub.settle(&self.ticket, how);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.hub.settle(&self.ticket, Settled::Requeue);
+        }
+    }
+}
+
+impl Work {
+    /// The next message; `None` when the source is to end.
+    async fn next(&self, stop: &mut LocalFuture<'static, ()>) -> Option<Delivery> {
+        poll_fn(|context| {
+            if stop.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            self.hub.poll_delivery(context).map(Some)
+        })
+        .await
+    }
+
+    async fn process(&self, delivery: Delivery, services: &dyn Services) {
+        let Delivery { message, ticket } = delivery;
+        let held = Held {
+            hub: &self.hub,
+            ticket,
+            is_settled: false,
+        };
+        let (Ok(Received::Delivered(deliver)), queue) =
+            (message.received(), self.hub.queue(ticket.at))
+        else {
+            return held.settle(Settled::Reject);
+        };
+        if message.is_too_large() {
+            let (flow, size) = (&**self.flow.name(), message.size);
+            tracing::error!(target: "flow", flow, queue, size, "a message is too large; it is rejected");
+            return held.settle(Settled::Reject);
+        }
+        let Some(facts) = Facts::read(&message, deliver) else {
+            return held.settle(Settled::Reject);
+        };
+        let request = facts.request(&queue, message.body.clone().into());
+        let result = self.flow.start(request, services).await;
+        let has_failed = !matches!(&result, Ok(reply) if reply.status < 400);
+        let how = match has_failed {
+            false => Settled::Ack,
+            true => {
+                self.after_failure(&facts, &message.body, &queue, services)
+                    .await
+            }
+        };
+        let is_final = how != Settled::Requeue && (how == Settled::Reject) == has_failed;
+        if self.settings.reply && is_final && !self.answer(&facts, result, services).await {
+            // The broker takes no replies for now: the message comes again.
+            self.pause(services).await;
+            return held.settle(Settled::Requeue);
+        }
+        held.settle(how);
+    }
+
+    /// What becomes of a message whose flow has failed: acknowledged means that a copy waits.
+    async fn after_failure(
+        &self,
+        facts: &Facts<'_>,
+        body: &bytes::Bytes,
+        queue: &str,
+        services: &dyn Services,
+    ) -> Settled {
+        let failures = facts.failures();
+        let is_through = failures.count >= self.settings.redeliveries;
+        if self.settings.on_failure == OnFailure::Reject || is_through {
+            return Settled::Reject;
+        }
+        self.pause(services).await;
+        if failures.is_counted {
+            return Settled::Requeue;
+        }
+        match self
+            .put_back(facts, failures.count + 1, body, queue, services)
+            .await
+        {
+            Ok(()) => Settled::Ack,
+            Err(fault) => {
+                let flow = &**self.flow.name();
+                let cause = fault.cause.as_deref().unwrap_or_default();
+                tracing::warn!(
+                    target: "flow", flow, queue, cause,
+                    "a message could not be put back with a count; it goes back as it is"
+                );
+                Settled::Requeue
+            }
+        }
+    }
+
+    /// Waits before a message goes back, unless the source is to end.
+    async fn pause(&self, services: &dyn Services) {
+        let end = services.now() + self.settings.delay;
+        while !self.is_stopping.get() {
+            let left = end.saturating_duration_since(services.now());
+            if left.is_zero() {
+                return;
+            }
+            services.sleep(left.min(LOOK)).await;
+        }
+    }
+
+    /// Puts a copy into the queue that counts how often its flow has failed.
+    async fn put_back(
+        &self,
+        facts: &Facts<'_>,
+        failures: u64,
+        body: &bytes::Bytes,
+        queue: &str,
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
+        let mut headers = facts.headers.clone();
+        let (exchange, key) = facts.origin();
+        let count = i64::try_from(failures).unwrap_or(i64::MAX);
+        for (name, value) in [
+            (FAILURES, Value::Integer(count)),
+            (EXCHANGE, Value::Text(exchange.to_vec())),
+            (KEY, Value::Text(key.to_vec())),
+        ] {
+            headers.set(name, value);
+        }
+        let headers = header_bytes(&headers)?;
+        let properties = Properties {
+            headers: headers.as_deref(),
+            // The broker refuses one that is not ours.
+            user_id: None,
+            ..facts.properties
+        };
+        let place = (default_exchange(), queue.to_owned());
+        let message = Outgoing::new(place, true, &properties, body.clone());
+        let message = message.map_err(|_| Fault::invalid("the queue's name is too long"))?;
+        let hub = Hub::of(services, &self.broker);
+        hub.publish(message)?.await?;
+        Ok(())
+    }
+
+    /// Publishes the flow's reply to whoever waits for it. `false` when that was not possible.
+    async fn answer(
+        &self,
+        facts: &Facts<'_>,
+        result: Result<Reply, Fault>,
+        services: &dyn Services,
+    ) -> bool {
+        let Some(reply_to) = facts.properties.reply_to else {
+            return true;
+        };
+        let reply = result.unwrap_or_else(|fault| fault.to_reply());
+        let sent = self.send_reply(facts, reply_to, reply, services).await;
+        let Err(fault) = sent else {
+            return true;
+        };
+        let (flow, cause) = (&**self.flow.name(), fault.cause.as_deref());
+        let cause = cause.unwrap_or_default();
+        tracing::warn!(target: "flow", flow, cause, "a reply could not be published");
+        false
+    }
+
+    async fn send_reply(
+        &self,
+        facts: &Facts<'_>,
+        reply_to: &[u8],
+        reply: Reply,
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
+        let mut headers = amqp::Table::default();
+        headers.set("status", i64::from(reply.status));
+        let headers = header_bytes(&headers)?;
+        let short = |name: &str| {
+            let value = reply.headers.get(name);
+            value.filter(|it| it.len() <= amqp::SHORT_MAX)
+        };
+        let properties = Properties {
+            content_type: short("Content-Type"),
+            content_encoding: short("Content-Encoding"),
+            headers: headers.as_deref(),
+            correlation_id: facts.properties.correlation_id,
+            ..Properties::default()
+        };
+        let key = String::from_utf8_lossy(reply_to).into_owned();
+        let body = bytes::Bytes::copy_from_slice(reply.body.as_bytes());
+        let message = Outgoing::new((default_exchange(), key), false, &properties, body);
+        let message = message.map_err(|_| Fault::invalid("the reply's address is too long"))?;
+        let hub = Hub::of(services, &self.broker);
+        hub.publish(message)?.await?;
+        Ok(())
+    }
+}

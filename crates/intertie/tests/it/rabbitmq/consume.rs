@@ -1,0 +1,173 @@
+//! Consuming.
+
+use amqp::{Properties, Table, Value};
+use testkit::{StrictBackend, free_port, wait_until};
+
+use super::client::{Client, json};
+use super::{BROKER, name, run};
+use crate::support::{get, post};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+const BROKEN: &[u8] = b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n";
+
+/// A flow that posts each message of a queue to a back end.
+fn to_backend(queue: &str, settings: &str, port: u16) -> String {
+    let url = BROKER.url();
+    format!(
+        "flow: out\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n\
+         from:\n  rabbitmq: {{ connection: mq, queue: {queue}, {settings} }}\nsteps:\n\
+         - http: {{ to: 'http://127.0.0.1:{port}/in', method: POST, headers: {{\
+         X-Id: '${{ $path.id }}', X-Queue: '${{ $path.queue }}', X-Tenant: '${{ $headers.tenant }}',\
+         X-Times: '${{ $path.deliveries }}' }} }}\n"
+    )
+}
+
+#[test]
+fn each_message_runs_the_flow_and_is_acknowledged() {
+    let queue = name("in");
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    let mut table = Table::default();
+    table.set("tenant", "a");
+    let mut headers = Vec::new();
+    table.write(&mut headers).unwrap();
+    let properties = Properties {
+        message_id: Some(b"m/1"),
+        headers: Some(&headers[4..]),
+        ..json()
+    };
+    client.publish(&queue, &properties, br#"{"n":1}"#);
+    let backend = StrictBackend::answering(|_| OK.to_vec());
+    let (engine, _folder) = run(&to_backend(&queue, "prefetch: 10", backend.port()));
+    wait_until("the message has come", || backend.requests().len() == 1);
+    let received = backend.requests().remove(0);
+    assert_eq!(received.body, br#"{"n":1}"#);
+    assert_eq!(received.header("x-id"), Some("m/1"));
+    assert_eq!(received.header("x-queue"), Some(&*queue));
+    assert_eq!(received.header("x-tenant"), Some("a"));
+    assert_eq!(received.header("x-times"), Some("1"));
+    for number in 0..200 {
+        client.push(&queue, &json(), format!("{{\"n\":{number}}}").as_bytes());
+    }
+    client.publish_json(&queue, "{}");
+    wait_until("all have come", || backend.requests().len() == 202);
+    let delivered = "intertie_rabbitmq_delivered_total{flow=\"\",step=\"mq\"} 202";
+    wait_until("they are counted", || {
+        engine.get("/metrics").text().contains(delivered)
+    });
+    engine.stop();
+    client.consume(&queue);
+    assert!(client.take_all().is_empty(), "all were acknowledged");
+}
+
+#[test]
+fn what_fails_becomes_a_dead_letter() {
+    let (queue, dead) = (name("in"), name("dead"));
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&dead, &[]);
+    let arguments = [
+        ("x-dead-letter-exchange", Value::from("")),
+        ("x-dead-letter-routing-key", Value::from(&*dead)),
+    ];
+    client.declare_queue(&queue, &arguments);
+    let backend = StrictBackend::answering(|_| BROKEN.to_vec());
+    let (engine, _folder) = run(&to_backend(&queue, "prefetch: 10", backend.port()));
+    client.publish_json(&queue, r#"{"n":1}"#);
+    client.consume(&dead);
+    let message = client.take(1).remove(0);
+    assert_eq!(&*message.body, br#"{"n":1}"#);
+    assert_eq!(backend.requests().len(), 1);
+    engine.stop();
+}
+
+fn requeued(kind: &str) {
+    let (queue, dead) = (name("in"), name("dead"));
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&dead, &[]);
+    let arguments = [
+        ("x-queue-type", Value::from(kind)),
+        ("x-dead-letter-exchange", Value::from("")),
+        ("x-dead-letter-routing-key", Value::from(&*dead)),
+    ];
+    client.declare_queue(&queue, &arguments);
+    let backend = StrictBackend::answering(|_| BROKEN.to_vec());
+    let settings = "on_failure: requeue, redeliveries: 3, delay: 10ms";
+    let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
+    client.publish_json(&queue, r#"{"n":1}"#);
+    client.consume(&dead);
+    let message = client.take(1).remove(0);
+    assert_eq!(&*message.body, br#"{"n":1}"#);
+    let received = backend.requests();
+    let times: Vec<_> = received.iter().map(|it| it.header("x-times")).collect();
+    assert_eq!(
+        times,
+        [Some("1"), Some("2"), Some("3"), Some("4")],
+        "{kind}"
+    );
+    engine.stop();
+}
+
+#[test]
+fn what_fails_comes_again_a_limited_number_of_times() {
+    requeued("classic");
+}
+
+#[test]
+fn a_quorum_queue_counts_itself() {
+    requeued("quorum");
+}
+
+#[test]
+fn ordered_messages_come_one_after_the_other() {
+    let queue = name("in");
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    let backend = StrictBackend::answering(|received| {
+        // The first of each ten takes longest.
+        let number = received.body[5] - b'0';
+        std::thread::sleep(std::time::Duration::from_millis(
+            (9 - u64::from(number)) / 3,
+        ));
+        OK.to_vec()
+    });
+    for number in 10..60 {
+        client.push(&queue, &json(), format!("{{\"n\":{number}}}").as_bytes());
+    }
+    client.publish_json(&queue, r#"{"n":99}"#);
+    let (engine, _folder) = run(&to_backend(&queue, "ordered: true", backend.port()));
+    wait_until("all have come", || backend.requests().len() == 51);
+    let bodies = backend.requests().into_iter().map(|it| it.body);
+    let bodies: Vec<_> = bodies.collect();
+    assert!(bodies.is_sorted(), "{bodies:?}");
+    engine.stop();
+}
+
+#[test]
+fn a_question_is_answered() {
+    let (queue, port, url) = (name("ask"), free_port(), BROKER.url());
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    let (engine, _folder) = run(&format!(
+        "engine: {{}}\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n---\n\
+         flow: ask\nfrom: {{ http: 'POST 127.0.0.1:{port}/ask' }}\nsteps:\n\
+         - request: {{ to: mq, queue: {queue}, headers: {{ tenant: t }} }}\n\
+         - reply: {{ body: {{ sum: '${{ .sum }}', status: '${{ $reply.status }}', by: '${{ $reply.headers.status }}' }} }}\n\
+         ---\n\
+         flow: nobody\nfrom: {{ http: 'POST 127.0.0.1:{port}/nobody' }}\nsteps:\n\
+         - request: {{ to: mq, queue: {queue}-none }}\n\
+         ---\n\
+         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\nsteps:\n\
+         - map: '{{ sum: (.a + .b) }}'\n"
+    ));
+    for (a, sum) in [(1, 4), (39, 42)] {
+        let body = format!("{{\"a\":{a},\"b\":3}}");
+        let reply = post(port, "/ask", "application/json", &body);
+        let expected = format!("{{\"sum\":{sum},\"status\":200,\"by\":\"200\"}}");
+        assert_eq!(reply.text(), expected, "{}", engine.process.output());
+    }
+    let reply = post(port, "/nobody", "application/json", "{}");
+    assert_eq!(reply.status, 502);
+    assert!(engine.process.output().contains("unroutable") || reply.text().contains("no queue"));
+    assert_eq!(get(port, "/none").status, 404);
+    engine.stop();
+}
