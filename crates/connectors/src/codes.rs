@@ -21,6 +21,10 @@ pub const BAD_ARGUMENTS: Code = Code::new("IT0296");
 pub const BAD_SOAP: Code = Code::new("IT0297");
 /// TLS settings, a certificate or a key of a connection that cannot be used.
 pub const BAD_TLS: Code = Code::new("IT0298");
+/// A WSDL file, or a schema that it uses, that cannot be used.
+pub const BAD_WSDL: Code = Code::new("IT0440");
+/// A body or header of a SOAP message that is not what the WSDL file says.
+pub const BAD_SOAP_BODY: Code = Code::new("IT0441");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -59,5 +63,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_TLS,
         title: "bad TLS of a connection",
+    },
+    CodeInfo {
+        code: BAD_WSDL,
+        title: "WSDL file cannot be used",
+    },
+    CodeInfo {
+        code: BAD_SOAP_BODY,
+        title: "SOAP message is not what the WSDL file says",
     },
 ];

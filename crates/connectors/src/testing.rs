@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use component::block::Block;
 use component::connection::{Connection, Connections};
 use component::definition::{
@@ -54,7 +55,7 @@ pub(crate) fn connect(
         report: &mut report,
         name: "it",
         surroundings: &Surroundings {
-            files: &|_, name| Err(format!("{name} is not there")),
+            files: &|_, name| file(name),
             states: &states,
         },
     };
@@ -102,6 +103,14 @@ pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn S
     let problems = problems(&report, &sources, source);
     assert_eq!(step.is_none(), !problems.is_empty(), "{yaml}: {problems:?}");
     step.ok_or(problems)
+}
+
+/// The files that connections may name.
+fn file(name: &str) -> Result<Bytes, String> {
+    match name {
+        "erp.wsdl" => Ok(Bytes::from_static(include_bytes!("soap/testdata/erp.wsdl"))),
+        _ => Err(format!("{name} is not there")),
+    }
 }
 
 fn connections(span: config::Span) -> Connections {

@@ -17,5 +17,6 @@ mod outage;
 mod peers;
 mod secrets;
 mod secure;
+mod soap;
 mod sources;
 mod support;
