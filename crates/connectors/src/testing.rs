@@ -118,6 +118,7 @@ fn connections(span: config::Span) -> Connections {
         ("mq", "rabbitmq", "{ rabbitmq: 'amqp://mq' }"),
         ("db", "postgres", "{ postgres: 'postgres://db' }"),
         ("erp", "soap", "{ soap: erp.wsdl }"),
+        ("old", "soap", "{ soap: erp.wsdl, port: Legacy }"),
     ];
     let made = texts.into_iter().map(|(name, kind, yaml)| {
         let mut definitions = crate::CONNECTIONS.iter();

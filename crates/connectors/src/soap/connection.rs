@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding as _};
-use component::definition::{ConnectionContext, ConnectionDefinition};
+use component::definition::{ConnectionContext, ConnectionDefinition, Surroundings};
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Spanned};
 use message::{Headers, secret};
@@ -114,7 +114,7 @@ pub struct Service {
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
     let config: SoapConfig = config::decode(node, context.report)?;
     let before = context.report.errors();
-    let wsdl = read_wsdl(&config.soap, context);
+    let wsdl = read_wsdl(&config.soap, context.report, context.surroundings);
     let endpoint = read_endpoint(node, &config, wsdl.as_ref(), context);
     let fields = read_auth(config.auth.as_ref(), context.report);
     let security = read_security(config.security.as_ref(), context.report);
@@ -154,22 +154,22 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
 /// Reads the WSDL file of a name and all that it imports. Every problem is reported.
 pub(crate) fn read_wsdl(
     name: &Spanned<String>,
-    context: &mut ConnectionContext<'_>,
+    report: &mut Report,
+    surroundings: &Surroundings<'_>,
 ) -> Option<Wsdl> {
     let mut parts = Path::new(&name.value).components();
     let is_inside = parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !is_inside || name.value.contains("://") || name.value.is_empty() {
-        context
-            .report
+        report
             .error(BAD_ADDRESS, name.span, "this is no name of a WSDL file")
             .hint("write one relative to the flow file, such as `./wsdl/erp.wsdl`");
         return None;
     }
-    let files = |file: &str| (context.surroundings.files)(name.span.source, file);
+    let files = |file: &str| (surroundings.files)(name.span.source, file);
     match Wsdl::read(&name.value, &files) {
         Ok(wsdl) => Some(wsdl),
         Err(problem) => {
-            put(&problem, name.span, context.report);
+            put(&problem, name.span, report);
             None
         }
     }

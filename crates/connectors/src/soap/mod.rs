@@ -1,6 +1,7 @@
 //! SOAP services that a WSDL file describes.
 
 pub mod connection;
+pub mod endpoint;
 pub mod envelope;
 pub mod names;
 pub mod problem;

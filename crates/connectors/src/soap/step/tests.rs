@@ -51,7 +51,7 @@ fn every_problem_has_its_place() {
         ("{ to: mq, operation: CheckStock }", "IT0292 1:7"),
         ("{ to: erp, operation: '${ .a }' }", "IT0293 1:23"),
         ("{ to: erp, operation: CheckStok }", "IT0440 1:23 erp.wsdl, line 99: there is no operation"),
-        ("{ to: erp, operation: Old }", "IT0440 1:23 erp.wsdl, line 127: `use=\"encoded\"` is not"),
+        ("{ to: old, operation: Old }", "IT0440 1:23 erp.wsdl, line 139: `use=\"encoded\"` is not"),
         ("{ to: erp, operation: CheckStock, body: { itm: 1 } }", "IT0441 1:43 `itm` is not declared"),
         (
             "{ to: erp, operation: CheckStock, body: { item: { qty: 0, '@sku': a } } }",

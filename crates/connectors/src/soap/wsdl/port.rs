@@ -96,6 +96,32 @@ impl Wsdl {
         })
     }
 
+    /// The port of this name, or the first of each version.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn ports(&self, name: Option<&str>) -> Result<Vec<Port<'_>>, Problem> {
+        let first = self.port(name)?;
+        let mut ports = vec![first];
+        for (document, service) in self.all("service").filter(|_| name.is_none()) {
+            for port in service.all(WSDL, "port") {
+                let other = self.open(document, port).ok();
+                ports.extend(other.filter(|it| it.version != first.version && ports.len() == 1));
+            }
+        }
+        Ok(ports)
+    }
+
+    /// The addresses of all ports.
+    pub fn addresses(&self) -> Vec<String> {
+        let services = self.all("service");
+        let ports = services.flat_map(|(_, service)| service.all(WSDL, "port"));
+        let addresses = ports.flat_map(|port| port.children.iter());
+        let addresses = addresses.filter(|it| it.name == "address");
+        let addresses = addresses.filter_map(|it| it.attribute("location"));
+        addresses.map(str::to_owned).collect()
+    }
+
     fn open<'a>(&'a self, document: &'a Document, port: &'a Element) -> Result<Port<'a>, Problem> {
         let binding = port.attribute("binding").unwrap_or_default();
         let (document, binding) = self.named("binding", binding, (document, port))?;

@@ -32,6 +32,8 @@ pub(super) struct Document {
 pub struct Wsdl {
     /// Every file with its name, the WSDL file itself first.
     pub files: Vec<(Arc<str>, Bytes)>,
+    /// Which file imports what, as it says it, and the name of that file.
+    pub imports: Vec<(Arc<str>, String, String)>,
     pub(super) documents: Vec<Document>,
     /// All schemas.
     pub schemas: Schemas,
@@ -51,6 +53,7 @@ struct Reader<'a> {
     read: ReadFile<'a>,
     files: Vec<(Arc<str>, Bytes)>,
     seen: Vec<(String, Option<Arc<str>>)>,
+    imports: Vec<(Arc<str>, String, String)>,
     open: VecDeque<Wanted>,
     documents: Vec<Document>,
     schemas: Vec<SchemaDocument>,
@@ -68,6 +71,7 @@ impl Wsdl {
             read,
             files: Vec::new(),
             seen: Vec::new(),
+            imports: Vec::new(),
             open: VecDeque::new(),
             documents: Vec::new(),
             schemas: Vec::new(),
@@ -80,6 +84,7 @@ impl Wsdl {
         }
         Ok(Self {
             files: reader.files,
+            imports: reader.imports,
             documents: reader.documents,
             schemas: Schemas::new(reader.schemas)?,
         })
@@ -141,6 +146,13 @@ impl Reader<'_> {
         });
     }
 
+    /// The name of a file that another one names.
+    fn resolve(&mut self, from: &str, location: &str, place: &Place) -> Result<String, Problem> {
+        let name = resolve(from, location, place)?;
+        self.imports.push((from.into(), location.to_owned(), name.clone()));
+        Ok(name)
+    }
+
     fn take(&mut self, wanted: Wanted) -> Result<(), Problem> {
         let Wanted {
             name,
@@ -195,7 +207,7 @@ impl Reader<'_> {
         for import in document.root.all(WSDL, "import") {
             let place = document.place(import);
             if let Some(location) = import.attribute("location") {
-                let name = resolve(&document.file, location, &place)?;
+                let name = self.resolve(&document.file, location, &place)?;
                 self.want(name, place, None, false);
             }
         }
@@ -226,7 +238,8 @@ impl Reader<'_> {
             let location = node.attribute("schemaLocation");
             match node.name.as_str() {
                 "include" => {
-                    let name = resolve(&file, location.unwrap_or_default(), &place)?;
+                    let location = location.unwrap_or_default();
+                    let name = self.resolve(&file, location, &place)?;
                     self.want(name, place, target.clone(), true);
                 }
                 "import" => {
@@ -235,7 +248,7 @@ impl Reader<'_> {
                         Some(XML_NAMESPACE | ENCODING11 | ENCODING12 | XS | WSDL)
                     );
                     if let Some(location) = location.filter(|_| !is_known) {
-                        let name = resolve(&file, location, &place)?;
+                        let name = self.resolve(&file, location, &place)?;
                         self.want(name, place, None, false);
                     }
                 }
