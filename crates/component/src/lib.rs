@@ -14,6 +14,7 @@ pub mod codes;
 pub mod connection;
 pub mod content;
 pub mod definition;
+pub mod endpoint;
 pub mod exchange;
 pub mod failure;
 pub mod forward;

@@ -33,6 +33,10 @@ pub const BAD_SOURCE: Code = Code::new("IT0423");
 pub const BAD_DECLARE: Code = Code::new("IT0400");
 /// A source of messages of a broker that cannot be run so.
 pub const BAD_CONSUME: Code = Code::new("IT0401");
+/// A WSDL file, or a schema that it uses, that cannot be used.
+pub const BAD_WSDL: Code = Code::new("IT0440");
+/// A body or header of a SOAP message that is not what the WSDL file says.
+pub const BAD_SOAP_BODY: Code = Code::new("IT0441");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -95,5 +99,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_CONSUME,
         title: "queue cannot be consumed so",
+    },
+    CodeInfo {
+        code: BAD_WSDL,
+        title: "WSDL file cannot be used",
+    },
+    CodeInfo {
+        code: BAD_SOAP_BODY,
+        title: "SOAP message is not what the WSDL file says",
     },
 ];

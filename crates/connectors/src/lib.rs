@@ -19,6 +19,7 @@ mod tls;
 mod url;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
+use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 
 pub use tls::Tls;
@@ -35,6 +36,9 @@ pub const ALL: &[StepDefinition] = &[
 
 /// Every kind of source.
 pub const SOURCES: &[SourceDefinition] = &[sql::source::DEFINITION, rabbitmq::source::DEFINITION];
+
+/// Every kind of trigger with a protocol of its own within HTTP.
+pub const ENDPOINTS: &[EndpointDefinition] = &[soap::endpoint::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use component::block::Block;
 use component::connection::{Connection, Connections};
 use component::definition::{
@@ -54,7 +55,7 @@ pub(crate) fn connect(
         report: &mut report,
         name: "it",
         surroundings: &Surroundings {
-            files: &|_, name| Err(format!("{name} is not there")),
+            files: &|_, name| file(name),
             states: &states,
         },
     };
@@ -104,12 +105,21 @@ pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn S
     step.ok_or(problems)
 }
 
+/// The files that connections may name.
+fn file(name: &str) -> Result<Bytes, String> {
+    match name {
+        "erp.wsdl" => Ok(Bytes::from_static(include_bytes!("soap/testdata/erp.wsdl"))),
+        _ => Err(format!("{name} is not there")),
+    }
+}
+
 fn connections(span: config::Span) -> Connections {
     let texts = [
         ("mq", "rabbitmq", "{ rabbitmq: 'amqp://mq' }"),
         ("db", "postgres", "{ postgres: 'postgres://db' }"),
         ("shop", "mysql", "{ mysql: 'mysql://db' }"),
         ("erp", "soap", "{ soap: erp.wsdl }"),
+        ("old", "soap", "{ soap: erp.wsdl, port: Legacy }"),
     ];
     let made = texts.into_iter().map(|(name, kind, yaml)| {
         let mut definitions = crate::CONNECTIONS.iter();

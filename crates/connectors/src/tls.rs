@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use component::definition::ConnectionContext;
 use component::text::parse_host;
+use component::tls::{FileName, IdentityFiles, Place, UpstreamTls};
 use config::{Span, Spanned};
 use net::tls::{Client, ClientSettings, Identity, MinVersion, Roots, TlsError, Trust};
 use schemars::JsonSchema;
@@ -132,6 +133,30 @@ pub(crate) fn read(
         tls.server_name = Some(name.value.clone());
     }
     tls
+}
+
+/// The same settings for a system that is reached by HTTP, whose files the engine reads.
+pub(crate) fn upstream(
+    config: Option<&Spanned<TlsConfig>>,
+    (wants_tls, hint): (bool, &str),
+    context: &mut ConnectionContext<'_>,
+    place: Span,
+) -> Option<UpstreamTls> {
+    // Whatever is wrong with the files is told here already.
+    let read = read(config, (wants_tls, hint), context);
+    let config = config.map(|it| &it.value);
+    let name = |name: Option<&Spanned<String>>| name.map(FileName::from);
+    let identity = config.and_then(|it| {
+        let (cert, key) = (name(it.cert.as_ref())?, name(it.key.as_ref())?);
+        Some(IdentityFiles { cert, key })
+    });
+    wants_tls.then(|| UpstreamTls {
+        ca: name(config.and_then(|it| it.ca.as_ref())),
+        identity,
+        server_name: read.server_name,
+        place: Some(Place(place)),
+        ..UpstreamTls::default()
+    })
 }
 
 fn read_file(name: Option<&Spanned<String>>, context: &mut ConnectionContext<'_>) -> Option<Bytes> {

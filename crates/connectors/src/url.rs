@@ -156,37 +156,42 @@ fn read_tail(tail: &str) -> Result<String, Problem> {
     Ok(tail.to_owned())
 }
 
+const HTTP: [Scheme; 2] = [("https", 443, true), ("http", 80, false)];
+
 /// Reads the URL of an HTTP service, which may have a query.
 pub(crate) fn read_http(node: &Node, report: &mut Report) -> Option<Endpoint> {
-    const SCHEMES: [Scheme; 2] = [("https", 443, true), ("http", 80, false)];
-    let text = node.as_str().unwrap_or_default();
-    let (text, query) = match text.split_once('?') {
-        Some((text, query)) => (text, Some(query)),
-        None => (text, None),
-    };
-    let server = parse(text, &SCHEMES).and_then(|server| {
-        if server.user.is_some() || server.password.is_some() {
-            let hint = "who asks is said beside the URL, not in it";
-            return Err(Problem::new("the URL has a user name or password", hint));
-        }
-        if query.is_some_and(|query| check_query(query).is_err()) {
-            return Err(Problem::new(
-                "the URL's query is none",
-                "it is percent-encoded",
-            ));
-        }
-        Ok(server)
-    });
-    match server {
-        Ok(server) => Some(Endpoint {
-            server,
-            query: query.map(str::to_owned),
-        }),
+    match http(node.as_str().unwrap_or_default()) {
+        Ok(endpoint) => Some(endpoint),
         Err(problem) => {
             problem.put(node.span, report);
             None
         }
     }
+}
+
+/// The same for a text of another file.
+pub(crate) fn parse_http(text: &str) -> Option<Endpoint> {
+    http(text).ok()
+}
+
+fn http(text: &str) -> Result<Endpoint, Problem> {
+    let (text, query) = match text.split_once('?') {
+        Some((text, query)) => (text, Some(query)),
+        None => (text, None),
+    };
+    let server = parse(text, &HTTP)?;
+    if server.user.is_some() || server.password.is_some() {
+        let hint = "who asks is said beside the URL, not in it";
+        return Err(Problem::new("the URL has a user name or password", hint));
+    }
+    if query.is_some_and(|query| check_query(query).is_err()) {
+        let hint = "it is percent-encoded";
+        return Err(Problem::new("the URL's query is none", hint));
+    }
+    Ok(Endpoint {
+        server,
+        query: query.map(str::to_owned),
+    })
 }
 
 /// The URL of an HTTP service.

@@ -7,6 +7,7 @@ pub mod jq;
 pub mod json;
 pub mod template;
 pub mod value;
+pub mod xml;
 
 pub use jq::{
     CompileError, EvalError, EvalErrorKind, Expression, Limits, Scope, Variables, function_names,

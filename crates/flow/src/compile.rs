@@ -24,12 +24,13 @@ use crate::blocks::StepReader;
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
 use crate::connections;
 use crate::environment::Environment;
+use crate::enveloped::Enveloped;
 use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
 use crate::suggest::did_you_mean;
 use crate::tests_section::TestCase;
-use crate::trigger::{self, Defaults, Trigger};
+use crate::trigger::{self, Defaults, HttpStart, Trigger};
 
 /// A flow as far as it could be read.
 pub(crate) struct Flow {
@@ -114,7 +115,8 @@ impl Reader<'_> {
                 connections: &connections,
                 surroundings: self.surroundings,
             };
-            trigger::read(from, self.table.sources, self.defaults, &mut context)
+            let table = (self.table.sources, self.table.endpoints);
+            trigger::read(from, table, self.defaults, &mut context)
         });
         let mut scope = Scope::default();
         scope.env = self.environment.names().map(str::to_owned).collect();
@@ -127,7 +129,10 @@ impl Reader<'_> {
             places: Vec::new(),
         };
         let http = trigger.as_ref().and_then(Trigger::http);
-        let built = self.read_steps(document, (&name, http), &connections, &mut workshop, report);
+        let start = trigger.as_ref().and_then(Trigger::start);
+        let is_plain = start.is_some_and(|start| start.envelope.is_none());
+        let start = (&name, http, is_plain);
+        let built = self.read_steps(document, start, &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
         let limits = limits::read(document, &name, self.surroundings, report);
         let flow = Flow {
@@ -156,7 +161,7 @@ impl Reader<'_> {
     fn read_steps(
         &self,
         document: &Node,
-        (name, trigger): (&Arc<str>, Option<&HttpTrigger>),
+        (name, trigger, is_plain): (&Arc<str>, Option<&HttpTrigger>, bool),
         connections: &Connections,
         workshop: &mut Workshop,
         report: &mut Report,
@@ -174,8 +179,8 @@ impl Reader<'_> {
             trigger,
             connections,
             is_last: true,
-            // Nobody streams to a flow or a source.
-            may_stream: handlers.is_none() && trigger.is_some(),
+            // Nobody streams to a flow, a source or a protocol of its own.
+            may_stream: handlers.is_none() && is_plain,
             scope: &mut workshop.scope,
             upstreams: &mut workshop.upstreams,
             calls: &mut workshop.calls,
@@ -228,7 +233,9 @@ impl Reader<'_> {
             || built.on_error.as_ref().is_some_and(Handlers::reads_body);
         let detach = document.entry("detach");
         let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
-        let plain = only_forward(&built).filter(|_| limits.is_only_time());
+        let envelope = start_of(&flow).and_then(|start| start.envelope.clone());
+        let is_plain = limits.is_only_time() && envelope.is_none();
+        let plain = only_forward(&built).filter(|_| is_plain);
         let running = Arc::new(RunningFlow {
             context: Arc::new(context),
             block: built.block,
@@ -241,12 +248,19 @@ impl Reader<'_> {
         flow.target = Some(match &plain {
             Some(plan) => RouteTarget::Forward(with_time(plan, running.limits.time)),
             None => RouteTarget::Handle {
-                handler: Arc::clone(&running) as Arc<dyn Handler>,
+                handler: match envelope {
+                    Some(envelope) => Arc::new(Enveloped {
+                        flow: Arc::clone(&running) as Arc<dyn Handler>,
+                        envelope,
+                    }),
+                    None => Arc::clone(&running) as Arc<dyn Handler>,
+                },
                 body_max,
             },
         });
         if is_sound {
-            let reads_body = reads_body && plain.is_none();
+            let has_envelope = start_of(&flow).is_some_and(|it| it.envelope.is_some());
+            let reads_body = (reads_body && plain.is_none()) || has_envelope;
             check_effects(&flow, (reads_body, plain.is_some()), detach, report);
         }
         flow.running = Some(running);
@@ -260,6 +274,11 @@ fn secret_value(secrets: &Secrets) -> expr::Value {
         Some((name.to_owned(), expr::value::text(value)))
     });
     expr::value::object(members)
+}
+
+/// The HTTP trigger of a flow.
+fn start_of(flow: &Flow) -> Option<&HttpStart> {
+    flow.trigger.as_ref().and_then(Trigger::start)
 }
 
 /// The steps of a flow and what happens when they fail.

@@ -15,6 +15,7 @@ mod compile;
 mod connections;
 mod document;
 mod engine;
+mod enveloped;
 mod environment;
 mod limits;
 mod modifiers;
@@ -31,6 +32,7 @@ mod trigger;
 use std::sync::Arc;
 
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
+use component::endpoint::EndpointDefinition;
 use component::handler::Handler;
 use component::plan::Plan;
 use component::source::SourceDefinition;
@@ -82,6 +84,8 @@ pub struct Table<'a> {
     pub connections: &'a [ConnectionDefinition],
     /// What starts flows beside requests and other flows.
     pub sources: &'a [SourceDefinition],
+    /// Triggers with a protocol of their own within HTTP.
+    pub endpoints: &'a [EndpointDefinition],
 }
 
 /// What flow files are loaded with.

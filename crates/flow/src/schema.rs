@@ -2,6 +2,7 @@
 //! reads. For editors and reference pages; the loader says more than a schema can.
 
 use component::definition::StepDefinition;
+use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 use serde_json::{Map, Value, json};
 
@@ -38,7 +39,7 @@ pub fn file(table: Table<'_>) -> Value {
         place(&mut definitions, &format!("modifier-{name}"), schema);
     }
     definitions.insert("step".into(), step_item(steps));
-    let from = from_schema(table.sources, &mut definitions);
+    let from = from_schema((table.sources, table.endpoints), &mut definitions);
     let step = || json!({ "$ref": "#/$defs/step" });
     definitions.insert("clause".into(), clause_item(steps));
     place(&mut definitions, "limits", limits::schema());
@@ -113,7 +114,10 @@ pub fn modifiers() -> Vec<(&'static str, Value)> {
     modifiers::schemas()
 }
 
-fn from_schema(sources: &[SourceDefinition], definitions: &mut Map<String, Value>) -> Value {
+fn from_schema(
+    (sources, endpoints): (&[SourceDefinition], &[EndpointDefinition]),
+    definitions: &mut Map<String, Value>,
+) -> Value {
     let mut properties = Map::new();
     let mut triggers = vec![json!({ "required": ["http"] })];
     properties.insert("http".into(), json!({ "$ref": "#/$defs/http-trigger" }));
@@ -123,6 +127,14 @@ fn from_schema(sources: &[SourceDefinition], definitions: &mut Map<String, Value
         let property = json!({ "$ref": format!("#/$defs/{name}"), "description": source.summary });
         properties.insert(source.name.into(), property);
         triggers.push(json!({ "required": [source.name] }));
+    }
+    for endpoint in endpoints {
+        let name = format!("{}-endpoint", endpoint.name);
+        place(definitions, &name, endpoint_keys(endpoint));
+        let description = endpoint.summary;
+        let property = json!({ "$ref": format!("#/$defs/{name}"), "description": description });
+        properties.insert(endpoint.name.into(), property);
+        triggers.push(json!({ "required": [endpoint.name] }));
     }
     json!({
         "description": "What starts the flow.",
@@ -136,6 +148,25 @@ fn from_schema(sources: &[SourceDefinition], definitions: &mut Map<String, Value
             }
         ]
     })
+}
+
+/// The schema of all keys of an endpoint: its own, and those that each has.
+pub fn endpoint_keys(endpoint: &EndpointDefinition) -> Value {
+    let mut schema = (endpoint.schema)();
+    let common = trigger::endpoint_schema();
+    for part in ["properties", "$defs"] {
+        let Some(Value::Object(more)) = common.get(part).cloned() else {
+            continue;
+        };
+        match schema.get_mut(part) {
+            Some(Value::Object(known)) => known.extend(more),
+            _ => schema[part] = Value::Object(more),
+        }
+    }
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.push(json!("path"));
+    }
+    schema
 }
 
 /// A clause for failures: `on` beside one step, or beside `steps` and perhaps a `reply`.

@@ -163,6 +163,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         steps: STEPS,
         connections: CONNECTIONS,
         sources: &[],
+        endpoints: &[],
     };
     let input = Input {
         documents,

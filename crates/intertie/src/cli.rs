@@ -171,12 +171,12 @@ fn list() -> String {
     let call = ("call", "Other flows call it.".to_owned());
     let sources = TABLE.sources.iter();
     let sources = sources.map(|it| (it.name, it.summary.to_owned()));
+    let endpoints = TABLE.endpoints.iter();
+    let endpoints = endpoints.map(|it| (it.name, it.summary.to_owned()));
+    let triggers = [http].into_iter().chain(endpoints).chain(sources);
     let mut text = String::new();
     for (title, parts) in [
-        (
-            "triggers",
-            [http].into_iter().chain(sources).chain([call]).collect(),
-        ),
+        ("triggers", triggers.chain([call]).collect()),
         ("steps", steps.collect::<Vec<_>>()),
         ("connections", connections.collect()),
     ] {

@@ -245,6 +245,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     steps: &STEPS,
     connections: &CONNECTIONS,
     sources: &SOURCES,
+    endpoints: connectors::ENDPOINTS,
 };
 
 /// The documents of all files.

@@ -3,6 +3,7 @@
 //! fails when it is not.
 
 use component::definition::{ConnectionDefinition, StepDefinition};
+use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 use config::describe;
 use serde_json::Value;
@@ -35,6 +36,10 @@ pub fn pages() -> Vec<(String, String)> {
     pages.extend(TABLE.sources.iter().map(|source| {
         let name = format!("{}-trigger.md", source.name);
         (name, source_page(source))
+    }));
+    pages.extend(TABLE.endpoints.iter().map(|endpoint| {
+        let name = format!("{}-trigger.md", endpoint.name);
+        (name, endpoint_page(endpoint))
     }));
     pages.extend(
         TABLE
@@ -80,6 +85,12 @@ fn index() -> String {
     }
     table.push_str("\n| trigger | what it is |\n| --- | --- |\n");
     table.push_str("| [`http`](http-trigger.md) | Takes HTTP requests. |\n");
+    for endpoint in TABLE.endpoints {
+        table.push_str(&format!(
+            "| [`{0}`]({0}-trigger.md) | {1} |\n",
+            endpoint.name, endpoint.summary
+        ));
+    }
     for source in TABLE.sources {
         table.push_str(&format!(
             "| [`{0}`]({0}-trigger.md) | {1} |\n",
@@ -299,6 +310,20 @@ fn source_page(source: &SourceDefinition) -> String {
             source.documentation,
             &keys,
             &example(source.example),
+        ],
+    )
+}
+
+fn endpoint_page(endpoint: &EndpointDefinition) -> String {
+    let title = format!("`{}`: a trigger", endpoint.name);
+    let keys = keys(&flow::schema::endpoint_keys(endpoint));
+    page(
+        &title,
+        &[
+            endpoint.summary,
+            endpoint.documentation,
+            &keys,
+            &example(endpoint.example),
         ],
     )
 }

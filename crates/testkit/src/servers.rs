@@ -5,6 +5,7 @@ mod mariadb;
 mod nginx;
 mod postgres;
 mod rabbitmq;
+mod soap_peer;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ pub use mariadb::MariaDb;
 pub use nginx::Nginx;
 pub use postgres::Postgres;
 pub use rabbitmq::Rabbitmq;
+pub use soap_peer::{SoapPeer, zeep};
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

@@ -3,23 +3,27 @@
 use std::sync::Arc;
 
 use component::block::needs_body;
+use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
-use component::handler::Services;
+use component::forward::ForwardPlan;
+use component::handler::{Call, Outbound, Services};
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
-use config::{Node, Spanned, Value as Yaml};
+use config::{AnyValue, Node, Spanned, Value as Yaml};
 use expr::template::Template;
 use expr::{Value, value};
-use message::{Fault, Field, Headers};
+use message::{Fault, Field, Headers, Method, Reply, Request};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::ask;
-use crate::codes::BAD_SOAP;
+use crate::codes::{BAD_SOAP, BAD_SOAP_BODY};
 use crate::named;
-use crate::soap::connection::Service;
-use config::AnyValue;
+use crate::soap::connection::{self, Service};
+use crate::soap::envelope::Message;
+use crate::soap::reply::{self, Answer, Asked};
+use crate::soap::wsdl::{Operation, Version};
+use crate::soap::xsd::check::check;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -45,6 +49,13 @@ struct SoapConfig {
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
+    /// The blocks of the SOAP header by their names, with `${ }` in their texts. One that the WSDL
+    /// file does not declare says its namespace as `@xmlns`.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, which keeps the text of numbers"
+    )]
+    header: Option<AnyValue>,
     /// Header lines of the HTTP request, with `${ }` in their texts. One that is null is left out.
     #[allow(
         dead_code,
@@ -55,12 +66,13 @@ struct SoapConfig {
 
 /// The step.
 pub struct Soap {
-    /// The service.
-    pub service: Arc<Service>,
-    /// The operation.
-    pub operation: String,
+    service: Arc<Service>,
+    operation: Operation,
+    version: Version,
+    plan: Arc<ForwardPlan>,
     to: String,
     body: Option<ValueTemplate>,
+    header: Option<ValueTemplate>,
     headers: Option<Vec<(String, Template)>>,
 }
 
@@ -71,36 +83,103 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let operation = &config.operation;
     let hint = "write a step for each operation, under `choose`";
     let is_fixed = named::is_fixed("operation", hint, operation, context);
-    if is_fixed && !is_element(&operation.value) {
-        context
-            .report
-            .error(BAD_SOAP, operation.span, "this is no name of an operation")
-            .hint("a name has letters, digits, `_`, `-` and `.`, and begins with a letter or `_`");
-    }
-    let body = match node.get("body") {
-        Some(body) => context.value(body),
-        None => None,
+    let found = match (&service, is_fixed) {
+        (Some(service), true) => find(service, operation, context),
+        _ => None,
     };
+    let mut value = |name: &str| node.get(name).and_then(|it| context.value(it));
+    let (body, header) = (value("body"), value("header"));
     let headers = node
         .get("headers")
         .map(|headers| read_headers(headers, context));
-    let service = service?;
+    let (service, (operation, version)) = (service?, found?);
+    check_body(node, (&operation, version), (&body, &header), context);
+    context.upstreams.push(Arc::clone(&service.upstream));
+    let plan = Arc::new(plan(&service));
     (context.problems() == before).then(|| {
         Box::new(Soap {
             service,
+            operation,
+            version,
+            plan,
             to: config.to.value,
-            operation: config.operation.value,
             body,
+            header,
             headers,
         }) as _
     })
 }
 
-/// A name without a colon (Namespaces in XML 1.0, section 3).
-fn is_element(name: &str) -> bool {
-    let begins = |it: char| it.is_alphabetic() || it == '_';
-    let goes_on = |it: char| it.is_alphanumeric() || "_-.".contains(it);
-    name.starts_with(begins) && name.chars().all(goes_on)
+/// The operation of this name, and the version that it is called in.
+fn find(
+    service: &Service,
+    name: &Spanned<String>,
+    context: &mut BuildContext<'_>,
+) -> Option<(Operation, Version)> {
+    // A port that cannot be used has been reported with the connection.
+    let port = service.wsdl.port(service.port.as_deref()).ok()?;
+    match service.wsdl.operation(&port, &name.value) {
+        Ok(operation) => Some((operation, port.version)),
+        Err(problem) => {
+            connection::put(&problem, name.span, context.report);
+            None
+        }
+    }
+}
+
+fn plan(service: &Service) -> ForwardPlan {
+    let mut plan = ForwardPlan::new(Arc::clone(&service.upstream), service.path.as_str());
+    plan.query.clone_from(&service.query);
+    plan.request_fields.set.clone_from(&service.fields);
+    plan.timeouts.connect = Some(service.connect_timeout);
+    plan
+}
+
+/// Tells what is wrong with body and header blocks whatever the message is.
+fn check_body(
+    node: &Node,
+    (operation, version): (&Operation, Version),
+    (body, header): (&Option<ValueTemplate>, &Option<ValueTemplate>),
+    context: &mut BuildContext<'_>,
+) {
+    let before = context.problems();
+    let shape = &operation.input;
+    let mut wrong = Vec::new();
+    if let (Some(node), Some(element)) = (node.get("body"), &shape.body) {
+        check(&operation.model, element, node, &mut wrong);
+    }
+    let blocks = node.get("header");
+    for entry in blocks.and_then(Node::as_mapping).unwrap_or_default() {
+        let mut declared = shape.headers.iter();
+        if let Some(block) = declared.find(|it| *it.element.name.local == *entry.key) {
+            check(&operation.model, &block.element, &entry.value, &mut wrong);
+        }
+    }
+    for (span, error) in wrong {
+        context.report.error(BAD_SOAP_BODY, span, error.to_string());
+    }
+    // What is the same for every message can be written now.
+    let body_value = match body {
+        Some(ValueTemplate::Fixed(value)) => value,
+        None if shape.body.is_none() => &Value::Null,
+        _ => return,
+    };
+    let blocks_value = match header {
+        Some(ValueTemplate::Fixed(value)) => Some(value),
+        _ => None,
+    };
+    let message = Message {
+        version,
+        model: &operation.model,
+        shape,
+        size_max: usize::MAX,
+    };
+    if let Err(error) = message.write(body_value, blocks_value, None)
+        && context.problems() == before
+    {
+        let place = node.get("body").map_or(node.span, |it| it.span);
+        context.report.error(BAD_SOAP_BODY, place, error.to_string());
+    }
 }
 
 fn read_headers(node: &Node, context: &mut BuildContext<'_>) -> Vec<(String, Template)> {
@@ -162,37 +241,184 @@ fn is_reserved(name: &str) -> bool {
 
 impl Soap {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let sent = self.shown(exchange, services)?;
-        let reply = ask::ask(("soap", &self.to), sent, exchange, services).await?;
-        let failure = ask::failure(&reply);
-        exchange.take_over(reply);
-        match failure {
-            Some(fault) => Err(fault),
-            None => Ok(Next::Continue),
+        let body = match &self.body {
+            Some(body) => body.make(exchange, services)?,
+            None if self.operation.input.body.is_none() => Value::Null,
+            None => exchange.value()?.clone(),
+        };
+        let blocks = match &self.header {
+            Some(header) => Some(header.make(exchange, services)?),
+            None => None,
+        };
+        let lines = self.lines(exchange, services)?;
+        // Written before anybody stands in, so that a test finds what does not fit.
+        let envelope = self.envelope(&body, blocks.as_ref(), exchange, services)?;
+        let shown = self.shown(body, blocks, &lines);
+        if let Some(answer) = stand_in(&self.to, shown, exchange, services).await {
+            let reply = answer?;
+            let failure = reply::stood_in(&reply);
+            exchange.take_over(reply);
+            return failure.map_or(Ok(Next::Continue), Err);
+        }
+        self.ask(envelope, lines, exchange, services).await
+    }
+
+    async fn ask(
+        &self,
+        envelope: String,
+        lines: Vec<(String, String)>,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Next, Fault> {
+        let request = self.request(envelope, lines, exchange);
+        let step = Arc::clone(&exchange.at);
+        let call = Call {
+            plan: &self.plan,
+            request: &request,
+            body_max: None,
+            step: &step,
+        };
+        let reply = services.call(call).await.map_err(|fault| self.named(fault))?;
+        let asked = Asked {
+            connection: &self.to,
+            operation: &self.operation,
+            version: self.version,
+        };
+        match asked.read(&reply) {
+            Ok(Answer::Value(value)) => {
+                reply::keep(exchange, (reply.status, reply.headers), value, true);
+                Ok(Next::Continue)
+            }
+            Ok(Answer::Fault(fault)) => {
+                let head = (reply.status, reply.headers);
+                reply::keep(exchange, head, fault.value(), false);
+                Err(asked.failure(&fault))
+            }
+            Err(fault) => {
+                exchange.note_reply(reply);
+                Err(fault)
+            }
         }
     }
 
-    /// The call as whoever stands in for the service sees it.
-    fn shown(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Value, Fault> {
-        let body = match &self.body {
-            Some(body) => body.make(exchange, services)?,
-            None => exchange.value()?.clone(),
+    /// The same failure with the connection's name for the log.
+    fn named(&self, fault: Fault) -> Fault {
+        let cause = fault.cause.as_deref().unwrap_or_default().to_owned();
+        let (to, operation) = (&self.to, &self.operation.name);
+        fault.with_cause(format_args!("connection {to}, operation {operation}: {cause}"))
+    }
+
+    fn envelope(
+        &self,
+        body: &Value,
+        blocks: Option<&Value>,
+        exchange: &Exchange,
+        services: &dyn Services,
+    ) -> Result<String, Fault> {
+        let message = Message {
+            version: self.version,
+            model: &self.operation.model,
+            shape: &self.operation.input,
+            size_max: exchange.context.body_max,
         };
+        let nonce = uuid::Uuid::new_v4();
+        let now = (services.wall(), nonce.as_bytes().as_slice());
+        let security = self.service.security.as_ref().map(|it| (it, now));
+        message.write(body, blocks, security).map_err(|error| {
+            let detail = format!("the message is none that {} takes: {error}", self.operation.name);
+            let cause = format_args!("connection {}", self.to);
+            Fault::invalid(detail).with_cause(cause)
+        })
+    }
+
+    fn request(
+        &self,
+        envelope: String,
+        lines: Vec<(String, String)>,
+        exchange: &Exchange,
+    ) -> Request {
+        let mut headers = Headers::new();
+        for (name, value) in &lines {
+            headers.append(name, value);
+        }
+        let action = &self.operation.action;
+        match self.version {
+            // SOAP 1.1, section 6.1.1.
+            Version::V11 => {
+                headers.append("Content-Type", "text/xml; charset=utf-8");
+                headers.append("SOAPAction", format!("\"{action}\""));
+            }
+            // RFC 3902.
+            Version::V12 if action.is_empty() => {
+                headers.append("Content-Type", "application/soap+xml; charset=utf-8");
+            }
+            Version::V12 => {
+                let value = format!("application/soap+xml; charset=utf-8; action=\"{action}\"");
+                headers.append("Content-Type", value);
+            }
+        }
+        Request {
+            method: Method::Post,
+            path: self.service.path.clone(),
+            query: None,
+            parameters: Vec::new(),
+            headers,
+            body: envelope.into_bytes().into(),
+            peer: exchange.request.peer,
+            is_secure: exchange.request.is_secure,
+        }
+    }
+
+    fn lines(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Vec<(String, String)>, Fault> {
+        let mut lines = Vec::new();
+        for (name, template) in self.headers.iter().flatten() {
+            let made = exchange.fill(template, services)?;
+            if !matches!(made, Value::Null) {
+                lines.push((name.clone(), line(name, &made)?));
+            }
+        }
+        Ok(lines)
+    }
+
+    /// The call as whoever stands in for the service sees it.
+    fn shown(&self, body: Value, blocks: Option<Value>, lines: &[(String, String)]) -> Value {
         let mut members = vec![
-            ("operation".to_owned(), value::text(self.operation.as_str())),
+            ("operation".to_owned(), value::text(&*self.operation.name)),
             ("body".to_owned(), body),
         ];
-        if let Some(headers) = &self.headers {
-            let mut lines = Vec::new();
-            for (name, template) in headers {
-                let made = exchange.fill(template, services)?;
-                if !matches!(made, Value::Null) {
-                    lines.push((name.clone(), value::text(line(name, &made)?)));
-                }
-            }
+        members.extend(blocks.map(|blocks| ("header".to_owned(), blocks)));
+        if self.headers.is_some() {
+            let lines = lines.iter();
+            let lines = lines.map(|(name, text)| (name.clone(), value::text(text.as_str())));
             members.push(("headers".to_owned(), value::object(lines)));
         }
-        Ok(value::object(members))
+        value::object(members)
+    }
+}
+
+/// The answer of whoever stands in for the service.
+async fn stand_in(
+    connection: &str,
+    sent: Value,
+    exchange: &mut Exchange,
+    services: &dyn Services,
+) -> Option<Result<Reply, Fault>> {
+    let step = Arc::clone(&exchange.at);
+    let outbound = Outbound {
+        verb: "soap",
+        step: &step,
+        connection,
+    };
+    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent));
+    let answer = services.stand_in(outbound, exchange);
+    exchange.content = own;
+    match answer {
+        Some(answer) => Some(answer.await),
+        None => None,
     }
 }
 
@@ -216,9 +442,11 @@ impl Step for Soap {
     }
 
     fn reads_body(&self) -> bool {
-        let body = self.body.as_ref().is_none_or(ValueTemplate::reads_body);
+        let has_body = self.operation.input.body.is_some();
+        let body = self.body.as_ref().map_or(has_body, ValueTemplate::reads_body);
+        let blocks = self.header.as_ref().is_some_and(ValueTemplate::reads_body);
         let mut lines = self.headers.iter().flatten();
-        body || lines.any(|(_, line)| needs_body(line.uses_input(), line.variables()))
+        body || blocks || lines.any(|(_, line)| needs_body(line.uses_input(), line.variables()))
     }
 
     fn waits(&self) -> bool {

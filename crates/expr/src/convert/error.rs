@@ -44,7 +44,7 @@ impl std::error::Error for ConvertError {}
 
 /// A reason before its path is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reason {
+pub(crate) struct Reason {
     pub kind: ConvertErrorKind,
     pub offset: usize,
     pub detail: &'static str,

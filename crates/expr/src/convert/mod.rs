@@ -4,13 +4,13 @@
 //! where elements and texts lie and writes from these notes, since siblings of one name, however
 //! far apart, become one array.
 
-mod error;
+pub(crate) mod error;
 mod json_text;
 mod json_to_xml;
 mod locate;
-mod name;
-mod xml_notes;
-mod xml_text;
+pub(crate) mod name;
+pub(crate) mod xml_notes;
+pub(crate) mod xml_text;
 mod xml_to_json;
 
 pub use error::{ConvertError, ConvertErrorKind};

@@ -11,7 +11,7 @@ pub fn is_name(text: &str) -> bool {
 
 /// Whether this is a name without a colon.
 #[inline]
-pub(super) fn is_plain_name(text: &str) -> bool {
+pub fn is_plain_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let Some(first) = bytes.first() else {
         return false;

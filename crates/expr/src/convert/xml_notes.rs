@@ -10,8 +10,10 @@ use super::xml_text::{attribute_value, line_ends, reference};
 
 /// An element.
 #[derive(Debug)]
-pub(super) struct Element<'a> {
+pub(crate) struct Element<'a> {
     pub name: &'a str,
+    /// Where its start tag begins, in bytes.
+    pub offset: usize,
     /// The attributes, in order.
     pub attributes: Vec<(String, String)>,
     /// All text directly within, without white space between elements.
@@ -23,7 +25,7 @@ pub(super) struct Element<'a> {
 }
 
 /// Reads a document. The root is element 0.
-pub(super) fn read(xml: &str, depth_max: usize) -> Result<Vec<Element<'_>>, Reason> {
+pub(crate) fn read(xml: &str, depth_max: usize) -> Result<Vec<Element<'_>>, Reason> {
     let mut reader = Reader::from_str(xml);
     let config = reader.config_mut();
     config.check_comments = true;
@@ -169,6 +171,7 @@ impl<'a> Notes<'a> {
         let attributes = read_attributes(tag, offset)?;
         self.elements.push(Element {
             name,
+            offset,
             attributes,
             text: String::new(),
             first_child: None,

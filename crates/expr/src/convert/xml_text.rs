@@ -4,7 +4,7 @@ use super::error::{ConvertErrorKind, Reason};
 
 /// Checks what holds for every character of a document: UTF-8, and only characters that XML has
 /// (XML 1.0, section 2.2).
-pub(super) fn check_characters(xml: &[u8]) -> Result<&str, Reason> {
+pub(crate) fn check_characters(xml: &[u8]) -> Result<&str, Reason> {
     if xml.starts_with(&[0xfe, 0xff]) || xml.starts_with(&[0xff, 0xfe]) {
         return Err(Reason::syntax(0, "the encoding is not UTF-8"));
     }

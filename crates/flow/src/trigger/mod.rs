@@ -1,5 +1,6 @@
 //! The `from:` of a flow: what starts it.
 
+mod endpoint;
 mod methods;
 mod path;
 mod text;
@@ -10,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use component::content::Format;
+use component::endpoint::{EndpointDefinition, Envelope};
 use component::source::{Source, SourceContext, SourceDefinition};
 use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
@@ -19,6 +21,7 @@ use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
+pub(crate) use endpoint::schema as endpoint_schema;
 pub(crate) use text::parse_listen;
 
 use crate::bounds::BODY;
@@ -84,7 +87,7 @@ impl Trigger {
 }
 
 /// An HTTP trigger with what the checks of all flows together need.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct HttpStart {
     pub http: HttpTrigger,
     pub tls: Option<ListenerTls>,
@@ -94,6 +97,8 @@ pub(crate) struct HttpStart {
     pub span: Span,
     /// Where `body_max` stands, when it does.
     pub body_max_span: Option<Span>,
+    /// The protocol within.
+    pub envelope: Option<Arc<dyn Envelope>>,
 }
 
 /// Takes HTTP requests. The short form is `METHOD [host]:port/path`.
@@ -199,14 +204,15 @@ pub(crate) fn mapping_schema() -> serde_json::Value {
 /// Reads the value of `from:`. Every problem is reported; `None` when there was one.
 pub(crate) fn read(
     from: &Node,
-    sources: &[SourceDefinition],
+    (sources, endpoints): (&[SourceDefinition], &[EndpointDefinition]),
     defaults: &Defaults,
     context: &mut SourceContext<'_>,
 ) -> Option<Trigger> {
     if from.as_str() == Some("call") {
         return Some(Trigger::Call);
     }
-    let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
+    let names = sources.iter().map(|source| source.name);
+    let names: Vec<&str> = names.chain(endpoints.iter().map(|it| it.name)).collect();
     let known = format!("there are `http`, {} and `call`", quoted(&names));
     let Some(entries) = from.as_mapping() else {
         let message = format!(
@@ -256,6 +262,10 @@ pub(crate) fn read(
         let start = read_http(&entry.value, defaults, context.report)?;
         return Some(Trigger::Http(Box::new(start)));
     }
+    if let Some(endpoint) = endpoints.iter().find(|it| it.name == entry.key) {
+        let start = endpoint::read(endpoint, &entry.value, defaults, context)?;
+        return Some(Trigger::Http(Box::new(start)));
+    }
     let definition = sources.iter().find(|source| source.name == entry.key)?;
     (definition.build)(&entry.value, context).map(Trigger::Source)
 }
@@ -282,6 +292,7 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Ht
                 protocols: vec![Protocol::Http1],
                 span: node.span,
                 body_max_span: None,
+                envelope: None,
             })
         }
         Value::Mapping(_) => read_mapping(node, defaults, report),
@@ -294,6 +305,15 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Ht
 
 fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<HttpStart> {
     let config: HttpConfig = config::decode(node, report)?;
+    start(node, config, defaults, report)
+}
+
+fn start(
+    node: &Node,
+    config: HttpConfig,
+    defaults: &Defaults,
+    report: &mut Report,
+) -> Option<HttpStart> {
     let methods = read_methods(node, config.method.as_ref(), report);
     let listen = match &config.listen {
         None => Some(defaults.listen.clone()),
@@ -322,6 +342,7 @@ fn read_mapping(node: &Node, defaults: &Defaults, report: &mut Report) -> Option
         protocols,
         span: node.span,
         body_max_span: config.body_max.map(|size| size.span),
+        envelope: None,
     })
 }
 

@@ -14,6 +14,8 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+const ERP: &[u8] = include_bytes!("../../tests/data/failures/erp.wsdl");
+
 /// Loads one text; the codes of its problems.
 fn codes(name: &str, text: &str) -> Vec<&'static str> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
@@ -26,7 +28,11 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
             environment: &|_| None,
             secrets: &none,
             surroundings: &Surroundings {
-                files: &|source, name| crate::load::read_named(sources.name(source), name),
+                files: &|source, name| match name {
+                    // The service of all pages.
+                    "erp.wsdl" | "./wsdl/erp.wsdl" | "wsdl/erp.wsdl" => Ok(ERP.into()),
+                    _ => crate::load::read_named(sources.name(source), name),
+                },
                 states: &States::default(),
             },
         };
@@ -144,6 +150,15 @@ fn every_example_of_a_source_loads() {
         let name = source.name;
         assert_eq!(codes(name, source.example), [""; 0], "{name}");
         assert!(source.example.contains(&format!("{name}:")), "{name}");
+    }
+}
+
+#[test]
+fn every_example_of_an_endpoint_loads() {
+    for endpoint in TABLE.endpoints {
+        let name = endpoint.name;
+        assert_eq!(codes(name, endpoint.example), [""; 0], "{name}");
+        assert!(endpoint.example.contains(&format!("{name}:")), "{name}");
     }
 }
 

@@ -23,6 +23,13 @@ fn copy(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> PathBuf {
             );
         }
     }
+    let wsdl = source.join("wsdl");
+    for entry in std::fs::read_dir(wsdl).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        folder.write(&format!("{name}/wsdl/{file}"), &text);
+    }
     folder.path().join(name)
 }
 

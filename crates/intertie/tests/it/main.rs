@@ -18,6 +18,7 @@ mod peers;
 mod rabbitmq;
 mod secrets;
 mod secure;
+mod soap;
 mod sources;
 mod sql;
 mod support;

@@ -7,15 +7,15 @@ use crate::testing::{StandIn, body, build, exchange, run};
 
 #[test]
 fn a_service_is_shown_the_call_and_its_answer_is_the_result() {
-    let yaml = "{ to: erp, operation: CheckStock, body: { item: '${ .sku }' }, headers: { X-A: \
-                '${ .n }', X-B: '${ .no }' } }";
+    let yaml = "{ to: erp, operation: CheckStock, body: '${ .b }', headers: { X-A: '${ .n }', \
+                X-B: '${ .no }' } }";
     let step = build(&DEFINITION, yaml).unwrap();
     assert!(step.waits() && step.reads_body());
-    let mut message = exchange(r#"{"sku":"s1","n":5}"#);
+    let mut message = exchange(r#"{"b":{"item":{"@sku":"s1","qty":2}},"n":5}"#);
     let services = StandIn::says(200, r#"{"inStock":true}"#);
     let next = run(&*step, &mut message, &services);
     assert!(matches!(next, Ok(Next::Continue)), "{next:?}");
-    let expected = r#"{"operation":"CheckStock","body":{"item":"s1"},"headers":{"X-A":"5"}}"#;
+    let expected = r#"{"operation":"CheckStock","body":{"item":{"@sku":"s1","qty":2}},"headers":{"X-A":"5"}}"#;
     let seen = services.seen.take();
     let expected = ("soap".to_owned(), "erp".to_owned(), expected.to_owned());
     assert_eq!(seen, [expected]);
@@ -25,18 +25,19 @@ fn a_service_is_shown_the_call_and_its_answer_is_the_result() {
 
 #[test]
 fn a_failure_of_the_service_fails() {
-    let step = build(&DEFINITION, "{ to: erp, operation: A }").unwrap();
+    let step = build(&DEFINITION, "{ to: erp, operation: CheckStock }").unwrap();
     let mut message = exchange("{}");
     let fault = run(&*step, &mut message, &StandIn::says(500, "{}")).unwrap_err();
     assert_eq!(fault.name(), "5xx");
-    assert_eq!(message.reply.map(|reply| reply.status), Some(500));
-    let fault = run(&*step, &mut exchange("{}"), &StandIn::default()).unwrap_err();
-    assert_eq!(fault.detail, "this build has no driver");
+    assert_eq!(message.reply.as_ref().map(|reply| reply.status), Some(500));
+    let says = r#"{"fault":"OutOfStock","code":"Client","detail":{"OutOfStock":{"sku":"s"}}}"#;
+    let fault = run(&*step, &mut message, &StandIn::says(500, says)).unwrap_err();
+    assert_eq!((fault.name(), fault.status), ("OutOfStock", 400));
 }
 
 #[test]
 fn no_line_is_added_by_a_value() {
-    let yaml = "{ to: erp, operation: A, headers: { X-A: '${ .a }' } }";
+    let yaml = "{ to: erp, operation: CheckStock, headers: { X-A: '${ .a }' } }";
     let step = build(&DEFINITION, yaml).unwrap();
     let services = StandIn::says(200, "{}");
     let fault = run(&*step, &mut exchange(r#"{"a":"b\r\nc: d"}"#), &services).unwrap_err();
@@ -46,30 +47,46 @@ fn no_line_is_added_by_a_value() {
 #[test]
 fn every_problem_has_its_place() {
     let cases = [
-        ("{ to: erq, operation: A }", "IT0292 1:7"),
-        ("{ to: mq, operation: A }", "IT0292 1:7"),
+        ("{ to: erq, operation: CheckStock }", "IT0292 1:7"),
+        ("{ to: mq, operation: CheckStock }", "IT0292 1:7"),
         ("{ to: erp, operation: '${ .a }' }", "IT0293 1:23"),
-        ("{ to: erp, operation: 'a b' }", "IT0297 1:23"),
-        ("{ to: erp, operation: A, headers: 1 }", "IT0297 1:35"),
+        ("{ to: erp, operation: CheckStok }", "IT0440 1:23 erp.wsdl, line 99: there is no operation"),
+        ("{ to: old, operation: Old }", "IT0440 1:23 erp.wsdl, line 139: `use=\"encoded\"` is not"),
+        ("{ to: erp, operation: CheckStock, body: { itm: 1 } }", "IT0441 1:43 `itm` is not declared"),
         (
-            "{ to: erp, operation: A, headers: { 'a b': 1 } }",
-            "IT0297 1:37",
+            "{ to: erp, operation: CheckStock, body: { item: { qty: 0, '@sku': a } } }",
+            "IT0441 1:56 is at least 1",
         ),
         (
-            "{ to: erp, operation: A, headers: { soapaction: 1 } }",
-            "IT0297 1:37",
+            "{ to: erp, operation: CheckStock, body: { item: [{ qty: '${ .q }' }] } }",
+            "IT0441 1:41",
+        ),
+        ("{ to: erp, operation: Ping, body: a }", "IT0441 1:35 is a whole number"),
+        ("{ to: erp, operation: Add, body: { a: 1 } }", "IT0441 1:34 `b` is missing"),
+        (
+            "{ to: erp, operation: CheckStock, header: { Trace: 1, X: 1 }, body: {} }",
+            "IT0441 1:69 `X` is not declared",
+        ),
+        ("{ to: erp, operation: CheckStock, headers: 1 }", "IT0297 1:44"),
+        (
+            "{ to: erp, operation: CheckStock, headers: { 'a b': 1 } }",
+            "IT0297 1:46",
         ),
         (
-            "{ to: erp, operation: A, headers: { a: 1, A: 1 } }",
-            "IT0297 1:43",
+            "{ to: erp, operation: CheckStock, headers: { soapaction: 1 } }",
+            "IT0297 1:46",
         ),
         (
-            "{ to: erp, operation: A, headers: { a: [1] } }",
-            "IT0297 1:40",
+            "{ to: erp, operation: CheckStock, headers: { a: 1, A: 1 } }",
+            "IT0297 1:52",
         ),
         (
-            "{ to: erp, operation: A, headers: { a: \"b\\nc\" } }",
-            "IT0297 1:40",
+            "{ to: erp, operation: CheckStock, headers: { a: [1] } }",
+            "IT0297 1:49",
+        ),
+        (
+            "{ to: erp, operation: CheckStock, headers: { a: \"b\\nc\" } }",
+            "IT0297 1:49",
         ),
     ];
     for (yaml, expected) in cases {

@@ -1,0 +1,62 @@
+//! A flow within a protocol of its own.
+
+use std::sync::Arc;
+
+use component::endpoint::{Envelope, Opened};
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use message::{Fault, Kind, Origin, Request};
+
+/// A flow and the protocol around it.
+pub(crate) struct Enveloped {
+    pub flow: Arc<dyn Handler>,
+    pub envelope: Arc<dyn Envelope>,
+}
+
+impl Enveloped {
+    async fn handle(&self, request: Request, services: &dyn Services) -> Outcome {
+        let (request, note) = match self.envelope.open(request) {
+            Opened::Reply(reply) => return Outcome::Reply(reply),
+            Opened::Message(request, note) => (request, note),
+        };
+        let end = match self.flow.handle(*request, services).await {
+            Ok(Outcome::Reply(reply)) => Ok(reply),
+            // The loader has told the last step that nobody streams here.
+            Ok(Outcome::Forward(..)) => {
+                let detail = "a flow within a protocol cannot stream";
+                Err(Fault::new(Kind::Internal, Origin::Engine, detail))
+            }
+            Err(fault) => Err(fault),
+        };
+        let (reply, failure) = self.envelope.close(&note, end.as_ref().map(Clone::clone));
+        let faults = end.as_ref().err().into_iter().chain(&failure);
+        faults.for_each(log);
+        Outcome::Reply(reply)
+    }
+}
+
+fn log(fault: &Fault) {
+    tracing::warn!(
+        target: "flow",
+        kind = fault.name(),
+        cause = fault.cause.as_deref().unwrap_or_default(),
+        "{}", fault.detail
+    );
+}
+
+impl Handler for Enveloped {
+    fn reads_body(&self) -> bool {
+        true
+    }
+
+    fn detaches(&self) -> bool {
+        self.flow.detaches()
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async { Ok(self.handle(request, services).await) })
+    }
+}

@@ -1,0 +1,74 @@
+//! Triggers with a protocol of their own within HTTP: their own keys, and those that each has.
+
+use component::endpoint::EndpointDefinition;
+use component::source::SourceContext;
+use component::tls::Protocol;
+use component::trigger::Methods;
+use config::{ByteSize, Node, Spanned, Value};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Defaults, HttpConfig, HttpStart, TlsConfig, start};
+
+/// What every endpoint has.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CommonConfig {
+    /// Where to listen: `:8080` for all interfaces, `127.0.0.1:8080`, `localhost:8080`. The default
+    /// is `engine.listen`.
+    listen: Option<Spanned<String>>,
+    /// Which path: literal, `{name}` for one segment, `*` at the end for all the rest.
+    path: Spanned<String>,
+    /// The most bytes of a request; a larger one is refused with 413. From 1B to 1GiB; the default
+    /// is `engine.limits.body`.
+    body_max: Option<Spanned<ByteSize>>,
+    /// TLS. All flows on one address have the same.
+    tls: Option<Spanned<TlsConfig>>,
+    /// The protocols that are taken, the preferred one first. The default is `[h2, http/1.1]` with
+    /// TLS and `[http/1.1]` without. All flows on one address have the same.
+    protocols: Option<Spanned<Vec<Protocol>>>,
+}
+
+/// The schema of what every endpoint has.
+pub(crate) fn schema() -> serde_json::Value {
+    config::schema_for::<CommonConfig>()
+}
+
+/// Reads an endpoint. Every problem is reported; `None` when there was one.
+pub(super) fn read(
+    definition: &EndpointDefinition,
+    node: &Node,
+    defaults: &Defaults,
+    context: &mut SourceContext<'_>,
+) -> Option<HttpStart> {
+    let Some(entries) = node.as_mapping() else {
+        config::check(node, &crate::schema::endpoint_keys(definition), context.report);
+        return None;
+    };
+    let own_schema = (definition.schema)();
+    let is_own = |key: &str| own_schema["properties"].get(key).is_some();
+    let (own, common) = entries.iter().cloned().partition(|entry| is_own(&entry.key));
+    let part = |entries| Node {
+        value: Value::Mapping(entries),
+        span: node.span,
+    };
+    let (own, common) = (part(own), part(common));
+    let before = context.report.errors();
+    let envelope = (definition.build)(&own, context);
+    let config: Option<CommonConfig> = config::decode(&common, context.report);
+    let config = config?;
+    let http = HttpConfig {
+        method: None,
+        listen: config.listen,
+        path: config.path,
+        body_max: config.body_max,
+        decode: None,
+        tls: config.tls,
+        protocols: config.protocols,
+    };
+    let mut start = start(node, http, defaults, context.report)?;
+    let envelope = envelope?;
+    start.http.methods = Methods::Only(envelope.methods());
+    start.envelope = Some(envelope);
+    (context.report.errors() == before).then_some(start)
+}
