@@ -1,0 +1,1 @@
+//! Tests of the step and the source together.
