@@ -72,6 +72,7 @@ pub(crate) enum Command {
         revive: bool,
         answer: Answer<usize>,
     },
+    Close,
 }
 
 /// Somebody who waits for messages.
@@ -106,6 +107,10 @@ pub(crate) struct Keeper {
     started: (Instant, u64),
     /// When something was last tried that needs space.
     tidied: Option<Instant>,
+    tidy_every: Duration,
+    /// Whether the disk has not taken what was written last.
+    is_failing: bool,
+    is_closed: bool,
 }
 
 impl Keeper {
@@ -130,6 +135,9 @@ impl Keeper {
             stats,
             started,
             tidied: None,
+            tidy_every: options.tidy_every,
+            is_failing: false,
+            is_closed: false,
         };
         keeper.publish();
         Ok(keeper)
@@ -141,7 +149,7 @@ impl Keeper {
 
     /// Works until nobody can ask any more.
     pub fn run(mut self, commands: &Receiver<Command>) {
-        loop {
+        while !self.is_closed {
             match commands.recv_timeout(self.sleep()) {
                 Ok(command) => self.stage(command),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -222,6 +230,7 @@ impl Keeper {
                 let read = self.read(&queue, id);
                 tell(answer, read);
             }
+            Command::Close => self.is_closed = true,
             Command::Dead {
                 queue,
                 ids,
@@ -343,16 +352,18 @@ impl Keeper {
             // What is done must not come again because there is no space for what is new.
             written = self.write_marks(&marks);
         }
-        for (id, place, answer) in stored {
-            drop(place);
-            tell(answer, stored_too.clone().map(|()| id));
-        }
         if stored_too.is_ok() {
             for (queue, count, _) in added {
                 if let Some(queue) = self.index.queues.get_mut(queue) {
                     queue.counts.stored += count;
                 }
             }
+        }
+        // Whoever is answered and looks sees what has been done.
+        self.publish();
+        for (id, place, answer) in stored {
+            drop(place);
+            tell(answer, stored_too.clone().map(|()| id));
         }
         for answer in settled {
             tell(answer, written.clone());
@@ -378,7 +389,9 @@ impl Keeper {
         let mut frame = Vec::with_capacity(FrameHead::SIZE + size);
         frame.resize(FrameHead::SIZE, 0);
         parts.iter().for_each(|part| frame.extend_from_slice(part));
-        let (segment, start) = self.log.append(&mut frame, self.index.next_id)?;
+        let appended = self.log.append(&mut frame, self.index.next_id);
+        self.tell_failing(appended.as_ref().err());
+        let (segment, start) = appended?;
         let records = frame.get(FrameHead::SIZE..).unwrap_or_default();
         let mut reader = Reader::new(records);
         while let Some(Ok((record, body))) = reader.next() {
@@ -386,6 +399,18 @@ impl Keeper {
             self.index.apply(&record, place);
         }
         Ok(())
+    }
+
+    /// Tells the log when the disk begins to take nothing, and when that is over.
+    fn tell_failing(&mut self, refusal: Option<&Refusal>) {
+        let was_failing = std::mem::replace(&mut self.is_failing, refusal.is_some());
+        match refusal {
+            Some(refusal) if !was_failing => {
+                tracing::error!(%refusal, "nothing can be stored: the disk does not take it");
+            }
+            None if was_failing => tracing::info!("the disk takes what is stored again"),
+            _ => {}
+        }
     }
 
     /// Hands messages that are due to those who wait for them.
@@ -445,7 +470,7 @@ impl Keeper {
             self.index.forget_segment(oldest);
         }
         let now = Instant::now();
-        let is_early = |at: Instant| now.saturating_duration_since(at) < SLEEP;
+        let is_early = |at: Instant| now.saturating_duration_since(at) < self.tidy_every;
         if self.tidied.is_some_and(is_early) {
             return;
         }

@@ -172,7 +172,7 @@ impl Log {
             return Err(OpenError::Corrupt(number, end, damaged));
         }
         let left_out = segment.size - end;
-        tracing::info!(
+        tracing::warn!(
             bytes = left_out,
             "cut off what was being written at the last stop"
         );

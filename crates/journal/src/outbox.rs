@@ -1,11 +1,12 @@
 //! The journal as those see it who store messages and take them: any thread, without blocking.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{collections::BTreeMap, thread};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -78,17 +79,20 @@ pub struct Listed {
     pub dead: Option<String>,
 }
 
-/// How large files get, for tests.
+/// How files are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How large a file gets before another one is begun, in bytes.
     pub segment_max: u64,
+    /// How often it is looked whether files hold little that is needed.
+    pub tidy_every: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             segment_max: 16 << 20,
+            tidy_every: Duration::from_secs(5),
         }
     }
 }
@@ -103,6 +107,14 @@ struct Shared {
     queued: Arc<AtomicU64>,
     stats: SharedStats,
     tag: u64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.commands.send(Command::Close);
+    }
 }
 
 /// What the thread that writes tells everybody.
@@ -119,7 +131,7 @@ impl Outbox {
         let (commands, receiver) = std::sync::mpsc::channel();
         let keeper = Keeper::open(disk, options, Arc::clone(&stats))?;
         let tag = keeper.tag();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || keeper.run(&receiver))
             .map_err(OpenError::disk("start a thread"))?;
@@ -128,7 +140,20 @@ impl Outbox {
             queued,
             stats,
             tag,
+            thread: Mutex::new(Some(thread)),
         })))
+    }
+
+    /// Ends the thread that writes, for all copies, and waits for it: what has been asked before is
+    /// done, the folder is free.
+    pub fn close(&self) {
+        // It may have ended already.
+        let _ = self.0.commands.send(Command::Close);
+        let thread = self.0.thread.lock();
+        let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(_)) = thread.map(JoinHandle::join) {
+            tracing::error!("the store's thread has panicked");
+        }
     }
 
     /// Stores a message. When it gives the message's number, the message is on the disk.

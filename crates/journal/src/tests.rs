@@ -1,1 +1,7 @@
-//! Tests.
+//! The journal on a disk that fails in every way.
+
+mod crash;
+mod faults;
+mod order;
+mod sim;
+mod waiting;

@@ -97,7 +97,7 @@ impl State for Store {
                 stats.retried as f64,
             ),
             measure(
-                "store_dead_total",
+                "store_given_up_total",
                 "Messages whose last try has failed.",
                 stats.buried as f64,
             ),
