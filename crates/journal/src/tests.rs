@@ -4,4 +4,5 @@ mod crash;
 mod faults;
 mod order;
 mod sim;
+mod speed;
 mod waiting;

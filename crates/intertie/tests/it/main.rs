@@ -18,4 +18,5 @@ mod peers;
 mod secrets;
 mod secure;
 mod sources;
+mod store;
 mod support;
