@@ -2,10 +2,10 @@
 //! not know what they mean.
 //!
 //! [`Outbox::append`] answers when a message is durable. [`Outbox::take`] hands each message to one
-//! taker at a time; [`Delivery::settle`] says what becomes of it. One thread writes
-//! (`keeper`): whatever waits for it becomes one frame of the files (`log`) and one `fsync`, and
-//! then all are answered. What is known of messages beside their bytes is in memory (`index`) and is
-//! made again from the files at the start.
+//! taker at a time; [`Delivery::settle`] says what becomes of it. One thread writes (`keeper`):
+//! whatever waits for it becomes one frame of the files (`log`) and one `fsync`, and then all are
+//! answered. What is known of messages beside their bytes is in memory (`index`) and is made again
+//! from the files at the start.
 
 mod crc;
 mod disk;

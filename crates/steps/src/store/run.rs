@@ -95,34 +95,20 @@ impl StoreSource {
         mut stop: LocalFuture<'static, ()>,
     ) {
         let most = services.share().of(self.concurrent);
+        if most == 0 {
+            return stop.await;
+        }
         let gate = Rc::new(Gate::default());
         let mut taking: Option<LocalFuture<'_, Taken>> = None;
-        while most > 0 {
+        loop {
             let free = most.saturating_sub(gate.count.get());
             if free > 0 && taking.is_none() {
                 taking = Some(Box::pin(self.take(free)));
             }
-            let mut changed = Box::pin(gate.changed.notified());
-            let event = poll_fn(|context| {
-                if stop.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Event::Stop);
-                }
-                if let Some(future) = &mut taking
-                    && let Poll::Ready(taken) = future.as_mut().poll(context)
-                {
-                    return Poll::Ready(Event::Taken(taken));
-                }
-                let is_full = taking.is_none();
-                match is_full && changed.as_mut().poll(context).is_ready() {
-                    true => Poll::Ready(Event::Ended),
-                    false => Poll::Pending,
-                }
-            });
-            match event.await {
+            match next(&gate, &mut taking, &mut stop).await {
                 Event::Stop => break,
                 Event::Ended => {}
                 Event::Taken(Ok(deliveries)) => {
-                    taking = None;
                     for delivery in deliveries {
                         self.start(delivery, flow, &gate, services);
                     }
@@ -139,9 +125,6 @@ impl StoreSource {
         }
         // What has been taken meanwhile goes back.
         drop(taking);
-        if most == 0 {
-            stop.await;
-        }
         gate.is_stopping.set(true);
         gate.changed.notify_waiters();
         while gate.count.get() > 0 {
@@ -174,6 +157,29 @@ impl StoreSource {
     }
 }
 
+/// Waits until the source has something to do.
+async fn next(
+    gate: &Gate,
+    taking: &mut Option<LocalFuture<'_, Taken>>,
+    stop: &mut LocalFuture<'static, ()>,
+) -> Event {
+    let mut changed = Box::pin(gate.changed.notified());
+    poll_fn(|context| {
+        if stop.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Event::Stop);
+        }
+        let Some(future) = taking else {
+            return changed.as_mut().poll(context).map(|()| Event::Ended);
+        };
+        let taken = future.as_mut().poll(context);
+        if taken.is_ready() {
+            *taking = None;
+        }
+        taken.map(Event::Taken)
+    })
+    .await
+}
+
 /// One delivery.
 struct Deliver {
     delivery: Delivery,
@@ -197,13 +203,9 @@ impl Deliver {
     fn request(&self) -> Result<Request, Fault> {
         let unreadable = |why: String| {
             let store = &self.store.name;
-            tracing::error!(target: "flow", store, id = self.delivery.id, why, "a stored message cannot be read");
-            let fault = Fault::new(
-                Kind::Internal,
-                Origin::Engine,
-                "a stored message cannot be read",
-            );
-            fault.with_cause(why)
+            let (detail, id) = ("a stored message cannot be read", self.delivery.id);
+            tracing::error!(target: "flow", store, id, why, "{detail}");
+            Fault::new(Kind::Internal, Origin::Engine, detail).with_cause(why)
         };
         let body = self.delivery.body.as_ref();
         let body = body.map_err(|refusal| unreadable(refusal.to_string()))?;
@@ -234,7 +236,10 @@ impl Deliver {
             None => {
                 let (flow, store) = (&**self.flow.name(), &*self.store.name);
                 let (id, error) = (self.delivery.id, fault.to_string());
-                tracing::error!(target: "flow", flow, store, id, failed, error, "a message is a dead letter");
+                tracing::error!(
+                    target: "flow", flow, store, id, failed, error,
+                    "a message is a dead letter"
+                );
                 Settle::Bury(error)
             }
         }
@@ -252,7 +257,10 @@ impl Deliver {
             };
             let (flow, store) = (&**self.flow.name(), &*self.store.name);
             let id = self.delivery.id;
-            tracing::warn!(target: "flow", flow, store, id, %refusal, "what became of a message is not noted");
+            tracing::warn!(
+                target: "flow", flow, store, id, %refusal,
+                "what became of a message is not noted"
+            );
             let is_over = matches!(
                 refusal,
                 Refusal::Gone | Refusal::Closed | Refusal::Poisoned(_)
