@@ -9,10 +9,11 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use component::state::States;
 
+use crate::data::command::StoreCommand;
 use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{load, new, reference, run, secrets, test};
+use crate::{data, load, new, reference, run, secrets, test};
 
 /// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
 #[derive(Debug, Parser)]
@@ -46,6 +47,11 @@ enum Command {
     /// INTERTIE_SECRETS_KEY_FILE names.
     #[command(subcommand)]
     Secrets(SecretsCommand),
+    /// Look at the messages that steps `store` have kept, and decide on dead letters.
+    ///
+    /// Works while no engine runs on the data folder.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Start a back end to try or measure flows with.
     Stub(lab::stub::Args),
     /// Measure the engine beside other systems, and write a report.
@@ -78,6 +84,10 @@ pub(crate) struct RunArguments {
     /// How many worker threads; as many as there are cores when not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
+    /// The folder for what has to outlive the process, such as the messages of steps `store`. It
+    /// is made when a flow needs it.
+    #[arg(long, value_name = "DIR", default_value = data::DEFAULT)]
+    pub data: PathBuf,
     /// Where /health, /ready and /metrics are served, or `off`.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9900")]
     pub admin: Admin,
@@ -125,6 +135,7 @@ impl Cli {
             Command::Check { paths, format } => check(&paths, format),
             Command::Test(arguments) => test::run(arguments),
             Command::Secrets(command) => secrets::command::run(&command),
+            Command::Store(command) => data::command::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
             Command::Bench(arguments) => lab::bench::run(arguments),
             Command::New { folder } => print(&new::write(&folder)?),

@@ -2,7 +2,7 @@
 //!
 //! [`cli`] is the command line. `intertie run` goes through `run` (start, reload, stop), `load`
 //! (files to a checked plan), `secrets`, `tls` (certificates and keys),
-//! `crew` (the worker threads), `watch` (changed files), `admin` and
+//! `crew` (the worker threads), `data` (the data folder), `watch` (changed files), `admin` and
 //! `metrics` (the admin port), `logging`. What it tells about itself
 //! leaves through `shown`, without secrets.
 
@@ -10,6 +10,7 @@ mod admin;
 pub mod cli;
 pub mod codes;
 mod crew;
+mod data;
 mod load;
 mod logging;
 mod metrics;

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::admin;
 use crate::cli::RunArguments;
 use crate::crew::Crew;
+use crate::data;
 use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
 use crate::secrets::LoadedSecrets;
@@ -89,6 +90,7 @@ impl Application<'_> {
         let access: Arc<dyn AccessLog> = Arc::new(access);
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
+        data::open(&self.arguments.data, &self.states)?;
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         crew.serve(loaded.plan, &self.tls.table).await?;
@@ -180,6 +182,11 @@ impl Application<'_> {
             return;
         };
         self.log.change(&loaded.engine.log);
+        if let Err(error) = data::open(&self.arguments.data, &self.states) {
+            let error = format!("{error:#}");
+            tracing::error!(error, "not reloaded, the old flows stay");
+            return;
+        }
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         match crew.serve(loaded.plan, &tls.table).await {
             Ok(()) => tracing::info!(flows, listeners, sources, "reloaded"),

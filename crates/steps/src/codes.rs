@@ -52,6 +52,12 @@ pub const BAD_KEY: Code = Code::new("IT0273");
 pub const BAD_TEXT: Code = Code::new("IT0274");
 /// A folder that failed messages cannot be kept in.
 pub const BAD_DEAD_LETTER: Code = Code::new("IT0275");
+/// A name that a store cannot have.
+pub const BAD_STORE_NAME: Code = Code::new("IT0490");
+/// A setting of the source `store` that has no effect.
+pub const STORE_NO_EFFECT: Code = Code::new("IT0491");
+/// A setting of the source `store` that cannot be.
+pub const BAD_DELIVERY: Code = Code::new("IT0492");
 /// A schedule that cannot be read or never comes.
 pub const BAD_SCHEDULE: Code = Code::new("IT0280");
 /// A time zone that nobody knows.
@@ -190,5 +196,17 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_PATTERN,
         title: "bad pattern of file names",
+    },
+    CodeInfo {
+        code: BAD_STORE_NAME,
+        title: "bad name of a store",
+    },
+    CodeInfo {
+        code: STORE_NO_EFFECT,
+        title: "setting of a store without effect",
+    },
+    CodeInfo {
+        code: BAD_DELIVERY,
+        title: "bad tries of a delivery",
     },
 ];

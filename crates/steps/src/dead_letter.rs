@@ -329,7 +329,7 @@ fn masked_headers(headers: &Headers) -> Json {
 }
 
 /// A query without secrets.
-fn masked_query(query: &str) -> String {
+pub(crate) fn masked_query(query: &str) -> String {
     let parameters = query.split('&').map(|parameter| {
         let (name, _) = parameter.split_once('=').unwrap_or((parameter, ""));
         match is_secret(&name.to_ascii_lowercase()) {
@@ -341,7 +341,7 @@ fn masked_query(query: &str) -> String {
 }
 
 /// Whether what has this name, in small letters, is hardly meant for a file.
-fn is_secret(name: &str) -> bool {
+pub(crate) fn is_secret(name: &str) -> bool {
     const PARTS: [&str; 11] = [
         "auth",
         "cookie",

@@ -41,6 +41,7 @@ mod reply;
 mod schedule;
 mod set;
 mod status;
+pub mod store;
 mod target;
 mod template;
 #[cfg(test)]
@@ -82,6 +83,7 @@ pub const ALL: &[StepDefinition] = &[
     reply::DEFINITION,
     raise::DEFINITION,
     dead_letter::DEFINITION,
+    store::STEP,
     log::DEFINITION,
 ];
 
@@ -89,4 +91,4 @@ pub const ALL: &[StepDefinition] = &[
 pub const CONNECTIONS: &[ConnectionDefinition] = &[http::DEFINITION];
 
 /// What starts flows beside requests and other flows.
-pub const SOURCES: &[SourceDefinition] = &[schedule::DEFINITION, file::DEFINITION];
+pub const SOURCES: &[SourceDefinition] = &[schedule::DEFINITION, file::DEFINITION, store::SOURCE];

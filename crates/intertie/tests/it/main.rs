@@ -21,4 +21,5 @@ mod secure;
 mod soap;
 mod sources;
 mod sql;
+mod store;
 mod support;

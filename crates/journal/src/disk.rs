@@ -1,0 +1,76 @@
+//! The only way to the disk, so that tests can put a faulty one in its place.
+
+use std::io;
+
+/// A folder of numbered files.
+pub trait Disk: Send {
+    /// The numbers of the files that are there, the lowest first.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    fn list(&mut self) -> io::Result<Vec<u64>>;
+
+    /// Makes a file, or empties the one that is there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn create(&mut self, number: u64) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens a file that is there.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn open(&mut self, number: u64) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    fn remove(&mut self, number: u64) -> io::Result<()>;
+
+    /// Makes durable which files there are.
+    ///
+    /// # Errors
+    /// When it is not certain that it is.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Takes this many bytes of the disk for nothing, instead of those it took before, so that
+    /// they can be given back when the disk is full.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+}
+
+/// One file.
+pub trait DiskFile: Send {
+    /// How many bytes it has.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    fn size(&mut self) -> io::Result<u64>;
+
+    /// Fills `bytes` from this place on.
+    ///
+    /// # Errors
+    /// When it cannot be read, or ends before.
+    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all `bytes` from this place on.
+    ///
+    /// # Errors
+    /// When not all of them could be written; some may have been.
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Cuts it off.
+    ///
+    /// # Errors
+    /// When it could not be done.
+    fn truncate(&mut self, size: u64) -> io::Result<()>;
+
+    /// Makes durable what has been written.
+    ///
+    /// # Errors
+    /// When it is not certain that it is: what is on the disk is then not known.
+    fn sync(&mut self) -> io::Result<()>;
+}

@@ -1,0 +1,571 @@
+//! The thread that writes: it takes whatever waits for it, makes one frame of that, has it on the
+//! disk, and answers all at once.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::disk::Disk;
+use crate::error::{OpenError, Refusal};
+use crate::index::{Entry, Index, WAIT_MAX};
+use crate::log::{Log, Told};
+use crate::outbox::{Delivery, Listed, Options, Order, Queued, Room, Settle, SharedStats};
+use crate::record::{FrameHead, Put, Reader, Record};
+
+/// The most bytes of a frame of several messages.
+const FRAME_MAX: usize = 8 << 20;
+/// The most requests that are answered together.
+const ROUND_MAX: usize = 4096;
+/// The most messages, and about how many bytes, that somebody gets at once: others want some too.
+const TAKEN_MAX: (usize, u64) = (16, 16 << 20);
+/// How long the thread sleeps at most.
+const SLEEP: Duration = Duration::from_secs(5);
+/// The most bytes of a reason.
+const WHY_MAX: usize = 1024;
+
+type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// What is asked of the thread.
+pub(crate) enum Command {
+    Append {
+        queue: String,
+        key: Bytes,
+        body: Bytes,
+        room: Room,
+        place: Queued,
+        answer: Answer<u64>,
+    },
+    Take {
+        queue: String,
+        order: Order,
+        most: usize,
+        commands: Sender<Command>,
+        answer: Answer<Vec<Delivery>>,
+    },
+    Settle {
+        id: u64,
+        lease: u64,
+        how: Settle,
+        answer: Answer<()>,
+    },
+    Release {
+        id: u64,
+        lease: u64,
+    },
+    List {
+        queue: String,
+        is_dead: bool,
+        answer: Answer<Vec<Listed>>,
+    },
+    Read {
+        queue: String,
+        id: u64,
+        answer: Answer<(Listed, Bytes)>,
+    },
+    Dead {
+        queue: String,
+        ids: Vec<u64>,
+        revive: bool,
+        answer: Answer<usize>,
+    },
+    Close,
+}
+
+/// Somebody who waits for messages.
+struct Taker {
+    queue: usize,
+    most: usize,
+    commands: Sender<Command>,
+    answer: Answer<Vec<Delivery>>,
+}
+
+/// What is written next.
+#[derive(Default)]
+struct Batch {
+    puts: Vec<u8>,
+    stored: Vec<(u64, Queued, Answer<u64>)>,
+    /// What is said of messages that are there: it needs hardly any space.
+    marks: Vec<u8>,
+    settled: Vec<Answer<()>>,
+    counted: Vec<(usize, Answer<usize>)>,
+    /// How much each queue gets: its number, messages, bytes.
+    added: Vec<(usize, u64, u64)>,
+}
+
+/// What the thread has.
+pub(crate) struct Keeper {
+    log: Log,
+    index: Index,
+    batch: Batch,
+    takers: VecDeque<Taker>,
+    stats: SharedStats,
+    /// The same moment by both clocks. The time of day goes on from there evenly.
+    started: (Instant, u64),
+    /// When something was last tried that needs space.
+    tidied: Option<Instant>,
+    tidy_every: Duration,
+    /// Whether the disk has not taken what was written last.
+    is_failing: bool,
+    is_closed: bool,
+}
+
+impl Keeper {
+    pub fn open(
+        disk: Box<dyn Disk>,
+        options: Options,
+        stats: SharedStats,
+    ) -> Result<Self, OpenError> {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let wall = wall.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let started = (Instant::now(), wall);
+        let mut index = Index::new(started.0, wall);
+        let log = Log::open(disk, options.segment_max, |told| match told {
+            Told::NextId(id) => index.next_id = index.next_id.max(id),
+            Told::Record(record, place) => index.apply(record, place),
+        })?;
+        let keeper = Self {
+            log,
+            index,
+            batch: Batch::default(),
+            takers: VecDeque::new(),
+            stats,
+            started,
+            tidied: None,
+            tidy_every: options.tidy_every,
+            is_failing: false,
+            is_closed: false,
+        };
+        keeper.publish();
+        Ok(keeper)
+    }
+
+    pub fn tag(&self) -> u64 {
+        self.log.tag
+    }
+
+    /// Works until nobody can ask any more.
+    pub fn run(mut self, commands: &Receiver<Command>) {
+        while !self.is_closed {
+            match commands.recv_timeout(self.sleep()) {
+                Ok(command) => self.stage(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            for command in commands.try_iter().take(ROUND_MAX) {
+                self.stage(command);
+            }
+            self.commit();
+            self.serve();
+            self.tidy();
+            self.publish();
+        }
+    }
+
+    /// How long nothing happens by itself.
+    fn sleep(&self) -> Duration {
+        let due = self
+            .takers
+            .iter()
+            .filter_map(|it| self.index.next_due(it.queue));
+        let now = Instant::now();
+        let wait = due.min().map(|due| due.saturating_duration_since(now));
+        wait.unwrap_or(SLEEP).min(SLEEP)
+    }
+
+    fn stage(&mut self, command: Command) {
+        match command {
+            Command::Append {
+                queue,
+                key,
+                body,
+                room,
+                place,
+                answer,
+            } => {
+                let staged = self.stage_put(&queue, &key, &body, room);
+                match staged {
+                    Ok(id) => self.batch.stored.push((id, place, answer)),
+                    Err(refusal) => tell(answer, Err(refusal)),
+                }
+                if self.batch.puts.len() > FRAME_MAX {
+                    self.commit();
+                }
+            }
+            Command::Take {
+                queue,
+                order,
+                most,
+                commands,
+                answer,
+            } => {
+                let queue = self.index.queue(&queue);
+                self.index.set_order(queue, order);
+                self.takers.push_back(Taker {
+                    queue,
+                    most,
+                    commands,
+                    answer,
+                });
+            }
+            Command::Settle {
+                id,
+                lease,
+                how,
+                answer,
+            } => self.stage_settle(id, lease, &how, answer),
+            Command::Release { id, lease } => self.index.release(id, lease),
+            Command::List {
+                queue,
+                is_dead,
+                answer,
+            } => {
+                let listed = self.list(&queue, is_dead);
+                tell(answer, Ok(listed));
+            }
+            Command::Read { queue, id, answer } => {
+                let read = self.read(&queue, id);
+                tell(answer, read);
+            }
+            Command::Close => self.is_closed = true,
+            Command::Dead {
+                queue,
+                ids,
+                revive,
+                answer,
+            } => self.stage_dead(&queue, &ids, revive, answer),
+        }
+    }
+
+    fn stage_put(
+        &mut self,
+        queue: &str,
+        key: &[u8],
+        body: &[u8],
+        room: Room,
+    ) -> Result<u64, Refusal> {
+        self.log.check()?;
+        let size = body.len() as u64;
+        if size > u64::from(u32::MAX) / 2 {
+            return Err(Refusal::Full);
+        }
+        let number = self.index.queue(queue);
+        let stats = self.index.stats(number);
+        let of_queue = self.batch.added.iter_mut().find(|it| it.0 == number);
+        let (count, bytes) = of_queue.as_ref().map_or((0, 0), |it| (it.1, it.2));
+        let count = stats.waiting + stats.dead + count;
+        if count >= room.count || stats.bytes + bytes + size > room.bytes {
+            return Err(Refusal::Full);
+        }
+        match of_queue {
+            Some(added) => (added.1, added.2) = (added.1 + 1, added.2 + size),
+            None => self.batch.added.push((number, 1, size)),
+        }
+        let id = self.index.next_id;
+        self.index.next_id += 1;
+        let now = self.wall();
+        let put = Put {
+            id,
+            stored: now,
+            due: now,
+            attempts: 0,
+            queue,
+            key,
+            dead: None,
+            body,
+        };
+        Record::Put(put).write(&mut self.batch.puts);
+        Ok(id)
+    }
+
+    fn stage_settle(&mut self, id: u64, lease: u64, how: &Settle, answer: Answer<()>) {
+        let now = self.wall();
+        let entry = self.index.entries.get(&id);
+        let entry = entry.filter(|_| self.index.is_leased(id, lease));
+        let Some((queue, attempts)) = entry.map(|it| (it.queue, it.attempts + 1)) else {
+            return tell(answer, Err(Refusal::Gone));
+        };
+        let counts = self
+            .index
+            .queues
+            .get_mut(queue)
+            .map(|queue| &mut queue.counts);
+        let mut unused = Default::default();
+        let counts = counts.unwrap_or(&mut unused);
+        let record = match how {
+            Settle::Done => {
+                counts.delivered += 1;
+                Record::Done(id)
+            }
+            Settle::Back(wait) => {
+                counts.retried += 1;
+                let wait = u64::try_from((*wait).min(WAIT_MAX).as_millis()).unwrap_or(0);
+                Record::Back(id, now + wait, attempts)
+            }
+            Settle::Bury(why) => {
+                counts.buried += 1;
+                let end = why.floor_char_boundary(WHY_MAX);
+                Record::Bury(id, attempts, why.get(..end).unwrap_or_default())
+            }
+        };
+        record.write(&mut self.batch.marks);
+        self.batch.settled.push(answer);
+    }
+
+    fn stage_dead(&mut self, queue: &str, ids: &[u64], revive: bool, answer: Answer<usize>) {
+        let queue = self.index.known(queue);
+        let dead = queue
+            .and_then(|it| self.index.queues.get(it))
+            .map(|it| &it.dead);
+        let mut count = 0;
+        for id in ids
+            .iter()
+            .filter(|id| dead.is_some_and(|dead| dead.contains(id)))
+        {
+            let record = match revive {
+                true => Record::Revive(*id),
+                false => Record::Done(*id),
+            };
+            record.write(&mut self.batch.marks);
+            count += 1;
+        }
+        self.batch.counted.push((count, answer));
+    }
+
+    /// Has everything that is staged on the disk, and answers.
+    fn commit(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        let Batch {
+            puts,
+            stored,
+            marks,
+            settled,
+            counted,
+            added,
+        } = batch;
+        let mut written = self.write(&[&puts, &marks]);
+        let stored_too = written.clone();
+        if let (Err(Refusal::NoSpace(_)), false) = (&written, marks.is_empty()) {
+            // What is done must not come again because there is no space for what is new.
+            written = self.write_marks(&marks);
+        }
+        if stored_too.is_ok() {
+            for (queue, count, _) in added {
+                if let Some(queue) = self.index.queues.get_mut(queue) {
+                    queue.counts.stored += count;
+                }
+            }
+        }
+        // Whoever is answered and looks sees what has been done.
+        self.publish();
+        for (id, place, answer) in stored {
+            drop(place);
+            tell(answer, stored_too.clone().map(|()| id));
+        }
+        for answer in settled {
+            tell(answer, written.clone());
+        }
+        for (count, answer) in counted {
+            tell(answer, written.clone().map(|()| count));
+        }
+    }
+
+    fn write_marks(&mut self, marks: &[u8]) -> Result<(), Refusal> {
+        let written = self.write(&[marks]);
+        match written {
+            Err(Refusal::NoSpace(_)) if self.log.release_reserve() => self.write(&[marks]),
+            written => written,
+        }
+    }
+
+    fn write(&mut self, parts: &[&[u8]]) -> Result<(), Refusal> {
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        if size == 0 {
+            return self.log.check();
+        }
+        let mut frame = Vec::with_capacity(FrameHead::SIZE + size);
+        frame.resize(FrameHead::SIZE, 0);
+        parts.iter().for_each(|part| frame.extend_from_slice(part));
+        let appended = self.log.append(&mut frame, self.index.next_id);
+        self.tell_failing(appended.as_ref().err());
+        let (segment, start) = appended?;
+        let records = frame.get(FrameHead::SIZE..).unwrap_or_default();
+        let mut reader = Reader::new(records);
+        while let Some(Ok((record, body))) = reader.next() {
+            let place = crate::log::place(segment, start, body, &record);
+            self.index.apply(&record, place);
+        }
+        Ok(())
+    }
+
+    /// Tells the log when the disk begins to take nothing, and when that is over.
+    fn tell_failing(&mut self, refusal: Option<&Refusal>) {
+        let was_failing = std::mem::replace(&mut self.is_failing, refusal.is_some());
+        match refusal {
+            Some(refusal) if !was_failing => {
+                tracing::error!(%refusal, "nothing can be stored: the disk does not take it");
+            }
+            None if was_failing => tracing::info!("the disk takes what is stored again"),
+            _ => {}
+        }
+    }
+
+    /// Hands messages that are due to those who wait for them.
+    fn serve(&mut self) {
+        let now = Instant::now();
+        for _ in 0..self.takers.len() {
+            let Some(taker) = self.takers.pop_front() else {
+                return;
+            };
+            if taker.answer.is_closed() {
+                continue;
+            }
+            if let Err(refusal) = self.log.check() {
+                // What is delivered now could not be marked as done.
+                tell(taker.answer, Err(refusal));
+                continue;
+            }
+            let taken = self.take(&taker, now);
+            match taken.is_empty() {
+                true => self.takers.push_back(taker),
+                // Whoever has gone away gives them back by dropping them.
+                false => tell(taker.answer, Ok(taken)),
+            }
+        }
+    }
+
+    fn take(&mut self, taker: &Taker, now: Instant) -> Vec<Delivery> {
+        let (count_max, bytes_max) = TAKEN_MAX;
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while taken.len() < taker.most.min(count_max) && bytes < bytes_max {
+            let Some((id, lease)) = self.index.take(taker.queue, now) else {
+                break;
+            };
+            let Some(entry) = self.index.entries.get(&id) else {
+                continue;
+            };
+            let (place, about) = (entry.place, (entry.attempts, entry.stored));
+            bytes += u64::from(place.size);
+            let body = self.log.read(place).map(|(_, body)| body);
+            let commands = taker.commands.clone();
+            taken.push(Delivery::new((id, lease), about, body, commands));
+        }
+        taken
+    }
+
+    /// Gives space back: removes files of which nothing is needed, and moves what is needed out of
+    /// files that hold little else.
+    fn tidy(&mut self) {
+        if self.log.check().is_err() {
+            return;
+        }
+        while let Some(oldest) = self.log.oldest().filter(|it| self.index.live(*it) == 0) {
+            if self.log.remove_oldest().is_err() {
+                return;
+            }
+            self.index.forget_segment(oldest);
+        }
+        let now = Instant::now();
+        let is_early = |at: Instant| now.saturating_duration_since(at) < self.tidy_every;
+        if self.tidied.is_some_and(is_early) {
+            return;
+        }
+        self.log.keep_reserve();
+        let allowed = 2 * self.index.live_of_all() + 4 * self.log.segment_max();
+        let too_large = self.log.size() > allowed;
+        if let Some(oldest) = self.log.oldest().filter(|_| too_large) {
+            match self.move_out(oldest) {
+                // The next one at once.
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, "the store's files cannot be tidied"),
+            }
+        }
+        self.tidied = Some(now);
+    }
+
+    /// Writes the messages of a file again, so that it can be removed.
+    fn move_out(&mut self, segment: u64) -> Result<(), Refusal> {
+        let mut puts = Vec::new();
+        for id in self.index.of_segment(segment) {
+            let Some(entry) = self.index.entries.get(&id) else {
+                continue;
+            };
+            let (key, body) = self.log.read(entry.place)?;
+            let queue = self.index.queues.get(entry.queue);
+            let put = Put {
+                id,
+                stored: entry.stored,
+                due: entry.due_wall,
+                attempts: entry.attempts,
+                queue: queue.map_or("", |queue| &queue.name),
+                key: &key,
+                dead: entry.dead.as_deref(),
+                body: &body,
+            };
+            Record::Put(put).write(&mut puts);
+            if puts.len() > FRAME_MAX {
+                self.write(&[&puts])?;
+                puts.clear();
+            }
+        }
+        self.write(&[&puts])
+    }
+
+    fn list(&self, queue: &str, is_dead: bool) -> Vec<Listed> {
+        let Some(number) = self.index.known(queue) else {
+            return Vec::new();
+        };
+        let entries = self.index.entries.iter();
+        let mut listed: Vec<Listed> = entries
+            .filter(|(_, entry)| entry.queue == number && entry.dead.is_some() == is_dead)
+            .map(|(id, entry)| listed(*id, entry))
+            .collect();
+        listed.sort_unstable_by_key(|it| it.id);
+        listed
+    }
+
+    fn read(&mut self, queue: &str, id: u64) -> Result<(Listed, Bytes), Refusal> {
+        let queue = self.index.known(queue).ok_or(Refusal::Gone)?;
+        let entry = self.index.entries.get(&id);
+        let entry = entry.filter(|it| it.queue == queue).ok_or(Refusal::Gone)?;
+        let (_, body) = self.log.read(entry.place)?;
+        Ok((listed(id, entry), body))
+    }
+
+    fn publish(&self) {
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, queue) in self.index.queues.iter().enumerate() {
+            let now = self.index.stats(number);
+            match stats.get_mut(&queue.name) {
+                Some(before) => *before = now,
+                None => drop(stats.insert(queue.name.clone(), now)),
+            }
+        }
+    }
+
+    /// The time of day, in milliseconds since 1970 began.
+    fn wall(&self) -> u64 {
+        let (instant, wall) = self.started;
+        wall + u64::try_from(instant.elapsed().as_millis()).unwrap_or(0)
+    }
+}
+
+fn listed(id: u64, entry: &Entry) -> Listed {
+    Listed {
+        id,
+        stored: entry.stored,
+        due: entry.due_wall,
+        attempts: entry.attempts,
+        size: entry.place.size,
+        dead: entry.dead.as_deref().map(str::to_owned),
+    }
+}
+
+/// Whoever asked may have gone away.
+fn tell<T>(answer: Answer<T>, result: Result<T, Refusal>) {
+    let _ = answer.send(result);
+}

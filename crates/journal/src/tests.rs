@@ -1,0 +1,8 @@
+//! The journal on a disk that fails in every way.
+
+mod crash;
+mod faults;
+mod order;
+mod sim;
+mod speed;
+mod waiting;

@@ -1,0 +1,367 @@
+//! A disk in memory that forgets what was not synced, sector by sector, when it crashes; whose
+//! `fsync` fails and loses what it should have kept; and that gets full.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::disk::{Disk, DiskFile};
+
+const SECTOR: u64 = 512;
+
+/// Numbers that look like chance and are the same again for the same seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub fn holds(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+enum Change {
+    Write(u64, Vec<u8>),
+    Truncate(u64),
+}
+
+#[derive(Default)]
+struct SimFile {
+    /// What is on the disk for certain.
+    durable: Vec<u8>,
+    /// What the process sees.
+    seen: Vec<u8>,
+    /// What is not on the disk yet.
+    pending: Vec<Change>,
+    /// What a failed `fsync` has left: no later one writes it.
+    limbo: Vec<Change>,
+    /// Whether its name is on the disk.
+    is_named: bool,
+}
+
+pub struct World {
+    files: BTreeMap<u64, SimFile>,
+    /// Removed files whose names may still be on the disk.
+    removed: BTreeMap<u64, SimFile>,
+    random: Random,
+    /// After how many operations everything stops.
+    pub left: Option<u64>,
+    /// How many calls of `fsync` from now one fails.
+    pub sync_fails: Option<u64>,
+    /// How many bytes there is space for.
+    pub space: Option<u64>,
+    reserve: u64,
+    /// How many operations there have been.
+    pub operations: u64,
+}
+
+/// The disk. Copies are the same one.
+#[derive(Clone)]
+pub struct SimDisk(Arc<Mutex<World>>);
+
+impl SimDisk {
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(World {
+            files: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            random: Random::new(seed),
+            left: None,
+            sync_fails: None,
+            space: None,
+            reserve: 0,
+            operations: 0,
+        })))
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn boxed(&self) -> Box<dyn Disk> {
+        Box::new(self.clone())
+    }
+
+    /// The power goes and comes back.
+    pub fn crash(&self) {
+        self.world().crash();
+    }
+}
+
+impl World {
+    fn step(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match &mut self.left {
+            Some(0) => Err(io::Error::other("the power is off")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this operation is the one at which the power goes.
+    fn goes_off(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    fn crash(&mut self) {
+        self.left = None;
+        self.sync_fails = None;
+        let random = &mut self.random;
+        for (number, file) in std::mem::take(&mut self.removed) {
+            if random.holds(50) {
+                self.files.insert(number, file);
+            }
+        }
+        self.files
+            .retain(|_, file| file.is_named || random.holds(50));
+        for file in self.files.values_mut() {
+            file.crash(random);
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let sizes = self.files.values().map(|file| file.seen.len() as u64);
+        sizes.sum::<u64>() + self.reserve
+    }
+
+    /// How many more bytes fit.
+    fn free(&self) -> u64 {
+        let space = self.space.unwrap_or(u64::MAX);
+        space.saturating_sub(self.used())
+    }
+
+    /// Whether the next `fsync` is the one that fails.
+    fn sync_fails(&mut self) -> bool {
+        match &mut self.sync_fails {
+            Some(0) => {
+                self.sync_fails = None;
+                true
+            }
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// What is on the disk, for damage.
+    pub fn bytes(&mut self) -> impl Iterator<Item = (u64, &mut Vec<u8>, &mut Vec<u8>)> {
+        let files = self.files.iter_mut();
+        files.map(|(number, file)| (*number, &mut file.durable, &mut file.seen))
+    }
+}
+
+impl SimFile {
+    /// Of what was not synced each sector may be there or not, or only those before some place.
+    fn crash(&mut self, random: &mut Random) {
+        let mut sizes = vec![self.durable.len() as u64];
+        let mut changes = std::mem::take(&mut self.limbo);
+        changes.append(&mut self.pending);
+        let mode = random.below(4);
+        let cut = random.below(changes.len() as u64 + 1) as usize;
+        for (at, change) in changes.into_iter().enumerate() {
+            match change {
+                Change::Truncate(size) => sizes.push(size),
+                Change::Write(start, bytes) => {
+                    let end = start + bytes.len() as u64;
+                    sizes.push(end.max(sizes.last().copied().unwrap_or(0)));
+                    let mut place = start;
+                    while place < end {
+                        let next = ((place / SECTOR + 1) * SECTOR).min(end);
+                        let is_kept = match mode {
+                            0 => true,
+                            1 => false,
+                            2 => at < cut || (at == cut && random.holds(50)),
+                            _ => random.holds(50),
+                        };
+                        if is_kept {
+                            let part = (place - start) as usize..(next - start) as usize;
+                            put(&mut self.durable, place, &bytes[part]);
+                        }
+                        place = next;
+                    }
+                }
+            }
+        }
+        let size = match random.holds(70) {
+            true => sizes.last().copied(),
+            false => sizes
+                .get(random.below(sizes.len() as u64) as usize)
+                .copied(),
+        };
+        self.durable.resize(size.unwrap_or(0) as usize, 0);
+        self.seen = self.durable.clone();
+        self.is_named = true;
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, at: u64, new: &[u8]) {
+    let end = at as usize + new.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[at as usize..end].copy_from_slice(new);
+}
+
+impl Disk for SimDisk {
+    fn list(&mut self) -> io::Result<Vec<u64>> {
+        let mut world = self.world();
+        world.step()?;
+        Ok(world.files.keys().copied().collect())
+    }
+
+    fn create(&mut self, number: u64) -> io::Result<Box<dyn DiskFile>> {
+        let mut world = self.world();
+        world.step()?;
+        let file = world.files.entry(number).or_default();
+        file.seen.clear();
+        file.pending.push(Change::Truncate(0));
+        Ok(Box::new((self.clone(), number)))
+    }
+
+    fn open(&mut self, number: u64) -> io::Result<Box<dyn DiskFile>> {
+        let mut world = self.world();
+        world.step()?;
+        match world.files.contains_key(&number) {
+            true => Ok(Box::new((self.clone(), number))),
+            false => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> io::Result<()> {
+        let mut world = self.world();
+        world.step()?;
+        let file = world.files.remove(&number).ok_or(ErrorKind::NotFound)?;
+        if file.is_named {
+            world.removed.insert(number, file);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut world = self.world();
+        world.step()?;
+        if world.sync_fails() {
+            return Err(io::Error::other("fsync of the folder failed"));
+        }
+        world.removed.clear();
+        world
+            .files
+            .values_mut()
+            .for_each(|file| file.is_named = true);
+        Ok(())
+    }
+
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        let mut world = self.world();
+        world.step()?;
+        world.reserve = 0;
+        // As little as the files of the tests are large.
+        let bytes = bytes.min(2000);
+        if bytes > world.free() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        world.reserve = bytes;
+        Ok(())
+    }
+}
+
+type Open = (SimDisk, u64);
+
+fn with<T>(
+    (disk, number): &Open,
+    work: impl FnOnce(&mut World, &mut SimFile) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut world = disk.world();
+    let mut file = world.files.remove(number).ok_or(ErrorKind::NotFound)?;
+    let result = work(&mut world, &mut file);
+    world.files.insert(*number, file);
+    result
+}
+
+impl DiskFile for Open {
+    fn size(&mut self) -> io::Result<u64> {
+        with(self, |world, file| {
+            world.step()?;
+            Ok(file.seen.len() as u64)
+        })
+    }
+
+    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        with(self, |_, file| {
+            let end = at as usize + bytes.len();
+            let part = file.seen.get(at as usize..end);
+            bytes.copy_from_slice(part.ok_or(ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        with(self, |world, file| {
+            let begun = world.step();
+            let grown = (at + bytes.len() as u64).saturating_sub(file.seen.len() as u64);
+            let free = world.free().saturating_sub(file.seen.len() as u64);
+            let mut fits = match grown <= free {
+                true => bytes.len(),
+                false => bytes.len() - (grown - free) as usize,
+            };
+            if begun.is_err() {
+                fits = world.random.below(bytes.len() as u64 + 1) as usize;
+            }
+            let part = &bytes[..fits];
+            put(&mut file.seen, at, part);
+            file.pending.push(Change::Write(at, part.to_vec()));
+            begun?;
+            match fits == bytes.len() {
+                true => Ok(()),
+                false => Err(ErrorKind::StorageFull.into()),
+            }
+        })
+    }
+
+    fn truncate(&mut self, size: u64) -> io::Result<()> {
+        with(self, |world, file| {
+            world.step()?;
+            file.seen.truncate(size as usize);
+            file.pending.push(Change::Truncate(size));
+            Ok(())
+        })
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        with(self, |world, file| {
+            world.step()?;
+            if world.sync_fails() {
+                file.limbo.append(&mut file.pending);
+                return Err(io::Error::other("fsync failed"));
+            }
+            for change in file.pending.drain(..) {
+                match change {
+                    Change::Write(at, bytes) => put(&mut file.durable, at, &bytes),
+                    Change::Truncate(size) => file.durable.truncate(size as usize),
+                }
+            }
+            // The power may go between the work and the answer.
+            match world.goes_off() && world.random.holds(50) {
+                true => Err(io::Error::other("the power is off")),
+                false => Ok(()),
+            }
+        })
+    }
+}

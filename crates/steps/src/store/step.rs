@@ -1,0 +1,181 @@
+//! `store`: puts a message on the disk before the flow goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use component::definition::{BuildContext, StepDefinition};
+use component::exchange::Exchange;
+use component::handler::{Outbound, Services, within};
+use component::step::{Next, Progress, Step};
+use config::{AnyValue, ByteSize, Node, Spanned};
+use expr::value;
+use journal::{Refusal, Room};
+use message::{Fault, Kind, Origin, Reply, Retry};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::depot::Store;
+use super::{envelope, name};
+use crate::key::{self, KeyTemplate};
+use crate::range;
+
+/// The definition of the step.
+pub const DEFINITION: StepDefinition = StepDefinition {
+    name: "store",
+    summary: "Keeps the message on the disk until it is delivered.",
+    documentation: include_str!("step.md"),
+    example: include_str!("step.yaml"),
+    schema: config::schema_for::<StoreConfig>,
+    build,
+};
+
+/// How long the disk may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// When it makes sense to come again after a full store or disk.
+const COME_AGAIN: Duration = Duration::from_secs(5);
+
+/// Which store the message goes to.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StoreConfig {
+    /// The name of the store. Flows whose source is `store` with this name take the message.
+    r#in: Spanned<String>,
+    /// What tells messages apart that have to keep their order, such as `"${ .orderId }"`, for
+    /// sources with `ordered: by-key`.
+    key: Option<AnyValue>,
+    /// How much the store may hold, dead letters included, from 1KiB to 64GiB; then the step fails
+    /// with `unavailable`.
+    #[schemars(extend("default" = "1GiB"))]
+    max: Option<Spanned<ByteSize>>,
+    /// How many messages the store may hold, dead letters included, from 1 to 10000000; then the
+    /// step fails with `unavailable`.
+    #[schemars(extend("default" = 1_000_000))]
+    max_messages: Option<Spanned<u64>>,
+}
+
+fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
+    let step = read(node, context);
+    // Also when there is a problem, or each use of the name would be another one.
+    let slot = context.scope.declare("stored")?;
+    let step = StoreStep { slot, ..step? };
+    Some(Box::new(step))
+}
+
+fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<StoreStep> {
+    let config: StoreConfig = config::decode(node, context.report)?;
+    let before = context.problems();
+    if config.r#in.value.contains("${") {
+        // Said here, not again by the loader.
+        context.compiled.push(config.r#in.span);
+    }
+    name::check(&config.r#in, context.report);
+    let report = &mut *context.report;
+    let count = config.max_messages.as_ref();
+    let count = range::count("max_messages", count, 1..=10_000_000, 1_000_000, report);
+    let bytes = range::size("max", config.max.as_ref(), range::ALL, 1 << 30, report);
+    let key = match config.key.and(node.get("key")) {
+        Some(node) => Some(key::read(node, context)?),
+        None => None,
+    };
+    (context.problems() == before).then(|| StoreStep {
+        store: Store::of(&config.r#in.value, context.surroundings.states),
+        key,
+        room: Room {
+            count: count as u64,
+            bytes: bytes as u64,
+        },
+        slot: 0,
+    })
+}
+
+/// The step.
+struct StoreStep {
+    store: Arc<Store>,
+    key: Option<KeyTemplate>,
+    room: Room,
+    /// Where `$stored` goes.
+    slot: usize,
+}
+
+impl StoreStep {
+    async fn store(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        let key = match &self.key {
+            Some(key) => key.make(exchange, services)?,
+            None => String::new(),
+        };
+        let step = Arc::clone(&exchange.at);
+        let outbound = Outbound {
+            verb: "store",
+            step: &step,
+            connection: &self.store.name,
+        };
+        let id = match services.stand_in(outbound, exchange) {
+            Some(answer) => shown_id(&answer.await?)?,
+            None => self.append(key, exchange, services).await?,
+        };
+        let stored = value::object([("id".to_owned(), value::text(id))]);
+        exchange.set_slot(self.slot, stored);
+        Ok(Next::Continue)
+    }
+
+    async fn append(
+        &self,
+        key: String,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<String, Fault> {
+        let Some(outbox) = self.store.outbox() else {
+            let fault = Fault::new(Kind::Internal, Origin::Engine, "the store is not open");
+            return Err(fault);
+        };
+        let request = exchange.take_request()?;
+        let bytes = Bytes::from(envelope::encode(&request));
+        drop(request);
+        let appended = outbox.append(&self.store.name, Bytes::from(key), bytes, self.room);
+        match within(PATIENCE, services, appended).await {
+            Some(Ok(id)) => Ok(outbox.name(id)),
+            Some(Err(refusal)) => Err(self.fault(&refusal)),
+            None => Err(
+                Fault::new(Kind::Timeout, Origin::Engine, "the disk took too long").with_cause(
+                    format_args!("store {}: longer than {PATIENCE:?}", self.store.name),
+                ),
+            ),
+        }
+    }
+
+    fn fault(&self, refusal: &Refusal) -> Fault {
+        let (detail, retry) = match refusal {
+            Refusal::Full => ("the store is full", Retry::Yes),
+            Refusal::Busy | Refusal::NoSpace(_) => ("the store takes nothing now", Retry::Yes),
+            _ => ("the store takes nothing now", Retry::No),
+        };
+        let fault = Fault::new(Kind::Unavailable, Origin::Engine, detail).with_retry(retry);
+        let fault = match retry {
+            Retry::No => fault,
+            _ => fault.with_retry_after(COME_AGAIN),
+        };
+        fault.with_cause(format_args!("store {}: {refusal}", self.store.name))
+    }
+}
+
+/// The `id` that a test's mock gives, or one that is always the same.
+fn shown_id(reply: &Reply) -> Result<String, Fault> {
+    if !(200..300).contains(&reply.status) {
+        return Err(Fault::of_status(reply.status));
+    }
+    let id = expr::json::parse(&Bytes::copy_from_slice(reply.body.as_bytes()), 8).ok();
+    let id = id.as_ref().and_then(|body| value::get(body, "id"));
+    let id = id.and_then(value::scalar_text);
+    Ok(id.map_or_else(|| "mock".to_owned(), |id| id.into_owned()))
+}
+
+impl Step for StoreStep {
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        Progress::Waits(Box::pin(self.store(exchange, services)))
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
