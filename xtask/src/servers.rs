@@ -21,6 +21,7 @@ impl Needed {
 pub const FOR_TESTS: &[Needed] = &[
     Needed::new("curl", &["curl"]),
     Needed::new("nginx", &["nginx-light", "nginx"]),
+    Needed::new("redis-server", &["redis-server"]),
 ];
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.

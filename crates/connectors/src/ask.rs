@@ -1,4 +1,4 @@
-//! How a step asks the other system. There are no drivers yet, so only a test can answer.
+//! How a step asks the other system: first whoever stands in for it, as tests do, then its driver.
 
 use std::sync::Arc;
 
@@ -13,11 +13,23 @@ use message::{Fault, Kind, Origin, Reply};
 /// # Errors
 /// What the other system says, and a fault of our own when nobody stands in for it.
 pub(crate) async fn ask(
-    (verb, connection): (&str, &str),
+    of: (&str, &str),
     sent: Value,
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Result<Reply, Fault> {
+    let answer = stand_in(of, sent, exchange, services).await;
+    answer.unwrap_or_else(|| Err(no_driver()))
+}
+
+/// What whoever stands in for the other system says; `None` when nobody does and the step goes to
+/// the system itself. `sent` is what it is shown as the body.
+pub(crate) async fn stand_in(
+    (verb, connection): (&str, &str),
+    sent: Value,
+    exchange: &mut Exchange,
+    services: &dyn Services,
+) -> Option<Result<Reply, Fault>> {
     let step = Arc::clone(&exchange.at);
     let outbound = Outbound {
         verb,
@@ -28,13 +40,27 @@ pub(crate) async fn ask(
     let answer = services.stand_in(outbound, exchange);
     exchange.content = own;
     match answer {
-        Some(answer) => answer.await,
-        None => Err(Fault::new(
-            Kind::Internal,
-            Origin::Engine,
-            "this build has no driver",
-        )),
+        Some(answer) => Some(answer.await),
+        None => None,
     }
+}
+
+/// The fault of a build without the driver. Its flows are refused before that.
+pub(crate) fn no_driver() -> Fault {
+    let detail = "this build has no driver";
+    Fault::new(Kind::Internal, Origin::Engine, detail)
+}
+
+/// The body of a reply as a value; the exchange stays as it was.
+///
+/// # Errors
+/// `connection` when it is not what its media type says.
+pub(crate) fn body_of(reply: Reply, exchange: &mut Exchange) -> Result<Value, Fault> {
+    let (content, head) = (exchange.content.clone(), exchange.reply.take());
+    exchange.take_over(reply);
+    let body = exchange.value().cloned();
+    (exchange.content, exchange.reply) = (content, head);
+    body
 }
 
 /// The failure that a reply is which is no success.

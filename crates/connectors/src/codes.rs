@@ -21,6 +21,14 @@ pub const BAD_ARGUMENTS: Code = Code::new("IT0296");
 pub const BAD_SOAP: Code = Code::new("IT0297");
 /// TLS settings, a certificate or a key of a connection that cannot be used.
 pub const BAD_TLS: Code = Code::new("IT0298");
+/// A command of a Redis server that cannot be given so.
+pub const BAD_COMMAND: Code = Code::new("IT0460");
+/// A source of a Redis server that cannot be read so.
+pub const BAD_REDIS_SOURCE: Code = Code::new("IT0461");
+/// A mail that cannot be sent so.
+pub const BAD_MAIL: Code = Code::new("IT0470");
+/// A mail server that cannot be used so.
+pub const BAD_SMTP: Code = Code::new("IT0471");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -59,5 +67,21 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_TLS,
         title: "bad TLS of a connection",
+    },
+    CodeInfo {
+        code: BAD_COMMAND,
+        title: "Redis cannot be given this command so",
+    },
+    CodeInfo {
+        code: BAD_REDIS_SOURCE,
+        title: "Redis cannot be read so",
+    },
+    CodeInfo {
+        code: BAD_MAIL,
+        title: "mail cannot be sent so",
+    },
+    CodeInfo {
+        code: BAD_SMTP,
+        title: "mail server cannot be used so",
     },
 ];

@@ -11,6 +11,7 @@ mod bounds;
 pub mod codes;
 mod named;
 pub mod rabbitmq;
+pub mod redis;
 pub mod soap;
 pub mod sql;
 #[cfg(test)]
@@ -28,10 +29,11 @@ pub const ALL: &[StepDefinition] = &[
     rabbitmq::publish::DEFINITION,
     sql::step::DEFINITION,
     soap::step::DEFINITION,
+    redis::step::DEFINITION,
 ];
 
 /// Every kind of source.
-pub const SOURCES: &[SourceDefinition] = &[];
+pub const SOURCES: &[SourceDefinition] = &[redis::source::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[
@@ -41,4 +43,5 @@ pub const CONNECTIONS: &[ConnectionDefinition] = &[
     sql::server::MYSQL,
     sql::sqlite::DEFINITION,
     soap::connection::DEFINITION,
+    redis::connection::DEFINITION,
 ];

@@ -4,44 +4,50 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use component::connection::Connection;
+use component::connection::{Connection, Connections};
 use component::definition::BuildContext;
-use config::Spanned;
+use config::{Report, Spanned};
 use expr::template::Template;
 
 use crate::codes::{NO_CONNECTION, NOT_FIXED};
 
-/// The connection that `to` names, when it is of this type. Every problem is reported.
+/// The connection that `to` of a step names, when it is of this type. Every problem is reported.
 pub(crate) fn connection<T: Any + Send + Sync>(
     to: &Spanned<String>,
     kinds: &[&str],
     context: &mut BuildContext<'_>,
 ) -> Option<Arc<T>> {
+    find(to, kinds, context.connections, context.report)
+}
+
+/// The connection of this name, when it is of this type. Every problem is reported.
+pub(crate) fn find<T: Any + Send + Sync>(
+    to: &Spanned<String>,
+    kinds: &[&str],
+    connections: &Connections,
+    report: &mut Report,
+) -> Option<Arc<T>> {
     let wanted = kinds.join("`, `");
     let shown = to.value.escape_debug();
-    let Some(found) = context.connections.get(&to.value) else {
+    let Some(found) = connections.get(&to.value) else {
         let usable = |it: &&Connection| kinds.contains(&it.kind);
-        let usable = context.connections.0.iter().filter(usable);
+        let usable = connections.0.iter().filter(usable);
         let near = config::suggest(&to.value, usable.map(|it| it.name.as_str()));
         let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("declare it under `use:`, as one of `{wanted}`"),
         };
         let message = format!("there is no connection `{shown}`");
-        context
-            .report
-            .error(NO_CONNECTION, to.span, message)
-            .hint(hint);
+        report.error(NO_CONNECTION, to.span, message).hint(hint);
         return None;
     };
     let value = Arc::clone(&found.value).downcast::<T>().ok();
     if value.is_none() {
-        let message = format!("`{shown}` is no connection that this step can use");
-        context
-            .report
+        let message = format!("`{shown}` is no connection that can be used here");
+        report
             .error(NO_CONNECTION, to.span, message)
             .also(found.span, format!("it is `{}`", found.kind))
-            .hint(format!("the step uses `{wanted}`"));
+            .hint(format!("name one of `{wanted}`"));
     }
     value
 }

@@ -1,10 +1,12 @@
 //! Real servers on free ports with temporary folders: one file each.
 
 mod nginx;
+mod redis;
 
 use std::path::PathBuf;
 
 pub use nginx::Nginx;
+pub use redis::Redis;
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

@@ -9,7 +9,7 @@ use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
 use config::{Node, Spanned};
 use expr::{Value, value};
-use message::{Fault, Kind, Origin, Reply};
+use message::{Fault, Kind, Origin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -207,7 +207,7 @@ impl Sql {
             return Err(fault);
         }
         if self.rows != Rows::None {
-            let result = self.rows.result(body_of(reply, exchange)?)?;
+            let result = self.rows.result(ask::body_of(reply, exchange)?)?;
             exchange.set_value(result);
         }
         Ok(Next::Continue)
@@ -224,15 +224,6 @@ fn check_values(args: &Value) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// The body of a reply as a value; the exchange stays as it was.
-fn body_of(reply: Reply, exchange: &mut Exchange) -> Result<Value, Fault> {
-    let (content, head) = (exchange.content.clone(), exchange.reply.take());
-    exchange.take_over(reply);
-    let body = exchange.value().cloned();
-    (exchange.content, exchange.reply) = (content, head);
-    body
 }
 
 impl Rows {

@@ -15,6 +15,7 @@ mod flows;
 mod life;
 mod outage;
 mod peers;
+mod redis;
 mod secrets;
 mod secure;
 mod sources;
