@@ -54,6 +54,7 @@ fn root() -> PathBuf {
 fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     tidy::run(root)?;
     servers::ensure(servers::FOR_TESTS)?;
+    servers::python_packages(servers::PYTHON_FOR_TESTS)?;
     cargo(root)
         .args(["test", "--workspace"])
         .args(arguments)

@@ -1,10 +1,9 @@
 //! How a step asks the other system: first whoever stands in for it, as tests do, then its driver.
 
-use std::sync::Arc;
+pub(crate) use component::outside::{body_of, failure, stand_in};
 
-use component::content::Content;
 use component::exchange::Exchange;
-use component::handler::{Outbound, Services};
+use component::handler::Services;
 use expr::Value;
 use message::{Fault, Kind, Origin, Reply};
 
@@ -22,48 +21,8 @@ pub(crate) async fn ask(
     answer.unwrap_or_else(|| Err(no_driver()))
 }
 
-/// What whoever stands in for the other system says; `None` when nobody does and the step goes to
-/// the system itself. `sent` is what it is shown as the body.
-pub(crate) async fn stand_in(
-    (verb, connection): (&str, &str),
-    sent: Value,
-    exchange: &mut Exchange,
-    services: &dyn Services,
-) -> Option<Result<Reply, Fault>> {
-    let step = Arc::clone(&exchange.at);
-    let outbound = Outbound {
-        verb,
-        step: &step,
-        connection,
-    };
-    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent));
-    let answer = services.stand_in(outbound, exchange);
-    exchange.content = own;
-    match answer {
-        Some(answer) => Some(answer.await),
-        None => None,
-    }
-}
-
 /// The fault of a build without the driver. Its flows are refused before that.
 pub(crate) fn no_driver() -> Fault {
     let detail = "this build has no driver";
     Fault::new(Kind::Internal, Origin::Engine, detail)
-}
-
-/// The body of a reply as a value; the exchange stays as it was.
-///
-/// # Errors
-/// `connection` when it is not what its media type says.
-pub(crate) fn body_of(reply: Reply, exchange: &mut Exchange) -> Result<Value, Fault> {
-    let (content, head) = (exchange.content.clone(), exchange.reply.take());
-    exchange.take_over(reply);
-    let body = exchange.value().cloned();
-    (exchange.content, exchange.reply) = (content, head);
-    body
-}
-
-/// The failure that a reply is which is no success.
-pub(crate) fn failure(reply: &Reply) -> Option<Fault> {
-    (!(200..300).contains(&reply.status)).then(|| Fault::of_status(reply.status))
 }

@@ -12,6 +12,7 @@ pub mod codes;
 mod named;
 pub mod rabbitmq;
 pub mod redis;
+pub mod smtp;
 pub mod soap;
 pub mod sql;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub const ALL: &[StepDefinition] = &[
     sql::step::DEFINITION,
     soap::step::DEFINITION,
     redis::step::DEFINITION,
+    smtp::mail::DEFINITION,
 ];
 
 /// Every kind of source.
@@ -44,4 +46,5 @@ pub const CONNECTIONS: &[ConnectionDefinition] = &[
     sql::sqlite::DEFINITION,
     soap::connection::DEFINITION,
     redis::connection::DEFINITION,
+    smtp::connection::DEFINITION,
 ];

@@ -64,6 +64,10 @@ pub const SOURCE_NO_EFFECT: Code = Code::new("IT0283");
 pub const BAD_FOLDER: Code = Code::new("IT0284");
 /// A pattern of file names that cannot be read or fits none.
 pub const BAD_PATTERN: Code = Code::new("IT0285");
+/// The folder of a file step that is none, or that a value decides.
+pub const BAD_FILE_FOLDER: Code = Code::new("IT0480");
+/// The name of a file that leads out of its folder or is none.
+pub const BAD_FILE_NAME: Code = Code::new("IT0481");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -190,5 +194,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_PATTERN,
         title: "bad pattern of file names",
+    },
+    CodeInfo {
+        code: BAD_FILE_FOLDER,
+        title: "bad folder of a file step",
+    },
+    CodeInfo {
+        code: BAD_FILE_NAME,
+        title: "bad name of a file",
     },
 ];

@@ -2,11 +2,13 @@
 
 mod nginx;
 mod redis;
+mod smtp;
 
 use std::path::PathBuf;
 
 pub use nginx::Nginx;
 pub use redis::Redis;
+pub use smtp::{MailServer, Security};
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

@@ -13,6 +13,7 @@ mod failures;
 mod flow_tests;
 mod flows;
 mod life;
+mod mail;
 mod outage;
 mod peers;
 mod redis;
