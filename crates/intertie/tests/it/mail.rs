@@ -32,7 +32,9 @@ fn give(port: u16, body: &Json) -> Response {
 
 fn mails(server: &MailServer) -> Vec<Json> {
     let texts = server.mails().into_iter();
-    texts.map(|text| serde_json::from_str(&text).unwrap()).collect()
+    texts
+        .map(|text| serde_json::from_str(&text).unwrap())
+        .collect()
 }
 
 fn header(mail: &Json, name: &str) -> String {
@@ -273,7 +275,7 @@ fn what_follows_the_consent_to_tls_in_clear_text_is_refused() {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
-            let mut say = |text: &str, stream: &mut BufReader<std::net::TcpStream>| {
+            let say = |text: &str, stream: &mut BufReader<std::net::TcpStream>| {
                 stream.get_mut().write_all(text.as_bytes()).unwrap();
                 let _ = stream.read_line(&mut String::new());
             };

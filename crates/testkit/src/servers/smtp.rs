@@ -75,7 +75,9 @@ impl MailServer {
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.retain(|file| file.extension().is_some_and(|it| it == "json"));
         files.sort();
-        let texts = files.iter().map(|file| std::fs::read_to_string(file).unwrap());
+        let texts = files
+            .iter()
+            .map(|file| std::fs::read_to_string(file).unwrap());
         texts.collect()
     }
 }
