@@ -56,6 +56,7 @@ fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     tidy::run(root)?;
     servers::ensure(servers::FOR_TESTS)?;
     tools::ensure(root, tools::FOR_TESTS)?;
+    servers::python_packages(servers::PYTHON_FOR_TESTS)?;
     cargo(root)
         .args(["test", "--workspace"])
         .args(arguments)

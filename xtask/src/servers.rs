@@ -24,7 +24,36 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("initdb", &["postgresql"]),
     Needed::new("mariadbd", &["mariadb-server"]),
     Needed::new("rabbitmq-server", &["rabbitmq-server"]),
+    Needed::new("python3", &["python3"]),
+    Needed::new("redis-server", &["redis-server"]),
 ];
+
+/// What tests use of PyPI, in a virtual environment of its own.
+pub const PYTHON_FOR_TESTS: &[&str] = &["aiosmtpd==1.4.6"];
+
+/// Makes sure that these packages are there for Python, in `target/tools/venv`.
+pub fn python_packages(packages: &[&str]) -> Result<(), Failure> {
+    let folder = Path::new("target/tools/venv");
+    let done = folder.join("packages.txt");
+    let wanted = packages.join("\n");
+    if std::fs::read_to_string(&done).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    let place = folder.display().to_string();
+    if program("python3")
+        .args(["-m", "venv", &place])
+        .run()
+        .is_err()
+    {
+        // Debian has the module in a package of its own.
+        install(Needed::new("python3", &["python3-venv"]))?;
+        program("python3").args(["-m", "venv", &place]).run()?;
+    }
+    let pip = folder.join("bin/pip").display().to_string();
+    program(&pip).args(["install", "-q"]).args(packages).run()?;
+    std::fs::write(&done, wanted)
+        .map_err(|error| Failure::new(format!("{}: {error}", done.display())))
+}
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.
 pub const PEER: &[Needed] = &[Needed::new("haproxy", &["haproxy"])];

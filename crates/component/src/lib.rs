@@ -20,6 +20,7 @@ pub mod failure;
 pub mod forward;
 pub mod handler;
 pub mod observe;
+pub mod outside;
 pub mod plan;
 pub mod resilience;
 pub mod resources;

@@ -1,10 +1,9 @@
-//! How a step asks the other system. There are no drivers yet, so only a test can answer.
+//! How a step asks the other system: first whoever stands in for it, as tests do, then its driver.
 
-use std::sync::Arc;
+pub(crate) use component::outside::{body_of, failure, stand_in};
 
-use component::content::Content;
 use component::exchange::Exchange;
-use component::handler::{Outbound, Services};
+use component::handler::Services;
 use expr::Value;
 use message::{Fault, Kind, Origin, Reply};
 
@@ -13,28 +12,13 @@ use message::{Fault, Kind, Origin, Reply};
 /// # Errors
 /// What the other system says, and a fault of our own when nobody stands in for it.
 pub(crate) async fn ask(
-    (verb, connection): (&str, &str),
+    of: (&str, &str),
     sent: Value,
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Result<Reply, Fault> {
-    let step = Arc::clone(&exchange.at);
-    let outbound = Outbound {
-        verb,
-        step: &step,
-        connection,
-    };
-    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent));
-    let answer = services.stand_in(outbound, exchange);
-    exchange.content = own;
-    match answer {
-        Some(answer) => answer.await,
-        None => Err(Fault::new(
-            Kind::Internal,
-            Origin::Engine,
-            "this build has no driver",
-        )),
-    }
+    let answer = stand_in(of, sent, exchange, services).await;
+    answer.unwrap_or_else(|| Err(no_driver()))
 }
 
 /// What whoever stands in for the other system says; `None` when nobody does, and the step has to
@@ -63,4 +47,8 @@ pub(crate) async fn stood_in(
 /// The failure that a reply is which is no success.
 pub(crate) fn failure(reply: &Reply) -> Option<Fault> {
     (!(200..300).contains(&reply.status)).then(|| Fault::of_status(reply.status))
+/// The fault of a build without the driver. Its flows are refused before that.
+pub(crate) fn no_driver() -> Fault {
+    let detail = "this build has no driver";
+    Fault::new(Kind::Internal, Origin::Engine, detail)
 }

@@ -37,6 +37,14 @@ pub const BAD_CONSUME: Code = Code::new("IT0401");
 pub const BAD_WSDL: Code = Code::new("IT0440");
 /// A body or header of a SOAP message that is not what the WSDL file says.
 pub const BAD_SOAP_BODY: Code = Code::new("IT0441");
+/// A command of a Redis server that cannot be given so.
+pub const BAD_COMMAND: Code = Code::new("IT0460");
+/// A source of a Redis server that cannot be read so.
+pub const BAD_REDIS_SOURCE: Code = Code::new("IT0461");
+/// A mail that cannot be sent so.
+pub const BAD_MAIL: Code = Code::new("IT0470");
+/// A mail server that cannot be used so.
+pub const BAD_SMTP: Code = Code::new("IT0471");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -107,5 +115,21 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_SOAP_BODY,
         title: "SOAP message is not what the WSDL file says",
+    },
+    CodeInfo {
+        code: BAD_COMMAND,
+        title: "Redis cannot be given this command so",
+    },
+    CodeInfo {
+        code: BAD_REDIS_SOURCE,
+        title: "Redis cannot be read so",
+    },
+    CodeInfo {
+        code: BAD_MAIL,
+        title: "mail cannot be sent so",
+    },
+    CodeInfo {
+        code: BAD_SMTP,
+        title: "mail server cannot be used so",
     },
 ];

@@ -11,6 +11,8 @@ mod bounds;
 pub mod codes;
 mod named;
 pub mod rabbitmq;
+pub mod redis;
+pub mod smtp;
 pub mod soap;
 pub mod sql;
 #[cfg(test)]
@@ -32,13 +34,15 @@ pub const ALL: &[StepDefinition] = &[
     sql::step::DEFINITION,
     sql::transaction::DEFINITION,
     soap::step::DEFINITION,
+    redis::step::DEFINITION,
+    smtp::mail::DEFINITION,
 ];
 
 /// Every kind of source.
 pub const SOURCES: &[SourceDefinition] = &[sql::source::DEFINITION, rabbitmq::source::DEFINITION];
 
 /// Every kind of trigger with a protocol of its own within HTTP.
-pub const ENDPOINTS: &[EndpointDefinition] = &[soap::endpoint::DEFINITION];
+pub const ENDPOINTS: &[EndpointDefinition] = &[soap::endpoint::DEFINITION, redis::source::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[
@@ -48,4 +52,6 @@ pub const CONNECTIONS: &[ConnectionDefinition] = &[
     sql::server::MYSQL,
     sql::sqlite::DEFINITION,
     soap::connection::DEFINITION,
+    redis::connection::DEFINITION,
+    smtp::connection::DEFINITION,
 ];

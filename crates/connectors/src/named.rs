@@ -11,7 +11,7 @@ use expr::template::Template;
 
 use crate::codes::{NO_CONNECTION, NOT_FIXED};
 
-/// The connection that `to` names, when it is of this type. Every problem is reported.
+/// The connection that `to` of a step names, when it is of this type. Every problem is reported.
 pub(crate) fn connection<T: Any + Send + Sync>(
     to: &Spanned<String>,
     kinds: &[&str],
@@ -25,6 +25,15 @@ pub(crate) fn find<T: Any + Send + Sync>(
     to: &Spanned<String>,
     kinds: &[&str],
     (connections, report): (&Connections, &mut Report),
+    find(to, kinds, context.connections, context.report)
+}
+
+/// The connection of this name, when it is of this type. Every problem is reported.
+pub(crate) fn find<T: Any + Send + Sync>(
+    to: &Spanned<String>,
+    kinds: &[&str],
+    connections: &Connections,
+    report: &mut Report,
 ) -> Option<Arc<T>> {
     let wanted = kinds.join("`, `");
     let shown = to.value.escape_debug();
@@ -43,10 +52,11 @@ pub(crate) fn find<T: Any + Send + Sync>(
     let value = Arc::clone(&found.value).downcast::<T>().ok();
     if value.is_none() {
         let message = format!("`{shown}` is no connection that this step can use");
+        let message = format!("`{shown}` is no connection that can be used here");
         report
             .error(NO_CONNECTION, to.span, message)
             .also(found.span, format!("it is `{}`", found.kind))
-            .hint(format!("the step uses `{wanted}`"));
+            .hint(format!("name one of `{wanted}`"));
     }
     value
 }

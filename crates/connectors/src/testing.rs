@@ -71,6 +71,7 @@ pub(crate) fn connect(
 
 /// Builds a step from the YAML under its verb, or tells every problem. There are the connections
 /// `mq`, `db` (of Postgres), `shop` (of MySQL) and `erp`.
+/// `mq`, `db` (of Postgres), `erp`, `cache` and `post`.
 pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn Step>, Vec<String>> {
     let (node, sources, source, mut report) = parse(yaml);
     let connections = connections(node.span);
@@ -120,6 +121,8 @@ fn connections(span: config::Span) -> Connections {
         ("shop", "mysql", "{ mysql: 'mysql://db' }"),
         ("erp", "soap", "{ soap: erp.wsdl }"),
         ("old", "soap", "{ soap: erp.wsdl, port: Legacy }"),
+        ("cache", "redis", "{ redis: 'redis://cache' }"),
+        ("post", "smtp", "{ smtp: 'smtp://post' }"),
     ];
     let made = texts.into_iter().map(|(name, kind, yaml)| {
         let mut definitions = crate::CONNECTIONS.iter();

@@ -14,6 +14,8 @@ pub mod http2;
 pub mod listen;
 pub mod queue;
 pub mod tls;
+pub mod wire;
 
 pub use buffer::Buffer;
 pub use connection::Connection;
+pub use wire::Wire;

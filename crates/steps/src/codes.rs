@@ -70,6 +70,10 @@ pub const SOURCE_NO_EFFECT: Code = Code::new("IT0283");
 pub const BAD_FOLDER: Code = Code::new("IT0284");
 /// A pattern of file names that cannot be read or fits none.
 pub const BAD_PATTERN: Code = Code::new("IT0285");
+/// The folder of a file step that is none, or that a value decides.
+pub const BAD_FILE_FOLDER: Code = Code::new("IT0480");
+/// The name of a file that leads out of its folder or is none.
+pub const BAD_FILE_NAME: Code = Code::new("IT0481");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -208,5 +212,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_DELIVERY,
         title: "bad tries of a delivery",
+    },
+    CodeInfo {
+        code: BAD_FILE_FOLDER,
+        title: "bad folder of a file step",
+    },
+    CodeInfo {
+        code: BAD_FILE_NAME,
+        title: "bad name of a file",
     },
 ];

@@ -16,7 +16,7 @@ use component::handler::{Outbound, Services};
 use component::state::{Measure, State};
 use component::step::{Next, Progress, Step};
 use component::variables::fault_value;
-use config::{Node, Report, Spanned};
+use config::{Node, Spanned};
 use expr::jq::Scope as _;
 use message::secret::redact;
 use message::{Fault, Field, Headers, Kind, Origin};
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use crate::codes::BAD_DEAD_LETTER;
-use crate::{background, range};
+use crate::{background, folder, range};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -58,11 +58,7 @@ struct DeadLetterConfig {
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let config: DeadLetterConfig = config::decode(node, context.report)?;
     let before = context.problems();
-    if config.folder.value.contains("${") {
-        // Said here, not again by the loader.
-        context.compiled.push(config.folder.span);
-    }
-    check_folder(&config.folder, context.report);
+    folder::is_folder(&config.folder, BAD_DEAD_LETTER, context);
     let max = config.max_files.as_ref();
     let files_max = range::count("max_files", max, 1..=10_000_000, 100_000, context.report);
     // The original message is kept for it.
@@ -78,24 +74,6 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         });
         Box::new(DeadLetter(letters)) as Box<dyn Step>
     })
-}
-
-fn check_folder(folder: &Spanned<String>, report: &mut Report) {
-    let text = folder.value.as_str();
-    let (message, hint) = if text.contains("${") {
-        let message = "a value cannot decide which folder is written to";
-        (message, "write the path of one folder")
-    } else if text.trim().is_empty() || text.contains('\0') || text.len() > 4000 {
-        (
-            "this is not the path of a folder",
-            "write one such as `./dead`",
-        )
-    } else {
-        return;
-    };
-    report
-        .error(BAD_DEAD_LETTER, folder.span, message)
-        .hint(hint);
 }
 
 /// The step.

@@ -2,8 +2,8 @@
 
 mod disk;
 mod message;
-mod naming;
-mod pattern;
+pub(crate) mod naming;
+pub(crate) mod pattern;
 mod run;
 mod state;
 mod watch;
@@ -283,7 +283,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-fn read_pattern(text: &Spanned<String>, report: &mut Report) -> Option<Pattern> {
+pub(crate) fn read_pattern(text: &Spanned<String>, report: &mut Report) -> Option<Pattern> {
     match Pattern::read(&text.value) {
         Ok(pattern) => Some(pattern),
         Err((message, hint)) => {

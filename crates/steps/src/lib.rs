@@ -19,11 +19,13 @@ mod convert;
 mod dead_letter;
 mod decode;
 mod delay;
+mod delete_file;
 mod each;
 mod encode;
 mod fields;
 mod file;
 mod first;
+mod folder;
 mod forward;
 mod http;
 mod http_call;
@@ -31,11 +33,13 @@ mod idempotent;
 mod inner;
 mod kept;
 mod key;
+mod list_files;
 mod log;
 mod map;
 mod parallel;
 mod raise;
 mod range;
+mod read_file;
 mod repeat;
 mod reply;
 mod schedule;
@@ -52,6 +56,7 @@ mod url_template;
 mod validate;
 mod way;
 mod wiretap;
+mod write_file;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;
@@ -82,6 +87,10 @@ pub const ALL: &[StepDefinition] = &[
     call::DEFINITION,
     reply::DEFINITION,
     raise::DEFINITION,
+    read_file::DEFINITION,
+    write_file::DEFINITION,
+    list_files::DEFINITION,
+    delete_file::DEFINITION,
     dead_letter::DEFINITION,
     store::STEP,
     log::DEFINITION,

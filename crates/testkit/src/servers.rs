@@ -6,6 +6,8 @@ mod nginx;
 mod postgres;
 mod rabbitmq;
 mod soap_peer;
+mod redis;
+mod smtp;
 
 use std::path::PathBuf;
 
@@ -15,6 +17,8 @@ pub use nginx::Nginx;
 pub use postgres::Postgres;
 pub use rabbitmq::Rabbitmq;
 pub use soap_peer::{SoapPeer, zeep};
+pub use redis::Redis;
+pub use smtp::{MailServer, Security};
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

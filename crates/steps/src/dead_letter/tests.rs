@@ -290,7 +290,7 @@ fn problems_are_told_at_their_places() {
         &[
             (
                 "{ folder: \"./dead/${ .id }\" }",
-                &["IT0275 1:11 a value cannot decide which folder is written to"],
+                &["IT0275 1:11 a value cannot decide which folder it is"],
             ),
             (
                 "{ folder: \"\" }",

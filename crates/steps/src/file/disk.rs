@@ -7,16 +7,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
 use super::naming::{NAMES_MAX, error_name, numbered};
 use super::pattern::Pattern;
+use crate::folder::place::{read_all, rename_new};
 
 /// The most files of a folder that are looked at.
 const LISTED_MAX: usize = 100_000;
@@ -153,7 +154,7 @@ impl Folders {
         if !found.is_left && !is_as_found(&about, found) {
             return Ok(Claim::Changed);
         }
-        let body = read(&file, about.len(), body_max)?;
+        let body = read_all(&file, about.len(), body_max)?;
         if !found.is_left {
             if !is_as_found(&file.metadata()?, found) || body.len() as u64 != found.size {
                 return Ok(Claim::Changed);
@@ -214,32 +215,9 @@ fn is_as_found(about: &Metadata, found: &Found) -> bool {
     about.len() == found.size && about.modified().is_ok_and(|time| time == found.modified)
 }
 
-fn read(file: &File, size: u64, body_max: u64) -> io::Result<Vec<u8>> {
-    let too_large = || {
-        let most = config::ByteSize(body_max);
-        io::Error::new(ErrorKind::FileTooLarge, format!("larger than {most}"))
-    };
-    if size > body_max {
-        return Err(too_large());
-    }
-    let mut body = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    file.take(body_max + 1).read_to_end(&mut body)?;
-    if body.len() as u64 > body_max {
-        return Err(too_large());
-    }
-    Ok(body)
-}
-
 /// Renames a file unless something has the new name already.
 fn move_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // File systems that cannot do this can make links, which replace nothing either.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            fs::hard_link(from, to)?;
-            fs::remove_file(from)
-        }
-        other => Ok(other?),
-    }
+    rename_new((CWD, from), (CWD, to))
 }
 
 /// Moves a file into a folder under the first name that is free, with a text beside it.

@@ -16,7 +16,7 @@ const NAME_MAX: usize = 255;
 pub(super) const NAMES_MAX: u32 = 1000;
 
 /// The media type of a file: that of the format, or by the end of its name.
-pub(super) fn media_type(name: &OsStr, format: Option<Format>) -> &'static str {
+pub(crate) fn media_type(name: &OsStr, format: Option<Format>) -> &'static str {
     let extension = Path::new(name).extension().unwrap_or_default();
     let is = |ending: &str| extension.eq_ignore_ascii_case(ending);
     match format {

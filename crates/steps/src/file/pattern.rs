@@ -10,7 +10,7 @@ const UNFINISHED: [&str; 2] = [".tmp", ".part"];
 
 /// Which file names are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     /// One of these fits.
     choices: Vec<Vec<Token>>,
 }

@@ -1,0 +1,20 @@
+//! Redis: commands as steps; streams and channels as sources.
+
+#[cfg(feature = "redis")]
+mod channel;
+pub mod command;
+pub mod connection;
+#[cfg(feature = "redis")]
+mod delivery;
+#[cfg(feature = "redis")]
+mod failure;
+#[cfg(feature = "redis")]
+pub mod link;
+pub mod outcome;
+pub mod source;
+pub mod step;
+#[cfg(feature = "redis")]
+mod stream;
+
+#[cfg(test)]
+mod tests;

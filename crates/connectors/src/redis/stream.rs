@@ -1,0 +1,295 @@
+//! The source of a stream, read by a group of consumers: each worker is one of them. An entry is
+//! acknowledged when its flow has succeeded, so a crash loses none: the server gives it again to
+//! the same consumer, or to another one that claims it after a while.
+
+mod entry;
+mod group;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashSet, VecDeque};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use component::content::Format;
+use component::handler::{LocalFuture, Services};
+use component::source::{Source, Started};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use message::Fault;
+
+use self::entry::Entry;
+use self::group::Group;
+use super::connection::Redis;
+use super::delivery::{self, Counts, count};
+use super::link::backoff;
+use super::source::{OnFailure, StreamSettings};
+
+/// The time from one try to the next: first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(15));
+
+/// The source.
+pub(super) struct StreamSource {
+    pub server: Arc<Redis>,
+    pub settings: StreamSettings,
+    pub state: Arc<Counts>,
+}
+
+impl Source for StreamSource {
+    fn run<'a>(
+        &'a self,
+        flow: &'a Arc<dyn Started>,
+        services: &'a dyn Services,
+        stop: LocalFuture<'static, ()>,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            let parallel = services.share().of(self.settings.parallel);
+            if parallel == 0 {
+                // The other workers have them all.
+                return stop.await;
+            }
+            let worker = Worker {
+                source: self,
+                flow,
+                services,
+                group: Group::new(self, services),
+                taken: RefCell::default(),
+                stopping: Cell::new(false),
+            };
+            worker.run(parallel, stop).await;
+        })
+    }
+
+    fn is_on_every_worker(&self) -> bool {
+        true
+    }
+
+    fn decode(&self) -> Option<Format> {
+        Some(match self.settings.field {
+            Some(_) => self.settings.decode,
+            None => Format::Json,
+        })
+    }
+}
+
+/// What reads and works on one worker.
+struct Worker<'a> {
+    source: &'a StreamSource,
+    flow: &'a Arc<dyn Started>,
+    services: &'a dyn Services,
+    group: Group<'a>,
+    /// The entries that wait here or whose flows run.
+    taken: RefCell<HashSet<String>>,
+    stopping: Cell<bool>,
+}
+
+/// Why the worker goes on.
+enum Event {
+    Stop,
+    Came(Vec<Entry>),
+    Ended,
+}
+
+impl Worker<'_> {
+    async fn run(&self, parallel: usize, mut stop: LocalFuture<'static, ()>) {
+        let mut reading: Option<LocalFuture<'_, Vec<Entry>>> = None;
+        let mut keeping: LocalFuture<'_, Vec<Entry>> = Box::pin(self.keep());
+        let mut waiting: VecDeque<Entry> = VecDeque::new();
+        let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
+        loop {
+            if waiting.is_empty() && running.len() < parallel && reading.is_none() {
+                reading = Some(Box::pin(self.read()));
+            }
+            let event = poll_fn(|context| {
+                if stop.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Event::Stop);
+                }
+                if let Poll::Ready(Some(())) = running.poll_next_unpin(context) {
+                    return Poll::Ready(Event::Ended);
+                }
+                if let Some(read) = &mut reading
+                    && let Poll::Ready(entries) = read.as_mut().poll(context)
+                {
+                    reading = None;
+                    return Poll::Ready(Event::Came(entries));
+                }
+                let kept = keeping.as_mut().poll(context);
+                if let Poll::Ready(entries) = kept {
+                    keeping = Box::pin(self.keep());
+                    return Poll::Ready(Event::Came(entries));
+                }
+                Poll::Pending
+            })
+            .await;
+            match event {
+                Event::Stop => break,
+                Event::Came(entries) => self.take(entries, &mut waiting),
+                Event::Ended => {}
+            }
+            while running.len() < parallel
+                && let Some(entry) = waiting.pop_front()
+            {
+                running.push(Box::pin(self.process(entry)));
+            }
+        }
+        // What only waits stays with the server, which gives it again.
+        drop(reading);
+        self.stopping.set(true);
+        loop {
+            let event = poll_fn(|context| {
+                if let Poll::Ready(ended) = running.poll_next_unpin(context) {
+                    return Poll::Ready(ended);
+                }
+                if keeping.as_mut().poll(context).is_ready() {
+                    keeping = Box::pin(self.keep());
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            });
+            if event.await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Puts those that are not here yet behind those that wait.
+    fn take(&self, entries: Vec<Entry>, waiting: &mut VecDeque<Entry>) {
+        let mut taken = self.taken.borrow_mut();
+        for entry in entries {
+            if taken.insert(entry.id.clone()) {
+                waiting.push_back(entry);
+            }
+        }
+    }
+
+    /// Reads what comes next. Tries until it works.
+    async fn read(&self) -> Vec<Entry> {
+        let mut failures = 0;
+        loop {
+            match self.group.read().await {
+                Ok(entries) => {
+                    if failures > 0 {
+                        tracing::info!(
+                            target: "redis", flow = &**self.flow.name(), "the stream is read again"
+                        );
+                    }
+                    return entries;
+                }
+                Err(fault) => {
+                    failures += 1;
+                    self.tell(&fault, failures, "a stream cannot be read");
+                    self.services.sleep(backoff(failures, BACKOFF)).await;
+                }
+            }
+        }
+    }
+
+    /// After a while: tells the server that entries here are in work, and claims those that other
+    /// consumers have left.
+    async fn keep(&self) -> Vec<Entry> {
+        self.services.sleep(self.source.settings.idle / 3).await;
+        let taken: Vec<String> = self.taken.borrow().iter().cloned().collect();
+        let kept = self.group.keep(&taken).await;
+        let claimed = match (kept, self.stopping.get()) {
+            (Ok(()), false) => self.group.claim().await,
+            (Ok(()), true) => Ok(Vec::new()),
+            (Err(fault), _) => Err(fault),
+        };
+        claimed.unwrap_or_else(|fault| {
+            self.tell(&fault, 2, "entries cannot be kept or claimed");
+            Vec::new()
+        })
+    }
+
+    /// Runs the flow on an entry and tells the server what became of it.
+    async fn process(&self, entry: Entry) {
+        let settings = &self.source.settings;
+        if let OnFailure::Move(target, most) = &settings.on_failure
+            && entry.is_claimed
+        {
+            // One that ends the process each time must not do so for ever.
+            let tries = self.until_done(|| self.group.deliveries(&entry.id)).await;
+            if tries.is_some_and(|tries| tries > *most) {
+                let why = "it was given too often without an answer";
+                self.bury(&entry, target, (why, *most)).await;
+                self.forget(&entry);
+                return;
+            }
+        }
+        let request = entry.request(settings);
+        let result = self.flow.start(request, self.services).await;
+        let failure = delivery::failure(&result);
+        count(match failure {
+            None => &self.source.state.done,
+            Some(_) => &self.source.state.failed,
+        });
+        match (failure, &settings.on_failure) {
+            (None, _) | (Some(_), OnFailure::Acknowledge) => {
+                self.until_done(|| self.group.acknowledge(&entry.id)).await;
+            }
+            (Some(_), OnFailure::Leave) => {}
+            (Some(why), OnFailure::Move(target, most)) => {
+                let tries = self.until_done(|| self.group.deliveries(&entry.id)).await;
+                if let Some(tries) = tries.filter(|tries| tries >= most) {
+                    self.bury(&entry, target, (&why, tries)).await;
+                }
+            }
+        }
+        self.forget(&entry);
+    }
+
+    fn forget(&self, entry: &Entry) {
+        self.taken.borrow_mut().remove(&entry.id);
+    }
+
+    async fn bury(&self, entry: &Entry, target: &str, (why, tries): (&str, u64)) {
+        let why = message::secret::redact(why);
+        let moved = self
+            .until_done(|| self.group.bury(entry, target, (&why, tries)))
+            .await;
+        if moved.is_some() {
+            count(&self.source.state.dead);
+            tracing::warn!(
+                target: "redis",
+                flow = &**self.flow.name(),
+                id = entry.id,
+                tries,
+                "an entry has been moved to the stream for dead letters"
+            );
+        }
+    }
+
+    /// Does something until it works; `None` when the source has to end before.
+    async fn until_done<T, F: Future<Output = Result<T, Fault>>>(
+        &self,
+        work: impl Fn() -> F,
+    ) -> Option<T> {
+        let mut failures = 0;
+        loop {
+            match work().await {
+                Ok(done) => return Some(done),
+                Err(fault) => {
+                    failures += 1;
+                    self.tell(
+                        &fault,
+                        failures,
+                        "the server cannot be told what became of an entry",
+                    );
+                    if self.stopping.get() {
+                        return None;
+                    }
+                    self.services.sleep(backoff(failures, BACKOFF)).await;
+                }
+            }
+        }
+    }
+
+    /// Counts a failure, and writes the first of several to the log, and then each tenth.
+    fn tell(&self, fault: &Fault, failures: u32, what: &str) {
+        count(&self.source.state.errors);
+        if failures % 10 == 1 {
+            tracing::error!(target: "redis", flow = &**self.flow.name(), %fault, "{what}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! An entry of a stream, and the message that it becomes.
+
+use base64::Engine as _;
+use message::Request;
+use redis::Value;
+use serde_json::{Map, Value as Json, json};
+
+use crate::redis::delivery;
+use crate::redis::source::StreamSettings;
+
+/// An entry of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its id.
+    pub id: String,
+    /// Its fields, in order.
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether it has been given to somebody before.
+    pub is_claimed: bool,
+}
+
+/// Entries as the server lists them. One that has been deleted has no fields and is left out, as
+/// is what is no entry.
+pub(super) fn read_all(value: Value, is_claimed: bool) -> Vec<Entry> {
+    let items = match value {
+        Value::Array(items) => items,
+        _ => return Vec::new(),
+    };
+    items
+        .into_iter()
+        .filter_map(|item| read(item, is_claimed))
+        .collect()
+}
+
+fn read(item: Value, is_claimed: bool) -> Option<Entry> {
+    let Value::Array(parts) = item else {
+        return None;
+    };
+    let mut parts = parts.into_iter();
+    let (Some(id), Some(Value::Array(flat))) = (parts.next(), parts.next()) else {
+        return None;
+    };
+    let mut fields = Vec::with_capacity(flat.len() / 2);
+    let mut flat = flat.into_iter();
+    while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
+        fields.push((bytes(name)?, bytes(value)?));
+    }
+    Some(Entry {
+        id: String::from_utf8(bytes(id)?).ok()?,
+        fields,
+        is_claimed,
+    })
+}
+
+/// The bytes of a text.
+pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.into_bytes()),
+        _ => None,
+    }
+}
+
+impl Entry {
+    /// The message.
+    pub fn request(&self, settings: &StreamSettings) -> Request {
+        let parameters = [
+            ("stream", settings.stream.as_str()),
+            ("id", self.id.as_str()),
+        ];
+        let (body, decode) = match &settings.field {
+            Some(field) => (self.field(field), settings.decode),
+            None => {
+                let body = self.object().to_string().into_bytes();
+                (body, component::content::Format::Json)
+            }
+        };
+        delivery::request(&settings.stream, body, decode, &parameters)
+    }
+
+    fn field(&self, name: &str) -> Vec<u8> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(field, _)| field == name.as_bytes());
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    }
+
+    /// All fields; what is no UTF-8 is an object with its Base64.
+    fn object(&self) -> Json {
+        let mut members = Map::new();
+        for (name, value) in &self.fields {
+            let shown = match std::str::from_utf8(value) {
+                Ok(text) => Json::from(text),
+                Err(_) => {
+                    json!({ "base64": base64::engine::general_purpose::STANDARD.encode(value) })
+                }
+            };
+            members.insert(String::from_utf8_lossy(name).into_owned(), shown);
+        }
+        members.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn entries_are_read_and_deleted_ones_left_out() {
+        let fields = Value::Array(vec![
+            text("a"),
+            text("1"),
+            text("b"),
+            Value::BulkString(vec![0xff]),
+        ]);
+        let listed = Value::Array(vec![
+            Value::Array(vec![text("1-0"), fields]),
+            Value::Array(vec![text("2-0"), Value::Nil]),
+            Value::Nil,
+        ]);
+        let entries = read_all(listed, true);
+        assert_eq!(entries.len(), 1);
+        assert!(entries[0].is_claimed);
+        assert_eq!(
+            entries[0].object().to_string(),
+            r#"{"a":"1","b":{"base64":"/w=="}}"#
+        );
+        assert_eq!(entries[0].field("a"), b"1");
+        assert_eq!(entries[0].field("none"), b"");
+        assert!(read_all(Value::Nil, false).is_empty());
+    }
+}
