@@ -21,32 +21,6 @@ pub(crate) async fn ask(
     answer.unwrap_or_else(|| Err(no_driver()))
 }
 
-/// What whoever stands in for the other system says; `None` when nobody does, and the step has to
-/// ask the system itself. `sent` is what it is shown as the body.
-pub(crate) async fn stood_in(
-    (verb, connection): (&str, &str),
-    sent: Value,
-    exchange: &mut Exchange,
-    services: &dyn Services,
-) -> Option<Result<Reply, Fault>> {
-    let step = Arc::clone(&exchange.at);
-    let outbound = Outbound {
-        verb,
-        step: &step,
-        connection,
-    };
-    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent));
-    let answer = services.stand_in(outbound, exchange);
-    exchange.content = own;
-    match answer {
-        Some(answer) => Some(answer.await),
-        None => None,
-    }
-}
-
-/// The failure that a reply is which is no success.
-pub(crate) fn failure(reply: &Reply) -> Option<Fault> {
-    (!(200..300).contains(&reply.status)).then(|| Fault::of_status(reply.status))
 /// The fault of a build without the driver. Its flows are refused before that.
 pub(crate) fn no_driver() -> Fault {
     let detail = "this build has no driver";

@@ -1,10 +1,9 @@
 //! Connections to brokers, databases and SOAP services, and the steps that use them: one folder an
 //! outside system.
 //!
-//! What stands here is what flow files say and what is wrong with it. The drivers are not here
-//! yet: every connection says so in [`ConnectionDefinition::missing`], `intertie run` refuses
-//! flows that use one, and tests answer for the other system. Adding a system is a folder and its
-//! lines in [`ALL`] and [`CONNECTIONS`].
+//! A driver that brings other crates along is a cargo feature. Without it its flows are checked and
+//! tested all the same, and `intertie run` refuses them ([`ConnectionDefinition::missing`]). Adding
+//! a system is a folder and its lines in [`ALL`], [`SOURCES`] and [`CONNECTIONS`].
 
 mod ask;
 mod bounds;
@@ -39,10 +38,14 @@ pub const ALL: &[StepDefinition] = &[
 ];
 
 /// Every kind of source.
-pub const SOURCES: &[SourceDefinition] = &[sql::source::DEFINITION, rabbitmq::source::DEFINITION];
+pub const SOURCES: &[SourceDefinition] = &[
+    rabbitmq::source::DEFINITION,
+    sql::source::DEFINITION,
+    redis::source::DEFINITION,
+];
 
 /// Every kind of trigger with a protocol of its own within HTTP.
-pub const ENDPOINTS: &[EndpointDefinition] = &[soap::endpoint::DEFINITION, redis::source::DEFINITION];
+pub const ENDPOINTS: &[EndpointDefinition] = &[soap::endpoint::DEFINITION];
 
 /// Every kind of connection.
 pub const CONNECTIONS: &[ConnectionDefinition] = &[

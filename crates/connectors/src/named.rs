@@ -25,15 +25,6 @@ pub(crate) fn find<T: Any + Send + Sync>(
     to: &Spanned<String>,
     kinds: &[&str],
     (connections, report): (&Connections, &mut Report),
-    find(to, kinds, context.connections, context.report)
-}
-
-/// The connection of this name, when it is of this type. Every problem is reported.
-pub(crate) fn find<T: Any + Send + Sync>(
-    to: &Spanned<String>,
-    kinds: &[&str],
-    connections: &Connections,
-    report: &mut Report,
 ) -> Option<Arc<T>> {
     let wanted = kinds.join("`, `");
     let shown = to.value.escape_debug();
@@ -51,7 +42,6 @@ pub(crate) fn find<T: Any + Send + Sync>(
     };
     let value = Arc::clone(&found.value).downcast::<T>().ok();
     if value.is_none() {
-        let message = format!("`{shown}` is no connection that this step can use");
         let message = format!("`{shown}` is no connection that can be used here");
         report
             .error(NO_CONNECTION, to.span, message)

@@ -70,8 +70,7 @@ pub(crate) fn connect(
 }
 
 /// Builds a step from the YAML under its verb, or tells every problem. There are the connections
-/// `mq`, `db` (of Postgres), `shop` (of MySQL) and `erp`.
-/// `mq`, `db` (of Postgres), `erp`, `cache` and `post`.
+/// `mq`, `db` (of Postgres), `shop` (of MySQL), `erp` and `old`, `cache` and `post`.
 pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn Step>, Vec<String>> {
     let (node, sources, source, mut report) = parse(yaml);
     let connections = connections(node.span);

@@ -5,9 +5,9 @@ mod mariadb;
 mod nginx;
 mod postgres;
 mod rabbitmq;
-mod soap_peer;
 mod redis;
 mod smtp;
+mod soap_peer;
 
 use std::path::PathBuf;
 
@@ -16,9 +16,9 @@ pub use mariadb::MariaDb;
 pub use nginx::Nginx;
 pub use postgres::Postgres;
 pub use rabbitmq::Rabbitmq;
-pub use soap_peer::{SoapPeer, zeep};
 pub use redis::Redis;
 pub use smtp::{MailServer, Security};
+pub use soap_peer::{SoapPeer, zeep};
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {

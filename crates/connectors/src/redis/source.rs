@@ -169,7 +169,11 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     let config: SourceConfig = config::decode(node, context.report)?;
     let before = context.report.diagnostics().len();
     let connections = context.connections;
-    let server = named::find::<Redis>(&config.connection, &["redis"], connections, context.report);
+    let server = named::find::<Redis>(
+        &config.connection,
+        &["redis"],
+        (connections, &mut *context.report),
+    );
     let settings = config.settings(node, context.report);
     let (server, settings) = (server?, settings?);
     if context.report.diagnostics().len() > before {

@@ -15,7 +15,6 @@ use component::value_template::ValueTemplate;
 use config::{AnyValue, ByteSize, Node, Span, Spanned};
 use expr::{Value, value};
 use message::{Fault, Reply};
-use message::{Fault, Kind, Origin};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -266,7 +265,7 @@ impl Sql {
             (self.shown.0.to_owned(), value::text(self.shown.1.as_str())),
             ("args".to_owned(), args.clone()),
         ]);
-        match ask::stood_in(("sql", &self.to), sent, exchange, services).await {
+        match ask::stand_in(("sql", &self.to), sent, exchange, services).await {
             Some(reply) => self.mocked(reply?, exchange, services).await,
             None => self.perform(&args, exchange, services).await,
         }
@@ -295,10 +294,6 @@ impl Sql {
             }
         };
         exchange.set_value(result);
-        if self.rows != Rows::None {
-            let result = self.rows.result(ask::body_of(reply, exchange)?)?;
-            exchange.set_value(result);
-        }
         Ok(Next::Continue)
     }
 
@@ -316,43 +311,6 @@ impl Sql {
                 match done {
                     Err(error) if !sink.has_second() => return Err(self.fault(error)),
                     _ => Rows::One.result(value::array(sink.into_rows()))?,
-/// What can be bound: no lists and no objects.
-fn check_values(args: &Value) -> Result<(), Fault> {
-    for (name, argument) in value::members(args).into_iter().flatten() {
-        if matches!(argument, Value::Arr(_) | Value::Obj(_)) {
-            let kind = value::kind(argument);
-            let cause = format_args!("the argument `{name}` is one value, not {kind}");
-            return Err(Fault::expression(cause));
-        }
-    }
-    Ok(())
-}
-
-impl Rows {
-    /// What becomes of the rows that came, or of the number of those that were changed.
-    ///
-    /// # Errors
-    /// `no-row` and `many-rows`; `connection` for something that no database says.
-    pub fn result(self, found: Value) -> Result<Value, Fault> {
-        let odd = |found: &Value| {
-            let detail = "the database's answer is none";
-            let kind = value::kind(found);
-            let fault = Fault::new(Kind::Connection, Origin::Upstream, detail);
-            fault.with_cause(format_args!("{kind} where `rows` wants something else"))
-        };
-        let is_row = |it: &Value| matches!(it, Value::Obj(_));
-        match (self, &found) {
-            (Self::None, _) => Ok(Value::Null),
-            (Self::Many, Value::Arr(rows)) if rows.iter().all(is_row) => Ok(found),
-            (Self::Count, Value::Num(_)) => Ok(found),
-            (Self::One, Value::Obj(_)) => Ok(found),
-            (Self::One, Value::Null) => Err(no_row()),
-            (Self::One, Value::Arr(rows)) => match rows.as_slice() {
-                [] => Err(no_row()),
-                [row] if is_row(row) => Ok(row.clone()),
-                rows if rows.iter().all(is_row) => {
-                    let detail = "the database has several rows where one is wanted".to_owned();
-                    Err(Fault::raised("many-rows", None, detail))
                 }
             }
             Action::Result(Rows::Count) => {

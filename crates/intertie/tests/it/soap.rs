@@ -45,7 +45,12 @@ impl Caller {
             flow("digest", &token(", digest: true"), who, faults),
             flow("text", &token(""), who, faults),
             flow("nobody", "{ soap: v11.wsdl }", who, faults),
-            flow("hangs", "{ soap: v11.wsdl }", "operation: CheckStock", "limits: { time: 1s }\n"),
+            flow(
+                "hangs",
+                "{ soap: v11.wsdl }",
+                "operation: CheckStock",
+                "limits: { time: 1s }\n",
+            ),
         ];
         folder.write("flow.yaml", &flows.concat());
         let engine = Engine::run(&[folder.path()], &[]);
@@ -69,7 +74,11 @@ fn operations_of_a_real_service_are_called() {
     let items = r#"{"item":[{"qty":2,"@sku":"a","note":"now"},{"@sku":"b","qty":1}]}"#;
     let lines = r#"{"CheckStockResult":{"Line":[{"@sku":"a","price":19.80,"ready":"2026-01-31T12:00:00"},{"@sku":"b","price":9.90,"ready":null}]}}"#;
     for version in ["v11", "v12"] {
-        assert_eq!(caller.ask(version, items), (200, lines.to_owned()), "{version}");
+        assert_eq!(
+            caller.ask(version, items),
+            (200, lines.to_owned()),
+            "{version}"
+        );
         let gone = caller.ask(version, r#"{"item":{"@sku":"gone","qty":1}}"#);
         let fault = r#"{"type":"OutOfStock","sku":"gone"}"#;
         assert_eq!(gone, (409, fault.to_owned()), "{version}");
@@ -82,7 +91,10 @@ fn operations_of_a_real_service_are_called() {
     }
     assert_eq!(caller.ask("nobody", "{}"), (401, "no token".to_owned()));
     let (status, text) = caller.ask("v11", r#"{"item":{"qty":"x","@sku":"a"}}"#);
-    assert!(status == 400 && text.contains("`item[0].qty` is a whole number"), "{text}");
+    assert!(
+        status == 400 && text.contains("`item[0].qty` is a whole number"),
+        "{text}"
+    );
     let (status, _) = caller.ask("hangs", r#"{"item":{"@sku":"slow","qty":1}}"#);
     assert_eq!(status, 504);
     let told = caller.engine.stop();

@@ -72,7 +72,9 @@ fn check_complex(model: &Model, complex: &Complex, body: &Node, found: &mut Vec<
         if let Some(usage) = usage {
             let single = std::slice::from_ref(&entry.value);
             let items = entry.value.as_sequence().unwrap_or(single);
-            items.iter().for_each(|item| check(model, usage, item, found));
+            items
+                .iter()
+                .for_each(|item| check(model, usage, item, found));
         }
     }
     let missing = group.and_then(|group| missing(&group.particle, body));

@@ -95,7 +95,10 @@ impl<'a> Compiler<'a> {
         let id = self.types.len();
         if id >= TYPES_MAX {
             let place = component.document.place(component.node);
-            return Err(Problem::new(&place, "the operation leads to too many types"));
+            return Err(Problem::new(
+                &place,
+                "the operation leads to too many types",
+            ));
         }
         self.types.push(None);
         self.open.push_back((id, name, component));
@@ -197,7 +200,11 @@ impl<'a> Compiler<'a> {
             self.depth -= 1;
             return head.map(|head| head.ty);
         }
-        let any = if node.name == "attribute" { "anySimpleType" } else { "anyType" };
+        let any = if node.name == "attribute" {
+            "anySimpleType"
+        } else {
+            "anyType"
+        };
         self.named_type(&QName::new(Some(XS), any), &document.place(node))
     }
 
