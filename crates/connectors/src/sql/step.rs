@@ -153,11 +153,19 @@ fn check_keys(config: &SqlConfig, node: &Node, context: &mut BuildContext<'_>) {
                 .hint(hint.to_owned());
         }
     };
-    refuse("rows", is_call, "the result of a procedure is `{ out, results }`");
+    refuse(
+        "rows",
+        is_call,
+        "the result of a procedure is `{ out, results }`",
+    );
     refuse("out", !is_call, "it belongs to `procedure`");
     refuse("steps", !is_stream, "it belongs to `rows: stream`");
     refuse("batch", !is_stream, "it belongs to `rows: stream`");
-    refuse("rows_max", !is_collected, "it belongs to `rows: many` and `procedure`");
+    refuse(
+        "rows_max",
+        !is_collected,
+        "it belongs to `rows: many` and `procedure`",
+    );
     let has_bytes = is_collected || is_stream || rows == Some(Rows::One);
     refuse("bytes_max", !has_bytes, "there are no rows to keep");
 }
@@ -172,11 +180,7 @@ fn read_bounds(config: &SqlConfig, context: &mut BuildContext<'_>) -> Bounds {
     }
 }
 
-fn read_action(
-    config: &SqlConfig,
-    node: &Node,
-    context: &mut BuildContext<'_>,
-) -> Option<Action> {
+fn read_action(config: &SqlConfig, node: &Node, context: &mut BuildContext<'_>) -> Option<Action> {
     if config.procedure.is_some() {
         return Some(Action::Procedure);
     }
@@ -275,7 +279,9 @@ impl Sql {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         if let Some(fault) = ask::failure(&reply) {
-            return Err(fault);
+            let named = body_of(reply, exchange)?;
+            let error = value::as_text(&named).and_then(SqlError::of_name);
+            return Err(error.map_or(fault, |error| self.fault(error)));
         }
         let result = match &self.action {
             Action::Result(Rows::None) => return Ok(Next::Continue),

@@ -95,7 +95,11 @@ fn check_steps(to: &Spanned<String>, steps: &Node, context: &mut BuildContext<'_
         let span = inner.span;
         context
             .report
-            .error(BAD_TRANSACTION, span, "transactions of one connection do not nest")
+            .error(
+                BAD_TRANSACTION,
+                span,
+                "transactions of one connection do not nest",
+            )
             .also(to.span, "this one is open already")
             .hint("leave the inner one out: its steps are in the outer one");
     }
@@ -233,7 +237,9 @@ impl Transaction {
             let message = "the transaction is over";
             return Err(SqlError::new(Class::Statement, message).without_effect());
         };
-        let _streaming = statement.is_streamed.then(|| Streaming::new(&self.is_streaming));
+        let _streaming = statement
+            .is_streamed
+            .then(|| Streaming::new(&self.is_streaming));
         lease.run(statement, arguments, sink, services).await
     }
 

@@ -145,8 +145,11 @@ fn values_keep_every_digit_in_both_directions() {
         'happy'::mood as mood, row(1,'x')::pair as pair";
     SERVER.sql("types", "create type mood as enum ('sad','happy')");
     SERVER.sql("types", "create type pair as (a int, b text)");
-    SERVER.sql("types", "create table kept (n numeric, b int8, at timestamptz, j jsonb, raw bytea, \
-        tags text[], id uuid, i interval, r int4range, m mood)");
+    SERVER.sql(
+        "types",
+        "create table kept (n numeric, b int8, at timestamptz, j jsonb, raw bytea, \
+        tags text[], id uuid, i interval, r int4range, m mood)",
+    );
     let keep = "insert into kept select n, b, at, j, raw, tags, id, i, r, m from \
         (values (:n::numeric, :b::int8, :at::timestamptz, :j::jsonb, :raw::bytea, :tags::text[], \
         :id::uuid, :i::interval, :r::int4range, :m::mood)) v (n, b, at, j, raw, tags, id, i, r, m) \
@@ -155,8 +158,18 @@ fn values_keep_every_digit_in_both_directions() {
         \"${ .raw }\", tags: \"${ .tags }\", id: \"${ .id }\", i: \"${ .i }\", r: \"${ .r }\", \
         m: \"${ .m }\"";
     let flows = flow("types", &url, columns, "rows: one")
-        + &flow("keep", &url, keep, &format!("rows: one, args: {{ {args} }}"))
-        + &flow("point", &url, "select 1 as a, '(1,2)'::point as place", "rows: one")
+        + &flow(
+            "keep",
+            &url,
+            keep,
+            &format!("rows: one, args: {{ {args} }}"),
+        )
+        + &flow(
+            "point",
+            &url,
+            "select 1 as a, '(1,2)'::point as place",
+            "rows: one",
+        )
         + &flow("twice", &url, "select 1 as a, 2 as a", "rows: one");
     let shop = Shop::run(&flows);
     let text = shop.post("/types", &json!(0)).text();
@@ -188,7 +201,10 @@ fn values_keep_every_digit_in_both_directions() {
     assert_eq!(shop.post("/point", &json!(0)).status, 502);
     assert_eq!(shop.post("/twice", &json!(0)).status, 502);
     let output = shop.stop();
-    assert!(output.contains("column `place`: the type point has no form"), "{output}");
+    assert!(
+        output.contains("column `place`: the type point has no form"),
+        "{output}"
+    );
     assert!(output.contains("two columns have the name `a`"), "{output}");
 }
 
@@ -196,7 +212,12 @@ fn values_keep_every_digit_in_both_directions() {
 fn what_is_bound_never_becomes_sql() {
     let url = SERVER.database("nasty");
     SERVER.sql("nasty", "create table t (a text)");
-    let flows = flow("put", &url, "insert into t values (:a) returning a", "rows: one");
+    let flows = flow(
+        "put",
+        &url,
+        "insert into t values (:a) returning a",
+        "rows: one",
+    );
     let shop = Shop::run(&flows);
     let nasty = [
         "'; drop table t; --",
@@ -219,9 +240,15 @@ fn what_is_bound_never_becomes_sql() {
     }
     let nul = shop.post("/put", &json!("a\u{0}b"));
     assert_eq!(nul.status, 500);
-    assert_eq!(SERVER.sql("nasty", "select count(*) from t"), nasty.len().to_string());
+    assert_eq!(
+        SERVER.sql("nasty", "select count(*) from t"),
+        nasty.len().to_string()
+    );
     let output = shop.stop();
-    assert!(output.contains("the argument `a` has a NUL character"), "{output}");
+    assert!(
+        output.contains("the argument `a` has a NUL character"),
+        "{output}"
+    );
 }
 
 /// What the server is busy with in a database, besides this question.
@@ -273,7 +300,10 @@ fn a_full_pool_says_so() {
         assert_eq!(reply.header("Retry-After"), Some("1"));
     }
     let output = shop.stop();
-    assert!(output.contains("connection `db`: all 1 connections were in use"), "{output}");
+    assert!(
+        output.contains("connection `db`: all 1 connections were in use"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -297,7 +327,10 @@ fn who_is_not_let_in_is_told_without_the_password() {
         assert!(!reply.text().contains("127.0.0.1"), "{}", reply.text());
     }
     let output = shop.stop();
-    assert!(output.contains("28P01") && output.contains("3D000"), "{output}");
+    assert!(
+        output.contains("28P01") && output.contains("3D000"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -316,7 +349,10 @@ fn a_result_that_is_too_large_costs_nothing_but_itself() {
     assert_eq!(body(&shop.post("/one", &json!(0))), json!({"a": 1}));
     wait_until("nothing runs on the server", || busy("large") == "0");
     let output = shop.stop();
-    assert!(output.contains("connection `db`: the rows take more than"), "{output}");
+    assert!(
+        output.contains("connection `db`: the rows take more than"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -336,7 +372,10 @@ fn many_rows_go_through_steps_in_batches() {
     );
     let shop = Shop::run(&flows);
     assert_eq!(body(&shop.post("/all", &json!(0))), json!(200_000));
-    assert_eq!(SERVER.sql("stream", "select count(*), sum(n), max(first) from seen"), "40|200000|195001");
+    assert_eq!(
+        SERVER.sql("stream", "select count(*), sum(n), max(first) from seen"),
+        "40|200000|195001"
+    );
     assert_eq!(shop.post("/all?stop=1", &json!(0)).status, 418);
     assert_eq!(SERVER.sql("stream", "select count(*) from seen"), "42");
     wait_until("nothing runs on the server", || busy("stream") == "0");
@@ -367,19 +406,35 @@ fn statements_of_a_transaction_happen_together_or_not_at_all() {
         head("reply") + &two + "        - reply: { status: 201, body: done }\n",
         head("slow") + &two + &sleep + "    timeout: 500ms\n",
         head("hidden")
-            + &two
-                .replace("rows: none }\n", "rows: none }\n          fallback: { value: 1 }\n"),
+            + &two.replace(
+                "rows: none }\n",
+                "rows: none }\n          fallback: { value: 1 }\n",
+            ),
         head("beside")
             + "        - parallel:\n            x:\n"
-            + &two.replace("        -", "              -").replace(":b", ":a + 100").replace("b: \"${ .b }\"", "a: \"${ .a }\"")
+            + &two
+                .replace("        -", "              -")
+                .replace(":b", ":a + 100")
+                .replace("b: \"${ .b }\"", "a: \"${ .a }\"")
             + "            y:\n"
-            + &two.replace("        -", "              -").replace(":a)", ":b)").replace("a: \"${ .a }\"", "b: \"${ .b }\"").replacen(":b)", ":b + 200)", 1),
-        head("tap") + &two + "        - wiretap:\n            steps:\n"
+            + &two
+                .replace("        -", "              -")
+                .replace(":a)", ":b)")
+                .replace("a: \"${ .a }\"", "b: \"${ .b }\"")
+                .replacen(":b)", ":b + 200)", 1),
+        head("tap")
+            + &two
+            + "        - wiretap:\n            steps:\n"
             + "              - sql: { to: db, query: \"insert into t values (77)\", rows: none }\n"
             + "        - delay: 300ms\n        - raise: { type: no, status: 422 }\n",
     ];
     let shop = Shop::run(&flows.concat());
-    let rows = || SERVER.sql("together", "select string_agg(a::text, ',' order by a) from t");
+    let rows = || {
+        SERVER.sql(
+            "together",
+            "select string_agg(a::text, ',' order by a) from t",
+        )
+    };
     let send = |path: &str, a: i32, b: i32| shop.post(path, &json!({"a": a, "b": b})).status;
     assert_eq!(send("/both", 1, 2), 200);
     assert_eq!(rows(), "1,2");
@@ -396,8 +451,10 @@ fn statements_of_a_transaction_happen_together_or_not_at_all() {
     wait_until("the copy is done", || rows() == "1,2,3,4,5,6,77,105,206");
     // What is killed in the middle leaves nothing.
     let mut client = testkit::RawClient::connect(shop.port);
-    client.send("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
-        Content-Length: 15\r\n\r\n{\"a\":8,\"b\":9}  ");
+    client.send(
+        "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+        Content-Length: 15\r\n\r\n{\"a\":8,\"b\":9}  ",
+    );
     wait_until("the transaction is open", || busy("together") != "0");
     drop(shop);
     wait_until("nothing is open on the server", || busy("together") == "0");
@@ -448,7 +505,10 @@ fn procedures_give_what_comes_out() {
     );
     let shop = Shop::run(&flows);
     let text = shop.post("/close", &json!("2024-02-29")).text();
-    assert_eq!(text, "{\"out\":{\"count\":7,\"total\":12.50},\"results\":[]}");
+    assert_eq!(
+        text,
+        "{\"out\":{\"count\":7,\"total\":12.50},\"results\":[]}"
+    );
     assert_eq!(shop.post("/close", &json!("noon")).status, 500);
     shop.stop();
 }
@@ -459,12 +519,19 @@ fn tls_is_required_and_verified_when_the_flow_says_so() {
     let other = testkit::Authority::new("somebody else");
     let query = "select ssl as secure from pg_stat_ssl where pid = pg_backend_pid()";
     let with = |name: &str, tls: &str| {
-        flow(name, &url, query, "rows: one").replacen("\" }\nfrom", &format!("\", {tls} }}\nfrom"), 1)
+        flow(name, &url, query, "rows: one").replacen(
+            "\" }\nfrom",
+            &format!("\", {tls} }}\nfrom"),
+            1,
+        )
     };
     let flows = with("plain", "pool: 1")
         + &with("secure", "tls: { ca: ca.pem }")
         + &with("named", "tls: { ca: ca.pem, server_name: localhost }")
-        + &with("misnamed", "tls: { ca: ca.pem, server_name: elsewhere.example }")
+        + &with(
+            "misnamed",
+            "tls: { ca: ca.pem, server_name: elsewhere.example }",
+        )
         + &with("stranger", "tls: { ca: other.pem }");
     let (folder, port) = (TempDir::new(), free_port());
     folder.write("ca.pem", SERVER.authority());
@@ -477,7 +544,10 @@ fn tls_is_required_and_verified_when_the_flow_says_so() {
     assert_eq!(ask("/misnamed").status, 502);
     assert_eq!(ask("/stranger").status, 502);
     let output = engine.stop();
-    assert!(output.contains("connection `db`: error performing TLS handshake"), "{output}");
+    assert!(
+        output.contains("connection `db`: error performing TLS handshake"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -505,24 +575,42 @@ fn a_server_that_comes_back_is_used_again() {
 #[test]
 fn a_reload_keeps_the_connections() {
     let url = SERVER.database("reload");
-    let text = flow("pid", &url, "select pg_backend_pid() as pid", "rows: one")
-        .replacen("\" }\nfrom", "\", pool: 1 }\nfrom", 1);
+    let text = flow("pid", &url, "select pg_backend_pid() as pid", "rows: one").replacen(
+        "\" }\nfrom",
+        "\", pool: 1 }\nfrom",
+        1,
+    );
     let (folder, port) = (TempDir::new(), free_port());
     let file = write(&folder, port, &text);
     let engine = Engine::run(&[&file], &["--watch"]);
     let ask = || body(&post(port, "/pid", "text/plain", ""))["pid"].clone();
-    let pids = || (0..20).map(|_| ask().to_string()).collect::<std::collections::BTreeSet<_>>();
+    let pids = || {
+        (0..20)
+            .map(|_| ask().to_string())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
     let before = pids();
-    write(&folder, port, &(text.clone() + "  - map: \"{ pid, new: true }\"\n"));
+    write(
+        &folder,
+        port,
+        &(text.clone() + "  - map: \"{ pid, new: true }\"\n"),
+    );
     wait_until("the new flow is there", || {
         body(&post(port, "/pid", "text/plain", ""))["new"] == json!(true)
     });
     let after = pids();
     assert!(after.union(&before).count() <= 2, "{before:?} {after:?}");
     // Other settings make other connections, and the old ones are closed.
-    write(&folder, port, &text.replace("pool: 1", "pool: 2, decimals: text"));
+    write(
+        &folder,
+        port,
+        &text.replace("pool: 1", "pool: 2, decimals: text"),
+    );
     let count = || {
-        SERVER.sql("postgres", "select count(*) from pg_stat_activity where datname = 'reload'")
+        SERVER.sql(
+            "postgres",
+            "select count(*) from pg_stat_activity where datname = 'reload'",
+        )
     };
     wait_until("the old connections are closed", || {
         let pid = ask().to_string();
@@ -545,17 +633,25 @@ fn rows_flow(url: &str, source: &str) -> String {
 #[test]
 fn each_row_starts_the_flow_even_when_the_engine_is_killed() {
     let url = SERVER.database("source");
-    SERVER.sql("source", "create table t (id serial primary key, sent bool default false)");
+    SERVER.sql(
+        "source",
+        "create table t (id serial primary key, sent bool default false)",
+    );
     SERVER.sql("source", "create table copied (id int)");
     let query = "query: select id from t where id > :cursor order by id, cursor: id, create: true, \
                  batch: 7";
     let folder = TempDir::new();
     let file = folder.write("flow.yaml", &rows_flow(&url, query));
-    SERVER.sql("source", "insert into t select from generate_series(1, 400)");
+    SERVER.sql(
+        "source",
+        "insert into t select from generate_series(1, 400)",
+    );
     let copied = || SERVER.sql("source", "select count(distinct id) from copied");
     for least in [50, 150, 250] {
         let mut engine = Engine::run(&[&file], &[]);
-        wait_until("some rows are there", || copied().parse::<u32>().unwrap() >= least);
+        wait_until("some rows are there", || {
+            copied().parse::<u32>().unwrap() >= least
+        });
         engine.process.signal("KILL");
         engine.process.wait();
     }
@@ -585,7 +681,10 @@ fn each_row_starts_the_flow_even_when_the_engine_is_killed() {
 #[test]
 fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
     let url = SERVER.database("failing");
-    SERVER.sql("failing", "create table t (id int); insert into t values (1), (2), (3)");
+    SERVER.sql(
+        "failing",
+        "create table t (id int); insert into t values (1), (2), (3)",
+    );
     SERVER.sql("failing", "create table copied (id int check (id <> 2))");
     let source = |rest: &str| {
         let query = "query: select id from t where id > :cursor order by id, cursor: id, \
@@ -596,7 +695,9 @@ fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
     let folder = TempDir::new();
     let run = |rest: &str| Engine::run(&[&folder.write("flow.yaml", &source(rest))], &[]);
     let engine = run("on_failure: retry");
-    wait_until("the second has failed", || engine.process.output().contains("check-violation"));
+    wait_until("the second has failed", || {
+        engine.process.output().contains("check-violation")
+    });
     assert_eq!(copied(), "1");
     engine.stop();
     let engine = run("on_failure: stop");

@@ -74,7 +74,10 @@ fn values_are_kept_and_failures_named() {
             flow("create", &sql(CREATE, "rows: none")),
             flow("put", &sql(put, "rows: one")),
             flow("all", &sql("select a from t order by rowid", "")),
-            flow("count", &sql("update t set b = 'y' where a is not :a", "rows: count")),
+            flow(
+                "count",
+                &sql("update t set b = 'y' where a is not :a", "rows: count"),
+            ),
             flow("bad", &sql("select a from nowhere", "")),
         ]
         .concat(),
@@ -98,8 +101,14 @@ fn values_are_kept_and_failures_named() {
     let large = post(shop.port, "/put", "application/json", "9223372036854775808");
     assert_eq!(large.status, 500);
     let output = shop.engine.stop();
-    assert!(output.contains("connection `db`: 1 no such table: nowhere"), "{output}");
-    assert!(output.contains("a number that SQLite does not keep"), "{output}");
+    assert!(
+        output.contains("connection `db`: 1 no such table: nowhere"),
+        "{output}"
+    );
+    assert!(
+        output.contains("a number that SQLite does not keep"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -144,7 +153,10 @@ fn what_takes_too_long_is_interrupted() {
     let rows = "with recursive n(i) as (select 1 union all select i + 1 from n) select i from n";
     let shop = Shop::run(
         &[
-            flow("slow", &(sql(endless, "rows: one") + "    timeout: 200ms\n")),
+            flow(
+                "slow",
+                &(sql(endless, "rows: one") + "    timeout: 200ms\n"),
+            ),
             flow("large", &sql(rows, "bytes_max: 1MiB")),
             flow("now", &sql("select 1 as a", "rows: one")),
         ]

@@ -10,8 +10,8 @@ use expr::value;
 use tokio_postgres::types::{Field, Kind, Type};
 
 use super::time;
-use crate::sql::text::{base64, float};
 use crate::sql::Decimals;
+use crate::sql::text::{base64, float};
 
 /// How deep JSON in a column may be.
 const DEPTH_MAX: usize = 128;

@@ -41,19 +41,26 @@ pub(super) fn read(
     };
     let text = match drivers::of(database.dialect) {
         Some(driver) => driver.call(&procedure),
-        None => Ok((format!("call {}", procedure.name), procedure.arguments.clone())),
+        None => Ok((
+            format!("call {}", procedure.name),
+            procedure.arguments.clone(),
+        )),
     };
     let (text, names) = match text {
         Ok(made) => made,
         Err(why) => {
             context
                 .report
-                .error(BAD_PROCEDURE, name.span, "the procedure cannot be called so")
+                .error(
+                    BAD_PROCEDURE,
+                    name.span,
+                    "the procedure cannot be called so",
+                )
                 .hint(why);
             return None;
         }
     };
-    (context.problems() == before).then(|| Statement {
+    (context.problems() == before).then_some(Statement {
         text,
         names,
         is_read_only: false,
@@ -68,7 +75,10 @@ fn read_outs(node: &Node, context: &mut BuildContext<'_>) -> Vec<Out> {
     };
     let hint = "write `out: { total: \"decimal(12,2)\" }`, as the procedure declares it";
     let Some(entries) = out.as_mapping() else {
-        let message = format!("`out` is a mapping of names to types, not {}", out.type_name());
+        let message = format!(
+            "`out` is a mapping of names to types, not {}",
+            out.type_name()
+        );
         context
             .report
             .error(BAD_PROCEDURE, out.span, message)
@@ -83,7 +93,11 @@ fn read_outs(node: &Node, context: &mut BuildContext<'_>) -> Vec<Out> {
         if !is_type(sql_type) {
             context
                 .report
-                .error(BAD_PROCEDURE, entry.value.span, "this is no type of the database")
+                .error(
+                    BAD_PROCEDURE,
+                    entry.value.span,
+                    "this is no type of the database",
+                )
                 .hint(hint);
         }
         outs.push(Out {
@@ -109,7 +123,8 @@ fn is_name(name: &str) -> bool {
 }
 
 fn is_type(text: &str) -> bool {
-    let is_fine = |it: char| it.is_alphanumeric() || matches!(it, '_' | '(' | ')' | ',' | ' ' | '.');
+    let is_fine =
+        |it: char| it.is_alphanumeric() || matches!(it, '_' | '(' | ')' | ',' | ' ' | '.');
     text.starts_with(char::is_alphabetic) && text.len() <= TYPE_MAX && text.chars().all(is_fine)
 }
 

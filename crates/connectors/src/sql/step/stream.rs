@@ -83,7 +83,10 @@ impl<'a> Batches<'a> {
             Ok(Next::Continue) => Ok(()),
             ended => {
                 self.ended = Some(ended);
-                Err(SqlError::new(Class::Stopped, "the steps of a batch have ended"))
+                Err(SqlError::new(
+                    Class::Stopped,
+                    "the steps of a batch have ended",
+                ))
             }
         }
     }

@@ -318,7 +318,10 @@ mod tests {
         assert_eq!(bound("9223372036854775807"), Ok(Bound::Integer(i64::MAX)));
         assert_eq!(bound("1.5"), Ok(Bound::Real(1.5)));
         let refused = bound("9223372036854775808").unwrap_err();
-        assert!(refused.starts_with("the argument `a` is a number"), "{refused}");
+        assert!(
+            refused.starts_with("the argument `a` is a number"),
+            "{refused}"
+        );
         assert!(bound("1e400").is_err());
     }
 }

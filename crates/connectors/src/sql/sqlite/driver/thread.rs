@@ -75,7 +75,10 @@ pub(super) async fn start(file: String, wait: Duration) -> Result<Thread, SqlErr
     };
     let builder = std::thread::Builder::new().name("sqlite".to_owned());
     if let Err(error) = builder.spawn(work) {
-        return Err(SqlError::new(Class::Busy, format_args!("no thread: {error}")));
+        return Err(SqlError::new(
+            Class::Busy,
+            format_args!("no thread: {error}"),
+        ));
     }
     let lost = |_| SqlError::new(Class::Unreachable, "the thread has ended");
     let interrupt = outcome.await.map_err(lost)??;
@@ -144,7 +147,11 @@ fn run(connection: &Connection, order: &Order) -> rusqlite::Result<Option<u64>> 
     if !batch.is_empty() && order.parts.blocking_send(Part::Rows(batch)).is_err() {
         return Ok(None);
     }
-    Ok(Some(if is_read_only { 0 } else { connection.changes() }))
+    Ok(Some(if is_read_only {
+        0
+    } else {
+        connection.changes()
+    }))
 }
 
 fn copy(value: ValueRef<'_>) -> (Raw, usize) {
