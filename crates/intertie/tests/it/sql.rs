@@ -366,7 +366,8 @@ fn many_rows_go_through_steps_in_batches() {
          \x20     rows: stream\n      batch: 5000\n      steps:\n\
          \x20       - if:\n            when: .[0].a == 10001 and ($query.stop != null)\n\
          \x20           then: [ raise: {{ type: enough, status: 418 }} ]\n\
-         \x20       - sql:\n            to: db\n            query: insert into seen values (:n, :f)\n\
+         \x20       - sql:\n            to: db\n\
+         \x20           query: insert into seen values (:n, :f)\n\
          \x20           args: {{ n: \"${{ length }}\", f: \"${{ .[0].a }}\" }}\n\
          \x20           rows: none\n"
     );
