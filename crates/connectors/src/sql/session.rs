@@ -226,8 +226,8 @@ pub trait Driver: Sync {
     /// When the server cannot be reached or does not let us in.
     fn connect(&self, database: &Arc<Database>) -> Doing<'static, Box<dyn Session>>;
 
-    /// The text that calls a procedure, made when the flow is loaded, and the arguments in the order
-    /// in which [`Session::run`] gets them.
+    /// The text that calls a procedure, made when the flow is loaded, and the arguments in the
+    /// order in which [`Session::run`] gets them.
     ///
     /// # Errors
     /// Why it cannot be called so, for whoever writes the flow.

@@ -43,8 +43,8 @@ const TABLE: &str = "intertie_cursor";
 struct SourceConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     connection: Spanned<String>,
-    /// The query that finds rows, the oldest first. With `cursor` it has `:cursor`, the value of that
-    /// column in the last row that is done with, and an `order by` for it.
+    /// The query that finds rows, the oldest first. With `cursor` it has `:cursor`, the value of
+    /// that column in the last row that is done with, and an `order by` for it.
     query: Spanned<String>,
     /// The column that grows from row to row. Either this or `after`.
     cursor: Option<Spanned<String>>,

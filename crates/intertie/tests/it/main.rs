@@ -24,4 +24,5 @@ mod soap;
 mod sources;
 mod sql;
 mod store;
+mod sql_sqlite;
 mod support;
