@@ -107,7 +107,12 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     let day = seconds(24 * 3600);
     let every = bounds::time(config.every.as_ref(), seconds(5), millis(50)..=day, report);
     let hour = seconds(3600);
-    let delay = bounds::time(config.delay.as_ref(), seconds(10), millis(10)..=hour, report);
+    let delay = bounds::time(
+        config.delay.as_ref(),
+        seconds(10),
+        millis(10)..=hour,
+        report,
+    );
     let batch = bounds::count(config.batch.as_ref(), 100, 1..=10_000, report) as usize;
     let database = database?;
     let query = read_statement(&config.query, &database, report)?;
@@ -185,7 +190,12 @@ fn read_mark(
             }
             if !config.query.value.to_lowercase().contains("order by") {
                 let message = "the query has no `order by`: rows would be passed over";
-                return refuse(span, message, "add `order by` and the cursor's column", report);
+                return refuse(
+                    span,
+                    message,
+                    "add `order by` and the cursor's column",
+                    report,
+                );
             }
             let start = read_start(node, report)?;
             let keep = Keep::new(read_table(config, report)?, database.dialect);
@@ -199,7 +209,12 @@ fn read_mark(
         (None, Some(after)) => {
             if !query.names.is_empty() {
                 let hint = "the query finds the rows that are not marked yet";
-                return refuse(span, "the query has no arguments with `after`", hint, report);
+                return refuse(
+                    span,
+                    "the query has no arguments with `after`",
+                    hint,
+                    report,
+                );
             }
             for key in ["start", "table", "create"] {
                 if let Some(value) = node.get(key) {

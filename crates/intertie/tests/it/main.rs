@@ -19,4 +19,5 @@ mod secrets;
 mod secure;
 mod sources;
 mod sql;
+mod sql_servers;
 mod support;

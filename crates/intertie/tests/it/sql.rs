@@ -405,19 +405,35 @@ fn statements_of_a_transaction_happen_together_or_not_at_all() {
         head("reply") + &two + "        - reply: { status: 201, body: done }\n",
         head("slow") + &two + &sleep + "    timeout: 500ms\n",
         head("hidden")
-            + &two
-                .replace("rows: none }\n", "rows: none }\n          fallback: { value: 1 }\n"),
+            + &two.replace(
+                "rows: none }\n",
+                "rows: none }\n          fallback: { value: 1 }\n",
+            ),
         head("beside")
             + "        - parallel:\n            x:\n"
-            + &two.replace("        -", "              -").replace(":b", ":a + 100").replace("b: \"${ .b }\"", "a: \"${ .a }\"")
+            + &two
+                .replace("        -", "              -")
+                .replace(":b", ":a + 100")
+                .replace("b: \"${ .b }\"", "a: \"${ .a }\"")
             + "            y:\n"
-            + &two.replace("        -", "              -").replace(":a)", ":b)").replace("a: \"${ .a }\"", "b: \"${ .b }\"").replacen(":b)", ":b + 200)", 1),
-        head("tap") + &two + "        - wiretap:\n            steps:\n"
+            + &two
+                .replace("        -", "              -")
+                .replace(":a)", ":b)")
+                .replace("a: \"${ .a }\"", "b: \"${ .b }\"")
+                .replacen(":b)", ":b + 200)", 1),
+        head("tap")
+            + &two
+            + "        - wiretap:\n            steps:\n"
             + "              - sql: { to: db, query: \"insert into t values (77)\", rows: none }\n"
             + "        - delay: 300ms\n        - raise: { type: no, status: 422 }\n",
     ];
     let shop = Shop::run(&flows.concat());
-    let rows = || SERVER.sql("together", "select string_agg(a::text, ',' order by a) from t");
+    let rows = || {
+        SERVER.sql(
+            "together",
+            "select string_agg(a::text, ',' order by a) from t",
+        )
+    };
     let send = |path: &str, a: i32, b: i32| shop.post(path, &json!({"a": a, "b": b})).status;
     assert_eq!(send("/both", 1, 2), 200);
     assert_eq!(rows(), "1,2");
@@ -434,8 +450,10 @@ fn statements_of_a_transaction_happen_together_or_not_at_all() {
     wait_until("the copy is done", || rows() == "1,2,3,4,5,6,77,105,206");
     // What is killed in the middle leaves nothing.
     let mut client = testkit::RawClient::connect(shop.port);
-    client.send("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
-        Content-Length: 15\r\n\r\n{\"a\":8,\"b\":9}  ");
+    client.send(
+        "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+        Content-Length: 15\r\n\r\n{\"a\":8,\"b\":9}  ",
+    );
     wait_until("the transaction is open", || busy("together") != "0");
     drop(shop);
     wait_until("nothing is open on the server", || busy("together") == "0");
@@ -486,7 +504,10 @@ fn procedures_give_what_comes_out() {
     );
     let shop = Shop::run(&flows);
     let text = shop.post("/close", &json!("2024-02-29")).text();
-    assert_eq!(text, "{\"out\":{\"count\":7,\"total\":12.50},\"results\":[]}");
+    assert_eq!(
+        text,
+        "{\"out\":{\"count\":7,\"total\":12.50},\"results\":[]}"
+    );
     assert_eq!(shop.post("/close", &json!("noon")).status, 500);
     shop.stop();
 }
@@ -497,12 +518,19 @@ fn tls_is_required_and_verified_when_the_flow_says_so() {
     let other = testkit::Authority::new("somebody else");
     let query = "select ssl as secure from pg_stat_ssl where pid = pg_backend_pid()";
     let with = |name: &str, tls: &str| {
-        flow(name, &url, query, "rows: one").replacen("\" }\nfrom", &format!("\", {tls} }}\nfrom"), 1)
+        flow(name, &url, query, "rows: one").replacen(
+            "\" }\nfrom",
+            &format!("\", {tls} }}\nfrom"),
+            1,
+        )
     };
     let flows = with("plain", "pool: 1")
         + &with("secure", "tls: { ca: ca.pem }")
         + &with("named", "tls: { ca: ca.pem, server_name: localhost }")
-        + &with("misnamed", "tls: { ca: ca.pem, server_name: elsewhere.example }")
+        + &with(
+            "misnamed",
+            "tls: { ca: ca.pem, server_name: elsewhere.example }",
+        )
         + &with("stranger", "tls: { ca: other.pem }");
     let (folder, port) = (TempDir::new(), free_port());
     folder.write("ca.pem", SERVER.authority());
@@ -515,7 +543,10 @@ fn tls_is_required_and_verified_when_the_flow_says_so() {
     assert_eq!(ask("/misnamed").status, 502);
     assert_eq!(ask("/stranger").status, 502);
     let output = engine.stop();
-    assert!(output.contains("connection `db`: error performing TLS handshake"), "{output}");
+    assert!(
+        output.contains("connection `db`: error performing TLS handshake"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -543,24 +574,42 @@ fn a_server_that_comes_back_is_used_again() {
 #[test]
 fn a_reload_keeps_the_connections() {
     let url = SERVER.database("reload");
-    let text = flow("pid", &url, "select pg_backend_pid() as pid", "rows: one")
-        .replacen("\" }\nfrom", "\", pool: 1 }\nfrom", 1);
+    let text = flow("pid", &url, "select pg_backend_pid() as pid", "rows: one").replacen(
+        "\" }\nfrom",
+        "\", pool: 1 }\nfrom",
+        1,
+    );
     let (folder, port) = (TempDir::new(), free_port());
     let file = write(&folder, port, &text);
     let engine = Engine::run(&[&file], &["--watch"]);
     let ask = || body(&post(port, "/pid", "text/plain", ""))["pid"].clone();
-    let pids = || (0..20).map(|_| ask().to_string()).collect::<std::collections::BTreeSet<_>>();
+    let pids = || {
+        (0..20)
+            .map(|_| ask().to_string())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
     let before = pids();
-    write(&folder, port, &(text.clone() + "  - map: \"{ pid, new: true }\"\n"));
+    write(
+        &folder,
+        port,
+        &(text.clone() + "  - map: \"{ pid, new: true }\"\n"),
+    );
     wait_until("the new flow is there", || {
         body(&post(port, "/pid", "text/plain", ""))["new"] == json!(true)
     });
     let after = pids();
     assert!(after.union(&before).count() <= 2, "{before:?} {after:?}");
     // Other settings make other connections, and the old ones are closed.
-    write(&folder, port, &text.replace("pool: 1", "pool: 2, decimals: text"));
+    write(
+        &folder,
+        port,
+        &text.replace("pool: 1", "pool: 2, decimals: text"),
+    );
     let count = || {
-        SERVER.sql("postgres", "select count(*) from pg_stat_activity where datname = 'reload'")
+        SERVER.sql(
+            "postgres",
+            "select count(*) from pg_stat_activity where datname = 'reload'",
+        )
     };
     wait_until("the old connections are closed", || {
         let pid = ask().to_string();
@@ -583,17 +632,25 @@ fn rows_flow(url: &str, source: &str) -> String {
 #[test]
 fn each_row_starts_the_flow_even_when_the_engine_is_killed() {
     let url = SERVER.database("source");
-    SERVER.sql("source", "create table t (id serial primary key, sent bool default false)");
+    SERVER.sql(
+        "source",
+        "create table t (id serial primary key, sent bool default false)",
+    );
     SERVER.sql("source", "create table copied (id int)");
     let query = "query: select id from t where id > :cursor order by id, cursor: id, create: true, \
                  batch: 7";
     let folder = TempDir::new();
     let file = folder.write("flow.yaml", &rows_flow(&url, query));
-    SERVER.sql("source", "insert into t select from generate_series(1, 400)");
+    SERVER.sql(
+        "source",
+        "insert into t select from generate_series(1, 400)",
+    );
     let copied = || SERVER.sql("source", "select count(distinct id) from copied");
     for least in [50, 150, 250] {
         let mut engine = Engine::run(&[&file], &[]);
-        wait_until("some rows are there", || copied().parse::<u32>().unwrap() >= least);
+        wait_until("some rows are there", || {
+            copied().parse::<u32>().unwrap() >= least
+        });
         engine.process.signal("KILL");
         engine.process.wait();
     }
@@ -623,7 +680,10 @@ fn each_row_starts_the_flow_even_when_the_engine_is_killed() {
 #[test]
 fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
     let url = SERVER.database("failing");
-    SERVER.sql("failing", "create table t (id int); insert into t values (1), (2), (3)");
+    SERVER.sql(
+        "failing",
+        "create table t (id int); insert into t values (1), (2), (3)",
+    );
     SERVER.sql("failing", "create table copied (id int check (id <> 2))");
     let source = |rest: &str| {
         let query = "query: select id from t where id > :cursor order by id, cursor: id, \
@@ -634,7 +694,9 @@ fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
     let folder = TempDir::new();
     let run = |rest: &str| Engine::run(&[&folder.write("flow.yaml", &source(rest))], &[]);
     let engine = run("on_failure: retry");
-    wait_until("the second has failed", || engine.process.output().contains("check-violation"));
+    wait_until("the second has failed", || {
+        engine.process.output().contains("check-violation")
+    });
     assert_eq!(copied(), "1");
     engine.stop();
     let engine = run("on_failure: stop");

@@ -48,8 +48,12 @@ impl Keep {
         Self {
             create: made(create),
             load: made(format!("select value from {table} where name = :name")),
-            insert: made(format!("insert into {table} (name, value) values (:name, :value)")),
-            update: made(format!("update {table} set value = :value where name = :name")),
+            insert: made(format!(
+                "insert into {table} (name, value) values (:name, :value)"
+            )),
+            update: made(format!(
+                "update {table} set value = :value where name = :name"
+            )),
         }
     }
 }

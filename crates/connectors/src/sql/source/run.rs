@@ -207,7 +207,9 @@ impl Run<'_> {
                 let arguments = named(statement, |name| column(row, name))?;
                 self.send(statement, &arguments, &mut Ignore).await?;
             }
-            Mark::Cursor { column: of, keep, .. } => {
+            Mark::Cursor {
+                column: of, keep, ..
+            } => {
                 let cursor = cursor_of(row, of)?;
                 let name = value::text(&**self.flow.name());
                 let arguments = named(&keep.update, |it| match it {
