@@ -80,6 +80,21 @@ impl SqlError {
         }
     }
 
+    /// The failure that a test means by the name of a type.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let class = match name {
+            "unique-violation" => Class::Unique,
+            "foreign-key-violation" => Class::ForeignKey,
+            "not-null-violation" => Class::NotNull,
+            "check-violation" => Class::Check,
+            "serialization-failure" => Class::Serialization,
+            "deadlock" => Class::Deadlock,
+            "sql-error" => Class::Statement,
+            _ => return None,
+        };
+        Some(Self::new(class, "a test says so"))
+    }
+
     /// The same with the database's own code.
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());

@@ -279,7 +279,9 @@ impl Sql {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         if let Some(fault) = ask::failure(&reply) {
-            return Err(fault);
+            let named = body_of(reply, exchange)?;
+            let error = value::as_text(&named).and_then(SqlError::of_name);
+            return Err(error.map_or(fault, |error| self.fault(error)));
         }
         let result = match &self.action {
             Action::Result(Rows::None) => return Ok(Next::Continue),

@@ -20,4 +20,5 @@ mod secure;
 mod sources;
 mod sql;
 mod sql_servers;
+mod sql_sqlite;
 mod support;

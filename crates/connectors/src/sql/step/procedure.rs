@@ -60,7 +60,7 @@ pub(super) fn read(
             return None;
         }
     };
-    (context.problems() == before).then(|| Statement {
+    (context.problems() == before).then_some(Statement {
         text,
         names,
         is_read_only: false,
