@@ -42,11 +42,11 @@ fn is_there(folder: &Path, tool: &Tool) -> bool {
     list.contains(&entry) && folder.join("bin").join(tool.program).is_file()
 }
 
-/// As its authors have tried it (`--locked`), and without optimisation: it builds in a third of the
-/// time and is quick enough.
+/// As its authors have tried it (`--locked`), without optimisation: it is quick enough so. What an
+/// attempt has left that was interrupted is replaced (`--force`).
 fn install(root: &Path, folder: &Path, tool: &Tool) -> Result<(), Failure> {
     cargo(root)
-        .args(["install", "--locked", "--debug", "--quiet"])
+        .args(["install", "--locked", "--force", "--debug", "--quiet"])
         .args(["--version", tool.version, "--bin", tool.program])
         .args(["--root".as_ref(), folder.as_os_str()])
         .args([tool.package])

@@ -41,7 +41,8 @@ pub(crate) fn start(settings: &LogSettings) -> Log {
         LogFormat::Json => true,
     };
     let (filter, level) = reload::Layer::new(filter(settings.level));
-    let registry = tracing_subscriber::registry().with(filter);
+    let own = tracing_subscriber::filter::filter_fn(is_ours);
+    let registry = tracing_subscriber::registry().with(filter).with(own);
     let color = std::io::stderr().is_terminal();
     let result = if is_json {
         let layer = fmt::layer()
@@ -62,6 +63,12 @@ pub(crate) fn start(settings: &LogSettings) -> Log {
         is_json,
         level,
     }
+}
+
+/// Not what a client of databases calls an error or a warning: a step tells each of its failures,
+/// and knows which of them are expected.
+fn is_ours(metadata: &tracing::Metadata<'_>) -> bool {
+    !metadata.target().starts_with("tiberius") || *metadata.level() > tracing::Level::INFO
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

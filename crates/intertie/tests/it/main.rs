@@ -24,5 +24,6 @@ mod soap;
 mod sources;
 mod sql;
 mod store;
+mod sql_servers;
 mod sql_sqlite;
 mod support;
