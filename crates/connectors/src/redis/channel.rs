@@ -190,7 +190,9 @@ fn connect<'a>(
                     count(&source.state.errors);
                     if tries == 1 {
                         let name = &source.server.name;
-                        tracing::error!(target: "redis", connection = name, %fault, "not subscribed");
+                        tracing::error!(
+                            target: "redis", connection = name, %fault, "not subscribed"
+                        );
                     }
                 }
             }

@@ -184,7 +184,8 @@ impl Link {
                 let live = Rc::new(live);
                 *self.live.borrow_mut() = Some(Rc::clone(&live));
                 if self.down.take().is_some() {
-                    tracing::info!(target: "redis", connection = self.server.name, "connected again");
+                    let name = &self.server.name;
+                    tracing::info!(target: "redis", connection = name, "connected again");
                 }
                 Ok(live)
             }

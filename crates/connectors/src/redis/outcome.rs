@@ -94,7 +94,7 @@ impl Outcome {
             (Self::List, Answer::List(items)) => {
                 let items = items
                     .into_iter()
-                    .map(|item| text_of(item))
+                    .map(text_of)
                     .map(|bytes| format.read(bytes?));
                 Ok(value::array(items.collect::<Result<Vec<_>, _>>()?))
             }

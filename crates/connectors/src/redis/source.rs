@@ -70,7 +70,8 @@ struct SourceConfig {
     on_failure: Option<Spanned<OnFailureConfig>>,
     /// With `on_failure: dead-letter`: the stream that entries are moved to.
     dead_letter: Option<Spanned<String>>,
-    /// With `on_failure: dead-letter`: how often an entry is tried, from 1 to 1000. The default is 5.
+    /// With `on_failure: dead-letter`: how often an entry is tried, from 1 to 1000. The default is
+    /// 5.
     deliveries: Option<Spanned<u64>>,
     /// The field of an entry that is the body. Without it the body is an object of all fields.
     field: Option<Spanned<String>>,
