@@ -54,6 +54,8 @@ fn root() -> PathBuf {
 fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     tidy::run(root)?;
     servers::ensure(servers::FOR_TESTS)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    servers::ensure_python(&target)?;
     cargo(root)
         .args(["test", "--workspace"])
         .args(arguments)

@@ -23,6 +23,39 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("nginx", &["nginx-light", "nginx"]),
 ];
 
+/// What the tests use of PyPI, each with its version.
+const PYTHON: &[&str] = &["zeep==4.3.3", "spyne==2.14.0", "lxml==6.1.3"];
+
+/// Makes sure that there is a Python with these packages, below the folder of what is built.
+pub fn ensure_python(target: &Path) -> Result<(), Failure> {
+    let folder = target.join("tools/python");
+    let stamp = folder.join("packages");
+    let wanted = PYTHON.join("\n");
+    if std::fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
+        return Ok(());
+    }
+    let advice = |failure: Failure| {
+        Failure::new(format!(
+            "{failure}\nthe tests of SOAP need Python with {}: install python3 with its venv module \
+             (Debian: python3-venv) and let pip reach PyPI",
+            PYTHON.join(", ")
+        ))
+    };
+    let path = folder.display().to_string();
+    program("python3")
+        .args(["-m", "venv", "--clear", &path])
+        .run()
+        .map_err(advice)?;
+    let pip = folder.join("bin/pip").display().to_string();
+    let mut install = program(&pip);
+    install
+        .args(["install", "--quiet", "--disable-pip-version-check"])
+        .args(PYTHON);
+    install.run().map_err(advice)?;
+    std::fs::write(&stamp, wanted)
+        .map_err(|error| Failure::new(format!("{}: {error}", stamp.display())))
+}
+
 /// What `cargo xtask interop --haproxy` puts in the engine's place.
 pub const PEER: &[Needed] = &[Needed::new("haproxy", &["haproxy"])];
 

@@ -128,16 +128,28 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
     let limit = config.connections.as_ref();
     let limit = limit.map(|it| bounds::count(Some(it), 1, 1..=100_000, report) as usize);
     let (wsdl, endpoint) = (wsdl?, endpoint?);
-    let place = config.endpoint.as_ref().map_or(config.soap.span, |it| it.span);
+    let place = config
+        .endpoint
+        .as_ref()
+        .map_or(config.soap.span, |it| it.span);
     let server = endpoint.server;
     let hint = "an `https` URL has TLS; leave `tls` out for others";
-    let tls = tls::upstream(config.tls.as_ref(), (server.is_secure, hint), context, place);
+    let tls = tls::upstream(
+        config.tls.as_ref(),
+        (server.is_secure, hint),
+        context,
+        place,
+    );
     let mut upstream = UpstreamPlan {
         name: context.name.into(),
         ..UpstreamPlan::single(&server.host, server.port, tls)
     };
     upstream.connections.limit = limit;
-    let path = if server.path.is_empty() { "/".to_owned() } else { server.path };
+    let path = if server.path.is_empty() {
+        "/".to_owned()
+    } else {
+        server.path
+    };
     let service = Service {
         wsdl,
         port: config.port.map(|it| it.value),
@@ -208,7 +220,11 @@ fn read_endpoint(
     if found.is_none() {
         context
             .report
-            .error(BAD_ADDRESS, config.soap.span, "the WSDL file says no URL that can be called")
+            .error(
+                BAD_ADDRESS,
+                config.soap.span,
+                "the WSDL file says no URL that can be called",
+            )
             .hint("say `endpoint: https://...`");
     }
     found
@@ -244,9 +260,14 @@ fn read_security(
     config: Option<&Spanned<SecurityConfig>>,
     report: &mut Report,
 ) -> Option<Security> {
-    let Spanned { value: config, span } = config?;
+    let Spanned {
+        value: config,
+        span,
+    } = config?;
     let mut refuse = |span, message: &str, hint: &str| {
-        report.error(BAD_SOAP, span, message.to_owned()).hint(hint.to_owned());
+        report
+            .error(BAD_SOAP, span, message.to_owned())
+            .hint(hint.to_owned());
     };
     let digest = config.digest.as_ref();
     let token = match (&config.username, &config.password) {
@@ -263,10 +284,18 @@ fn read_security(
         }
     };
     if let Some(digest) = digest.filter(|_| config.username.is_none()) {
-        refuse(digest.span, "`digest` has no effect here", "say `username` and `password` too");
+        refuse(
+            digest.span,
+            "`digest` has no effect here",
+            "say `username` and `password` too",
+        );
     }
     if config.username.is_none() && config.password.is_none() && config.timestamp.is_none() {
-        refuse(*span, "`security` says nothing", "say `username` and `password`, or `timestamp`");
+        refuse(
+            *span,
+            "`security` says nothing",
+            "say `username` and `password`, or `timestamp`",
+        );
     }
     let timestamp = config.timestamp.as_ref();
     let lifetime = timestamp.map(|it| {
@@ -288,12 +317,18 @@ mod tests {
     #[test]
     fn a_service_is_read() {
         let found = service("{ soap: ./erp.wsdl, endpoint: 'https://erp.example/ws?v=1' }");
-        assert_eq!((found.path.as_str(), found.query.as_deref()), ("/ws", Some("v=1")));
+        assert_eq!(
+            (found.path.as_str(), found.query.as_deref()),
+            ("/ws", Some("v=1"))
+        );
         assert_eq!(found.upstream.authority(), "erp.example");
         assert!(found.upstream.tls.is_some());
         let found = service("{ soap: erp.wsdl, auth: { basic: { user: a, password: b } } }");
         assert_eq!(found.upstream.authority(), "erp.example:8080");
-        assert_eq!((found.path.as_str(), found.fields[0].1.as_str()), ("/ws/erp", "Basic YTpi"));
+        assert_eq!(
+            (found.path.as_str(), found.fields[0].1.as_str()),
+            ("/ws/erp", "Basic YTpi")
+        );
     }
 
     #[test]
@@ -302,9 +337,15 @@ mod tests {
             ("{ soap: /etc/erp.wsdl }", "IT0290 1:9"),
             ("{ soap: ../erp.wsdl }", "IT0290 1:9"),
             ("{ soap: 'http://erp/x.wsdl' }", "IT0290 1:9"),
-            ("{ soap: none.wsdl }", "IT0440 1:9 none.wsdl: the file cannot be read"),
+            (
+                "{ soap: none.wsdl }",
+                "IT0440 1:9 none.wsdl: the file cannot be read",
+            ),
             ("{ soap: erp.wsdl, endpoint: 'ftp://erp' }", "IT0290 1:29"),
-            ("{ soap: erp.wsdl, port: Erp2 }", "IT0440 1:25 erp.wsdl: there is no port `Erp2`"),
+            (
+                "{ soap: erp.wsdl, port: Erp2 }",
+                "IT0440 1:25 erp.wsdl: there is no port `Erp2`",
+            ),
             (
                 "{ soap: erp.wsdl, endpoint: 'http://u:p@erp' }",
                 "IT0290 1:29",
@@ -314,12 +355,18 @@ mod tests {
             ("{ soap: erp.wsdl, tls: { server_name: a } }", "IT0298 1:24"),
             ("{ soap: erp.wsdl, auth: {} }", "IT0297 1:25"),
             ("{ soap: erp.wsdl, security: {} }", "IT0297 1:29"),
-            ("{ soap: erp.wsdl, security: { username: a } }", "IT0297 1:29"),
+            (
+                "{ soap: erp.wsdl, security: { username: a } }",
+                "IT0297 1:29",
+            ),
             (
                 "{ soap: erp.wsdl, security: { timestamp: 5m, digest: true } }",
                 "IT0297 1:54",
             ),
-            ("{ soap: erp.wsdl, security: { timestamp: 2h } }", "IT0291 1:42"),
+            (
+                "{ soap: erp.wsdl, security: { timestamp: 2h } }",
+                "IT0291 1:42",
+            ),
         ];
         for (yaml, expected) in cases {
             let found = connect(&DEFINITION, yaml).err().unwrap_or_default();

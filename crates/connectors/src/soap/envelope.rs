@@ -48,7 +48,9 @@ impl Message<'_> {
         if blocks.is_some() || security.is_some() {
             out.start(envelope, "Header").map_err(not_xml)?;
             if let Some((security, now)) = security {
-                security.write(self.version, now, &mut out).map_err(not_xml)?;
+                security
+                    .write(self.version, now, &mut out)
+                    .map_err(not_xml)?;
             }
             if let Some(blocks) = blocks {
                 self.blocks(blocks, &mut out)?;
@@ -64,7 +66,11 @@ impl Message<'_> {
                 let nothing = value::object([]);
                 let is_object = matches!(self.model.get(element.ty), Type::Complex(_));
                 let is_nothing = matches!(body, Value::Null) && !element.is_nillable;
-                let body = if is_nothing && is_object { &nothing } else { body };
+                let body = if is_nothing && is_object {
+                    &nothing
+                } else {
+                    body
+                };
                 let mut encoder = Encoder {
                     model: self.model,
                     out: &mut out,
@@ -82,7 +88,9 @@ impl Message<'_> {
     fn blocks(&self, blocks: &Value, out: &mut Writer) -> Result<(), MapError> {
         let Some(members) = value::members(blocks) else {
             let kind = value::kind(blocks);
-            return Err(MapError::new(format!("the header is an object, not {kind}")));
+            return Err(MapError::new(format!(
+                "the header is an object, not {kind}"
+            )));
         };
         for (name, block) in members {
             let is_it = |it: &&HeaderShape| *it.element.name.local == *name;
@@ -95,7 +103,10 @@ impl Message<'_> {
                 }
                 None => {
                     // Blocks have a namespace (SOAP 1.1, section 4.2.1).
-                    if value::get(block, "@xmlns").and_then(value::as_text).is_none_or(str::is_empty) {
+                    if value::get(block, "@xmlns")
+                        .and_then(value::as_text)
+                        .is_none_or(str::is_empty)
+                    {
                         let what = "is not declared: say its namespace as `@xmlns`";
                         return Err(within(MapError::new(what)));
                     }
@@ -133,7 +144,8 @@ impl Envelope {
     /// # Errors
     /// Why the text is no envelope.
     pub fn read(text: &[u8]) -> Result<Self, NoEnvelope> {
-        let root = expr::xml::parse(text, DEPTH_MAX).map_err(|it| NoEnvelope::Other(it.to_string()))?;
+        let root =
+            expr::xml::parse(text, DEPTH_MAX).map_err(|it| NoEnvelope::Other(it.to_string()))?;
         let version = match (root.namespace.as_deref(), root.name.as_str()) {
             (Some(SOAP11), "Envelope") => Version::V11,
             (Some(SOAP12), "Envelope") => Version::V12,
@@ -222,7 +234,13 @@ impl SoapFault {
             children.find(|it| it.name == name).cloned()
         };
         let text = |name: &str| child(fault, name).map(|it| it.text.trim().to_owned());
-        let local = |text: &str| text.rsplit(':').next().unwrap_or_default().trim().to_owned();
+        let local = |text: &str| {
+            text.rsplit(':')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
         let mut read = Self {
             code: String::new(),
             subcodes: Vec::new(),
@@ -242,7 +260,9 @@ impl SoapFault {
                 let mut code = child(fault, "Code");
                 for depth in 0..16 {
                     let Some(it) = code else { break };
-                    let value = child(&it, "Value").map(|it| local(&it.text)).unwrap_or_default();
+                    let value = child(&it, "Value")
+                        .map(|it| local(&it.text))
+                        .unwrap_or_default();
                     match depth {
                         0 => read.code = value,
                         _ => read.subcodes.push(value),
@@ -251,7 +271,9 @@ impl SoapFault {
                 }
                 let reason = child(fault, "Reason");
                 let reason = reason.as_ref().and_then(|it| it.children.first());
-                read.reason = reason.map(|it| it.text.trim().to_owned()).unwrap_or_default();
+                read.reason = reason
+                    .map(|it| it.text.trim().to_owned())
+                    .unwrap_or_default();
                 read.actor = text("Role").filter(|it| !it.is_empty());
                 child(fault, "Detail")
             }
@@ -276,7 +298,10 @@ impl SoapFault {
     pub fn blames_client(&self) -> bool {
         // SOAP 1.1, section 4.4.1: what follows a point narrows the code.
         let code = self.code.split('.').next().unwrap_or_default();
-        matches!(code, "Client" | "Sender" | "MustUnderstand" | "VersionMismatch")
+        matches!(
+            code,
+            "Client" | "Sender" | "MustUnderstand" | "VersionMismatch"
+        )
     }
 
     /// The name that flows know it by.

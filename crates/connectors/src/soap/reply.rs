@@ -42,9 +42,18 @@ impl Asked<'_> {
         if bytes.is_empty() && is_success && self.operation.output.is_none() {
             return Ok(Answer::Value(Value::Null));
         }
-        let media_type = reply.headers.view().first(Field::ContentType).unwrap_or_default();
+        let media_type = reply
+            .headers
+            .view()
+            .first(Field::ContentType)
+            .unwrap_or_default();
         let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
-        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_owned();
+        let media_type = media_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
         let is_xml = media_type.is_empty() || media_type.ends_with("xml");
         let envelope = match is_xml && !bytes.is_empty() {
             true => Envelope::read(bytes).map_err(|error| error.reason().to_owned()),
@@ -76,9 +85,17 @@ impl Asked<'_> {
     }
 
     fn status(&self, status: u16, media_type: &str) -> Fault {
-        let kind = if media_type.is_empty() { "nothing" } else { media_type };
+        let kind = if media_type.is_empty() {
+            "nothing"
+        } else {
+            media_type
+        };
         let kind: String = kind.chars().take(60).collect();
-        let cause = format_args!("{}: status {status} with {}", self.who(), kind.escape_debug());
+        let cause = format_args!(
+            "{}: status {status} with {}",
+            self.who(),
+            kind.escape_debug()
+        );
         Fault::of_status(status).with_cause(cause)
     }
 
@@ -89,7 +106,10 @@ impl Asked<'_> {
     }
 
     fn who(&self) -> String {
-        format!("connection {}, operation {}", self.connection, self.operation.name)
+        format!(
+            "connection {}, operation {}",
+            self.connection, self.operation.name
+        )
     }
 
     /// The failure that a fault is.
@@ -138,14 +158,21 @@ pub fn stood_in(reply: &Reply) -> Option<Fault> {
     let Some(name) = value::get(&body, "fault").and_then(value::as_text) else {
         return Some(Fault::of_status(reply.status));
     };
-    let code = value::get(&body, "code").and_then(value::as_text).unwrap_or_default();
+    let code = value::get(&body, "code")
+        .and_then(value::as_text)
+        .unwrap_or_default();
     let blames_client = matches!(code, "Client" | "Sender");
     let name = if name.is_empty() { FAULT } else { name };
     Some(raised(name, blames_client).with_cause(format_args!("a mock's fault {name}")))
 }
 
 /// Keeps an answer for `$reply`, its body as a value; the result becomes the message's body too.
-pub fn keep(exchange: &mut Exchange, (status, headers): (u16, Headers), body: Value, is_result: bool) {
+pub fn keep(
+    exchange: &mut Exchange,
+    (status, headers): (u16, Headers),
+    body: Value,
+    is_result: bool,
+) {
     let content = Content::of_value(body);
     if is_result {
         exchange.content = content.clone();

@@ -57,7 +57,12 @@ impl Security {
                 let digest = digest(nonce, &created, password);
                 leaf((WSSE, "Password"), Some(("Type", &kind)), &digest, out)?;
                 let nonce = Base64::encode_string(nonce);
-                leaf((WSSE, "Nonce"), Some(("EncodingType", BASE64_TYPE)), &nonce, out)?;
+                leaf(
+                    (WSSE, "Nonce"),
+                    Some(("EncodingType", BASE64_TYPE)),
+                    &nonce,
+                    out,
+                )?;
                 leaf((WSU, "Created"), None, &created, out)?;
             } else {
                 let kind = format!("{TOKEN}#PasswordText");
@@ -113,7 +118,11 @@ fn instant(time: Duration) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let millis = time.subsec_millis();

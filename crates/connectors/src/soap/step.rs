@@ -178,7 +178,9 @@ fn check_body(
         && context.problems() == before
     {
         let place = node.get("body").map_or(node.span, |it| it.span);
-        context.report.error(BAD_SOAP_BODY, place, error.to_string());
+        context
+            .report
+            .error(BAD_SOAP_BODY, place, error.to_string());
     }
 }
 
@@ -278,7 +280,10 @@ impl Soap {
             body_max: None,
             step: &step,
         };
-        let reply = services.call(call).await.map_err(|fault| self.named(fault))?;
+        let reply = services
+            .call(call)
+            .await
+            .map_err(|fault| self.named(fault))?;
         let asked = Asked {
             connection: &self.to,
             operation: &self.operation,
@@ -305,7 +310,9 @@ impl Soap {
     fn named(&self, fault: Fault) -> Fault {
         let cause = fault.cause.as_deref().unwrap_or_default().to_owned();
         let (to, operation) = (&self.to, &self.operation.name);
-        fault.with_cause(format_args!("connection {to}, operation {operation}: {cause}"))
+        fault.with_cause(format_args!(
+            "connection {to}, operation {operation}: {cause}"
+        ))
     }
 
     fn envelope(
@@ -325,7 +332,10 @@ impl Soap {
         let now = (services.wall(), nonce.as_bytes().as_slice());
         let security = self.service.security.as_ref().map(|it| (it, now));
         message.write(body, blocks, security).map_err(|error| {
-            let detail = format!("the message is none that {} takes: {error}", self.operation.name);
+            let detail = format!(
+                "the message is none that {} takes: {error}",
+                self.operation.name
+            );
             let cause = format_args!("connection {}", self.to);
             Fault::invalid(detail).with_cause(cause)
         })
@@ -443,7 +453,10 @@ impl Step for Soap {
 
     fn reads_body(&self) -> bool {
         let has_body = self.operation.input.body.is_some();
-        let body = self.body.as_ref().map_or(has_body, ValueTemplate::reads_body);
+        let body = self
+            .body
+            .as_ref()
+            .map_or(has_body, ValueTemplate::reads_body);
         let blocks = self.header.as_ref().is_some_and(ValueTemplate::reads_body);
         let mut lines = self.headers.iter().flatten();
         body || blocks || lines.any(|(_, line)| needs_body(line.uses_input(), line.variables()))

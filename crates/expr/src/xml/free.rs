@@ -67,10 +67,12 @@ pub fn group(
             }
         }
     }
-    groups.into_iter().map(|(name, mut items)| match items.len() {
-        1 => (name, items.pop().unwrap_or_default()),
-        _ => (name, value::array(items)),
-    })
+    groups
+        .into_iter()
+        .map(|(name, mut items)| match items.len() {
+            1 => (name, items.pop().unwrap_or_default()),
+            _ => (name, value::array(items)),
+        })
 }
 
 /// Why a value cannot be written.

@@ -102,7 +102,9 @@ impl Element {
 
     /// The elements within that have this name in this namespace.
     pub fn all<'a>(&'a self, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a Self> {
-        self.children.iter().filter(move |it| it.is(namespace, name))
+        self.children
+            .iter()
+            .filter(move |it| it.is(namespace, name))
     }
 
     /// What a qualified name in a text means here: its namespace, the default one without a
@@ -261,7 +263,10 @@ fn attributes(
     let mut seen = HashSet::new();
     let is_new = |it: &Attribute| seen.insert((it.namespace.clone(), it.name.clone()));
     if !attributes.iter().all(is_new) {
-        return Err(Reason::syntax(note.offset, "an attribute that stands twice"));
+        return Err(Reason::syntax(
+            note.offset,
+            "an attribute that stands twice",
+        ));
     }
     Ok(attributes)
 }
@@ -280,10 +285,16 @@ mod tests {
             panic!("{root:?}");
         };
         assert!(b.is("u:p", "b") && b.line == 3);
-        assert_eq!((b.attribute("x"), b.attribute_in("u:p", "x")), (Some("2"), Some("1")));
+        assert_eq!(
+            (b.attribute("x"), b.attribute_in("u:p", "x")),
+            (Some("2"), Some("1"))
+        );
         assert_eq!((c.namespace.as_deref(), c.line), (None, 4));
         assert_eq!(c.resolve(&c.text), Some((Some("u:p".into()), "t")));
-        assert_eq!((c.resolve("t"), c.resolve("q:t")), (Some((None, "t")), None));
+        assert_eq!(
+            (c.resolve("t"), c.resolve("q:t")),
+            (Some((None, "t")), None)
+        );
     }
 
     #[test]
@@ -298,7 +309,11 @@ mod tests {
                 "an attribute that stands twice",
                 1,
             ),
-            ("<a xmlns:p=''/>", "a namespace that cannot be declared so", 1),
+            (
+                "<a xmlns:p=''/>",
+                "a namespace that cannot be declared so",
+                1,
+            ),
             (
                 "<!DOCTYPE a>\n<a/>",
                 "a document type declaration, which is not allowed",

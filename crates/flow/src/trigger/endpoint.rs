@@ -42,12 +42,19 @@ pub(super) fn read(
     context: &mut SourceContext<'_>,
 ) -> Option<HttpStart> {
     let Some(entries) = node.as_mapping() else {
-        config::check(node, &crate::schema::endpoint_keys(definition), context.report);
+        config::check(
+            node,
+            &crate::schema::endpoint_keys(definition),
+            context.report,
+        );
         return None;
     };
     let own_schema = (definition.schema)();
     let is_own = |key: &str| own_schema["properties"].get(key).is_some();
-    let (own, common) = entries.iter().cloned().partition(|entry| is_own(&entry.key));
+    let (own, common) = entries
+        .iter()
+        .cloned()
+        .partition(|entry| is_own(&entry.key));
     let part = |entries| Node {
         value: Value::Mapping(entries),
         span: node.span,

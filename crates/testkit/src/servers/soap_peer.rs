@@ -51,7 +51,12 @@ impl SoapPeer {
     /// The WSDL file that it serves for `v11`, `v12` or `bare`.
     pub fn wsdl(&self, name: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        write!(stream, "GET /{name}/?wsdl HTTP/1.0\r\nHost: 127.0.0.1:{}\r\n\r\n", self.port).unwrap();
+        write!(
+            stream,
+            "GET /{name}/?wsdl HTTP/1.0\r\nHost: 127.0.0.1:{}\r\n\r\n",
+            self.port
+        )
+        .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");

@@ -18,7 +18,8 @@ pub(super) fn page(endpoint: &Endpoint, request: &Request) -> Reply {
     };
     let Some((name, bytes)) = file else {
         let text = "This is a SOAP service: `?wsdl` shows its description, POST calls it.\n";
-        let mut reply = Reply::with_content(404, "text/plain; charset=utf-8", text.as_bytes().to_vec());
+        let mut reply =
+            Reply::with_content(404, "text/plain; charset=utf-8", text.as_bytes().to_vec());
         if query.is_empty() {
             reply.status = 405;
             reply.headers.append("Allow", "GET, POST");
@@ -48,7 +49,11 @@ fn rewrite(endpoint: &Endpoint, name: &str, text: &str, base: &str) -> String {
     for address in endpoint.wsdl.addresses() {
         text = replace(&text, "location", &address, base);
     }
-    let imports = endpoint.wsdl.imports.iter().filter(|(file, ..)| **file == *name);
+    let imports = endpoint
+        .wsdl
+        .imports
+        .iter()
+        .filter(|(file, ..)| **file == *name);
     for (_, location, target) in imports {
         let place = format!("{base}?file={}", encoded(target));
         for attribute in ["location", "schemaLocation"] {

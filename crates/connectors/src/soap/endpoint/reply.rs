@@ -122,12 +122,7 @@ fn write_fault(
     Ok(out.finish())
 }
 
-fn leaf(
-    namespace: Option<&str>,
-    name: &str,
-    text: &str,
-    out: &mut Writer,
-) -> Result<(), NotXml> {
+fn leaf(namespace: Option<&str>, name: &str, text: &str, out: &mut Writer) -> Result<(), NotXml> {
     out.start(namespace, name)?;
     out.text(text)?;
     out.end(namespace, name);
@@ -147,18 +142,27 @@ pub(super) fn close(
                 let detail = "the flow's result is none that the service has";
                 let fault = Fault::new(Kind::Expression, Origin::Engine, detail);
                 let fault = fault.with_cause(format_args!("{}: {reason}", operation.name));
-                (self::fault(version, Code::Server, detail, None), Some(fault))
+                (
+                    self::fault(version, Code::Server, detail, None),
+                    Some(fault),
+                )
             }
         },
         Ok(made) => failed(version, operation, &made),
         Err(fault) => {
             let code = Code::of_status(fault.status);
-            let reason = if fault.detail.is_empty() { fault.name() } else { &fault.detail };
+            let reason = if fault.detail.is_empty() {
+                fault.name()
+            } else {
+                &fault.detail
+            };
             let detail = value::object([]);
             let text = value::text(&*fault.detail);
             let shape = shape_of(operation, fault.name());
             let detail = [&detail, &text].into_iter().find_map(|content| {
-                shape.filter(|it| fits(operation, it, content)).map(|it| (operation, it, content))
+                shape
+                    .filter(|it| fits(operation, it, content))
+                    .map(|it| (operation, it, content))
             });
             let reason = message::secret::redact(reason);
             (self::fault(version, code, &reason, detail), None)
@@ -177,7 +181,9 @@ fn success(version: Version, operation: &Operation, made: &Reply) -> Result<Repl
         shape,
         size_max: SIZE_MAX,
     };
-    let text = message.write(&body, None, None).map_err(|error| error.to_string())?;
+    let text = message
+        .write(&body, None, None)
+        .map_err(|error| error.to_string())?;
     Ok(reply(version, 200, text))
 }
 
@@ -208,7 +214,10 @@ fn failed(version: Version, operation: &Operation, made: &Reply) -> (Reply, Opti
     };
     let name = text("fault").or(text("type")).unwrap_or(FAULT);
     let plain = value::as_text(&body);
-    let reason = text("reason").or(text("title")).or(plain).unwrap_or("the request failed");
+    let reason = text("reason")
+        .or(text("title"))
+        .or(plain)
+        .unwrap_or("the request failed");
     let Some(shape) = shape_of(operation, name) else {
         return (fault(version, code, reason, None), None);
     };
@@ -216,7 +225,10 @@ fn failed(version: Version, operation: &Operation, made: &Reply) -> (Reply, Opti
     let detail = value::get(&body, "detail").unwrap_or(&nothing);
     let detail = value::get(detail, &shape.element.name.local).unwrap_or(detail);
     if fits(operation, shape, detail) {
-        return (fault(version, code, reason, Some((operation, shape, detail))), None);
+        return (
+            fault(version, code, reason, Some((operation, shape, detail))),
+            None,
+        );
     }
     let what = "the detail of the flow's fault is none that the service has";
     let failure = Fault::new(Kind::Expression, Origin::Engine, what);

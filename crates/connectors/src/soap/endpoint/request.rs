@@ -26,7 +26,9 @@ pub(super) fn open(endpoint: &Endpoint, mut request: Request) -> Result<(Request
     let refuse = |version, code, reason: &str| Box::new(fault(version, code, reason, None));
     let bytes = match &request.body {
         Body::Bytes(bytes) => bytes.clone(),
-        Body::Empty | Body::Unread => return Err(refuse(version, Code::Client, "there is no body")),
+        Body::Empty | Body::Unread => {
+            return Err(refuse(version, Code::Client, "there is no body"));
+        }
     };
     let envelope = Envelope::read(&bytes).map_err(|error| {
         let code = match error {
@@ -35,7 +37,10 @@ pub(super) fn open(endpoint: &Endpoint, mut request: Request) -> Result<(Request
         };
         refuse(version, code, error.reason())
     })?;
-    let found = endpoint.served.iter().position(|it| it.version == envelope.version);
+    let found = endpoint
+        .served
+        .iter()
+        .position(|it| it.version == envelope.version);
     let Some((number, served)) = found.and_then(|at| Some((at, endpoint.served.get(at)?))) else {
         let reason = format!("this service speaks SOAP {}", version.number());
         return Err(refuse(version, Code::VersionMismatch, &reason));
@@ -52,7 +57,8 @@ pub(super) fn open(endpoint: &Endpoint, mut request: Request) -> Result<(Request
     let (shape, model) = (&operation.input, &operation.model);
     let content = body_value(shape, model, operation.is_rpc, &envelope.body)
         .map_err(|error| client(&format!("the body is none that the service takes: {error}")))?;
-    put(&mut request, &content, "application/json").ok_or_else(|| client("the body is too large"))?;
+    put(&mut request, &content, "application/json")
+        .ok_or_else(|| client("the body is too large"))?;
     request.headers.set(OPERATION, operation.name.as_bytes());
     request.headers.remove(BLOCKS);
     if let Some(blocks) = blocks {
@@ -68,8 +74,15 @@ pub(super) fn open(endpoint: &Endpoint, mut request: Request) -> Result<(Request
 
 /// The version that a request seems to be in, for faults before its envelope has been read.
 fn version_of(endpoint: &Endpoint, request: &Request) -> Result<Version, Refused> {
-    let first = endpoint.served.first().map_or(Version::V11, |it| it.version);
-    let media_type = request.headers.view().first(Field::ContentType).unwrap_or_default();
+    let first = endpoint
+        .served
+        .first()
+        .map_or(Version::V11, |it| it.version);
+    let media_type = request
+        .headers
+        .view()
+        .first(Field::ContentType)
+        .unwrap_or_default();
     let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
     let wanted = match media_type.split(';').next().unwrap_or_default().trim() {
         "text/xml" | "application/xml" => Version::V11,
@@ -79,7 +92,12 @@ fn version_of(endpoint: &Endpoint, request: &Request) -> Result<Version, Refused
             return Err(Box::new(fault(first, Code::Client, reason, None)));
         }
         _ => {
-            let mut reply = fault(first, Code::Client, "the Content-Type is none of SOAP", None);
+            let mut reply = fault(
+                first,
+                Code::Client,
+                "the Content-Type is none of SOAP",
+                None,
+            );
             reply.status = 415;
             return Err(Box::new(reply));
         }
@@ -98,7 +116,9 @@ fn action(request: &Request, version: Version) -> Option<String> {
             let mut parts = media_type.split(';').map(str::trim);
             let found = parts.find_map(|it| {
                 let (name, value) = it.split_once('=')?;
-                name.trim().eq_ignore_ascii_case("action").then(|| value.trim().to_owned())
+                name.trim()
+                    .eq_ignore_ascii_case("action")
+                    .then(|| value.trim().to_owned())
             });
             found?
         }
@@ -118,7 +138,10 @@ fn find(served: &Served, envelope: &Envelope, action: Option<&str>) -> Result<us
     let Some(at) = served.operations.iter().position(is_it) else {
         let name = first.map_or("nothing", |it| it.name.as_str());
         let name: String = name.chars().take(60).collect();
-        return Err(format!("there is no operation for a body with `{}`", name.escape_debug()));
+        return Err(format!(
+            "there is no operation for a body with `{}`",
+            name.escape_debug()
+        ));
     };
     let declared = served.operations.get(at).map_or("", |it| &*it.action);
     match action {
@@ -145,15 +168,23 @@ fn read_blocks(
             let content = operation.model.decode(&shape.element, &plain);
             let content = content.map_err(|error| {
                 let name = &shape.element.name.local;
-                (Code::Client, format!("the header is wrong: {}", error.within(name, None)))
+                (
+                    Code::Client,
+                    format!("the header is wrong: {}", error.within(name, None)),
+                )
             })?;
             found.push((shape.element.name.local.to_string(), content));
             continue;
         }
-        let must = block.attribute_in(namespace, "mustUnderstand").map(str::trim);
+        let must = block
+            .attribute_in(namespace, "mustUnderstand")
+            .map(str::trim);
         if matches!(must, Some("1" | "true")) && is_for_us(block, namespace) {
             let name: String = block.name.chars().take(60).collect();
-            let reason = format!("the header block `{}` is not understood", name.escape_debug());
+            let reason = format!(
+                "the header block `{}` is not understood",
+                name.escape_debug()
+            );
             return Err((Code::MustUnderstand, reason));
         }
     }
@@ -162,17 +193,19 @@ fn read_blocks(
 
 /// Whether a block is meant for the one who answers.
 fn is_for_us(block: &Element, namespace: &str) -> bool {
-    let role = ["actor", "role"].into_iter().find_map(|it| block.attribute_in(namespace, it));
+    let role = ["actor", "role"]
+        .into_iter()
+        .find_map(|it| block.attribute_in(namespace, it));
     let role = role.unwrap_or_default();
-    role.is_empty()
-        || role.ends_with("/next")
-        || role.ends_with("/role/ultimateReceiver")
+    role.is_empty() || role.ends_with("/next") || role.ends_with("/role/ultimateReceiver")
 }
 
 /// A block without what the envelope says of it.
 fn without_envelope(block: &Element, namespace: &str) -> Element {
     let mut plain = block.clone();
-    plain.attributes.retain(|it| it.namespace.as_deref() != Some(namespace));
+    plain
+        .attributes
+        .retain(|it| it.namespace.as_deref() != Some(namespace));
     plain
 }
 

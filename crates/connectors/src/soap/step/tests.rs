@@ -15,7 +15,8 @@ fn a_service_is_shown_the_call_and_its_answer_is_the_result() {
     let services = StandIn::says(200, r#"{"inStock":true}"#);
     let next = run(&*step, &mut message, &services);
     assert!(matches!(next, Ok(Next::Continue)), "{next:?}");
-    let expected = r#"{"operation":"CheckStock","body":{"item":{"@sku":"s1","qty":2}},"headers":{"X-A":"5"}}"#;
+    let expected =
+        r#"{"operation":"CheckStock","body":{"item":{"@sku":"s1","qty":2}},"headers":{"X-A":"5"}}"#;
     let seen = services.seen.take();
     let expected = ("soap".to_owned(), "erp".to_owned(), expected.to_owned());
     assert_eq!(seen, [expected]);
@@ -50,24 +51,42 @@ fn every_problem_has_its_place() {
         ("{ to: erq, operation: CheckStock }", "IT0292 1:7"),
         ("{ to: mq, operation: CheckStock }", "IT0292 1:7"),
         ("{ to: erp, operation: '${ .a }' }", "IT0293 1:23"),
-        ("{ to: erp, operation: CheckStok }", "IT0440 1:23 erp.wsdl, line 99: there is no operation"),
-        ("{ to: old, operation: Old }", "IT0440 1:23 erp.wsdl, line 139: `use=\"encoded\"` is not"),
-        ("{ to: erp, operation: CheckStock, body: { itm: 1 } }", "IT0441 1:43 `itm` is not declared"),
+        (
+            "{ to: erp, operation: CheckStok }",
+            "IT0440 1:23 erp.wsdl, line 99: there is no operation",
+        ),
+        (
+            "{ to: old, operation: Old }",
+            "IT0440 1:23 erp.wsdl, line 139: `use=\"encoded\"` is not",
+        ),
+        (
+            "{ to: erp, operation: CheckStock, body: { itm: 1 } }",
+            "IT0441 1:43 `itm` is not declared",
+        ),
         (
             "{ to: erp, operation: CheckStock, body: { item: { qty: 0, '@sku': a } } }",
             "IT0441 1:56 is at least 1",
         ),
         (
             "{ to: erp, operation: CheckStock, body: { item: [{ qty: '${ .q }' }] } }",
-            "IT0441 1:41",
+            "IT0441 1:50 `@sku` is missing",
         ),
-        ("{ to: erp, operation: Ping, body: a }", "IT0441 1:35 is a whole number"),
-        ("{ to: erp, operation: Add, body: { a: 1 } }", "IT0441 1:34 `b` is missing"),
+        (
+            "{ to: erp, operation: Ping, body: a }",
+            "IT0441 1:35 is a whole number",
+        ),
+        (
+            "{ to: erp, operation: Add, body: { a: 1 } }",
+            "IT0441 1:34 `b` is missing",
+        ),
         (
             "{ to: erp, operation: CheckStock, header: { Trace: 1, X: 1 }, body: {} }",
             "IT0441 1:69 `X` is not declared",
         ),
-        ("{ to: erp, operation: CheckStock, headers: 1 }", "IT0297 1:44"),
+        (
+            "{ to: erp, operation: CheckStock, headers: 1 }",
+            "IT0297 1:44",
+        ),
         (
             "{ to: erp, operation: CheckStock, headers: { 'a b': 1 } }",
             "IT0297 1:46",

@@ -8,7 +8,7 @@ use crate::soap::names::{QName, WSDL, WSDL_MIME};
 use crate::soap::problem::{Place, Problem};
 use crate::soap::wsdl::port::Port;
 use crate::soap::wsdl::read::{Document, Wsdl};
-use crate::soap::xsd::compile::Compiler;
+use crate::soap::xsd::compile::{Compiler, check_name};
 use crate::soap::xsd::content::{Made, once};
 use crate::soap::xsd::model::{Complex, ElementUse, Model, Term, Type};
 
@@ -78,7 +78,10 @@ impl Wsdl {
     /// The names of all operations of a port.
     pub fn operations<'a>(&self, port: &Port<'a>) -> Vec<&'a str> {
         let binding: &'a Element = port.binding;
-        let bound = binding.children.iter().filter(|it| it.is(WSDL, "operation"));
+        let bound = binding
+            .children
+            .iter()
+            .filter(|it| it.is(WSDL, "operation"));
         bound.filter_map(|it| it.attribute("name")).collect()
     }
 
@@ -122,7 +125,10 @@ impl Wsdl {
         let faults = reading.faults((document, abstract_one))?;
         Ok(Operation {
             name: name.into(),
-            action: soap.and_then(|it| it.attribute("soapAction")).unwrap_or_default().into(),
+            action: soap
+                .and_then(|it| it.attribute("soapAction"))
+                .unwrap_or_default()
+                .into(),
             input,
             output,
             faults,
@@ -141,9 +147,8 @@ impl<'a> Reading<'a, '_> {
         let ty = binding.attribute("type").unwrap_or_default();
         let (document, port_type) = self.wsdl.named("portType", ty, (document, binding))?;
         let mut operations = port_type.children.iter();
-        let is_it = |it: &&Element| {
-            it.is(WSDL, "operation") && it.attribute("name") == Some(self.name)
-        };
+        let is_it =
+            |it: &&Element| it.is(WSDL, "operation") && it.attribute("name") == Some(self.name);
         let Some(found) = operations.find(is_it) else {
             let message = format!("the port type has no operation `{}`", self.name);
             return Err(Problem::new(&document.place(port_type), message));
@@ -178,10 +183,15 @@ impl<'a> Reading<'a, '_> {
         let message = node.attribute("message").unwrap_or_default();
         let (document, message) = self.wsdl.named("message", message, (document, node))?;
         let bound = self.bound(way).unwrap_or(self.bound);
-        if let Some(mime) = bound.children.iter().find(|it| it.namespace.as_deref() == Some(WSDL_MIME))
+        if let Some(mime) = bound
+            .children
+            .iter()
+            .find(|it| it.namespace.as_deref() == Some(WSDL_MIME))
         {
-            return Err(Problem::new(&self.place(mime), "attachments are not supported")
-                .hint("a service without MIME in its binding sends them as xs:base64Binary"));
+            return Err(
+                Problem::new(&self.place(mime), "attachments are not supported")
+                    .hint("a service without MIME in its binding sends them as xs:base64Binary"),
+            );
         }
         let soap = self.port.version.binding();
         let body = bound.all(soap, "body").next();
@@ -288,11 +298,16 @@ impl<'a> Reading<'a, '_> {
         for part in parts {
             let place = document.place(part);
             let Some(ty) = part.attribute("type") else {
-                return Err(Problem::new(&place, "the part of an `rpc` message names no type"));
+                return Err(Problem::new(
+                    &place,
+                    "the part of an `rpc` message names no type",
+                ));
             };
             let ty = QName::read(ty, part, &document.file)?;
+            let name = QName::new(None, part.attribute("name").unwrap_or_default());
+            check_name(&name, &place)?;
             let element = ElementUse {
-                name: QName::new(None, part.attribute("name").unwrap_or_default()),
+                name,
                 ty: self.compiler.named_type(&ty, &place)?,
                 is_nillable: false,
                 default: None,
@@ -312,6 +327,7 @@ impl<'a> Reading<'a, '_> {
             Way::Out => format!("{}Response", self.name),
         };
         let namespace = body.and_then(|it| it.attribute("namespace"));
+        check_name(&QName::new(None, &name), &place)?;
         Ok(ElementUse {
             name: QName::new(namespace, &name),
             ty: self.compiler.add(Type::Complex(complex)),

@@ -88,7 +88,10 @@ impl Wsdl {
                 let problem = Problem::new(&place, format!("there is no port `{name}`"));
                 match config::suggest(name, names.clone()) {
                     Some(near) => problem.hint(format!("did you mean `{near}`?")),
-                    None => problem.hint(format!("there are: {}", names.collect::<Vec<_>>().join(", "))),
+                    None => problem.hint(format!(
+                        "there are: {}",
+                        names.collect::<Vec<_>>().join(", ")
+                    )),
                 }
             }
             (None, None) => Problem::new(&place, "no service with a port is declared")
@@ -125,16 +128,19 @@ impl Wsdl {
     fn open<'a>(&'a self, document: &'a Document, port: &'a Element) -> Result<Port<'a>, Problem> {
         let binding = port.attribute("binding").unwrap_or_default();
         let (document, binding) = self.named("binding", binding, (document, port))?;
-        let found = [Version::V11, Version::V12].into_iter().find_map(|version| {
-            let soap = binding.all(version.binding(), "binding").next()?;
-            Some((version, soap))
-        });
+        let found = [Version::V11, Version::V12]
+            .into_iter()
+            .find_map(|version| {
+                let soap = binding.all(version.binding(), "binding").next()?;
+                Some((version, soap))
+            });
         let Some((version, soap)) = found else {
             let message = "the port does not speak SOAP";
             return Err(Problem::new(&document.place(binding), message));
         };
         let transport = soap.attribute("transport").unwrap_or_default();
-        if !transport.is_empty() && !transport.ends_with("/http") && !transport.ends_with("/HTTP/") {
+        if !transport.is_empty() && !transport.ends_with("/http") && !transport.ends_with("/HTTP/")
+        {
             let shown = transport.escape_debug();
             let message = format!("the transport `{shown}` is not supported");
             return Err(Problem::new(&document.place(soap), message).hint("HTTP is"));

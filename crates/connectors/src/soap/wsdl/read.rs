@@ -149,7 +149,8 @@ impl Reader<'_> {
     /// The name of a file that another one names.
     fn resolve(&mut self, from: &str, location: &str, place: &Place) -> Result<String, Problem> {
         let name = resolve(from, location, place)?;
-        self.imports.push((from.into(), location.to_owned(), name.clone()));
+        self.imports
+            .push((from.into(), location.to_owned(), name.clone()));
         Ok(name)
     }
 
@@ -170,7 +171,10 @@ impl Reader<'_> {
         })?;
         self.size += bytes.len();
         if self.size > SIZE_MAX || self.files.len() >= FILES_MAX {
-            return Err(Problem::new(&by, "the service has too many files, or too large ones"));
+            return Err(Problem::new(
+                &by,
+                "the service has too many files, or too large ones",
+            ));
         }
         let file: Arc<str> = name.as_str().into();
         let root = xml::parse(&bytes, DEPTH_MAX).map_err(|error| {
@@ -192,8 +196,10 @@ impl Reader<'_> {
             (Some(XS), "schema") => self.schema(file, root, includer, is_included),
             (Some(WSDL20), _) => Err(Problem::new(&place, "this is WSDL 2.0")
                 .hint("use the service's WSDL 1.1: most servers have both")),
-            _ => Err(Problem::new(&place, "this is neither WSDL 1.1 nor a schema")
-                .hint("is it a page that a server sent instead of the file?")),
+            _ => Err(
+                Problem::new(&place, "this is neither WSDL 1.1 nor a schema")
+                    .hint("is it a page that a server sent instead of the file?"),
+            ),
         }
     }
 
@@ -233,7 +239,11 @@ impl Reader<'_> {
             return Err(Problem::new(&place(root.line), message).hint("`import` it"));
         }
         let target = own.or(includer);
-        for node in root.children.iter().filter(|it| it.namespace.as_deref() == Some(XS)) {
+        for node in root
+            .children
+            .iter()
+            .filter(|it| it.namespace.as_deref() == Some(XS))
+        {
             let place = place(node.line);
             let location = node.attribute("schemaLocation");
             match node.name.as_str() {

@@ -154,9 +154,9 @@ impl Schemas {
             }
         }
         let derivations = node.children.iter().filter(|_| node.name == "complexType");
-        let derivation = derivations.flat_map(|it| &it.children).find(|it| {
-            matches!(it.name.as_str(), "extension" | "restriction")
-        });
+        let derivation = derivations
+            .flat_map(|it| &it.children)
+            .find(|it| matches!(it.name.as_str(), "extension" | "restriction"));
         if let Some(derivation) = derivation
             && let Some(base) = derivation.attribute("base")
         {
@@ -171,17 +171,23 @@ impl Schemas {
     /// # Errors
     /// When there is none.
     pub fn get(&self, kind: Kind, name: &QName, place: &Place) -> Result<Component<'_>, Problem> {
-        let found = self.index.get(&(kind, name.clone())).and_then(|(at, child)| {
-            let document = self.documents.get(*at)?;
-            let node = document.root.children.get(*child)?;
-            Some(Component { document, node })
-        });
+        let found = self
+            .index
+            .get(&(kind, name.clone()))
+            .and_then(|(at, child)| {
+                let document = self.documents.get(*at)?;
+                let node = document.root.children.get(*child)?;
+                Some(Component { document, node })
+            });
         found.ok_or_else(|| {
             let message = format!("there is no {} {name}", kind.words());
             let names = self.index.keys().filter(|(it, _)| *it == kind);
             let names: Vec<&str> = names.map(|(_, name)| &*name.local).collect();
             let problem = Problem::new(place, message);
-            match config::suggest(&name.local, names.into_iter().filter(|it| **it != *name.local)) {
+            match config::suggest(
+                &name.local,
+                names.into_iter().filter(|it| **it != *name.local),
+            ) {
                 Some(near) => problem.hint(format!("did you mean `{near}`?")),
                 None => problem.hint("is a schema missing? Import it from a file in the folder"),
             }

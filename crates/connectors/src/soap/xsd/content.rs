@@ -49,7 +49,13 @@ impl<'a> Compiler<'a> {
         match node.children.iter().find(is_derivation) {
             Some(content) => {
                 body.is_mixed |= is_true(content.attribute("mixed"));
-                self.derivation(Component { document, node: content }, &mut body)?;
+                self.derivation(
+                    Component {
+                        document,
+                        node: content,
+                    },
+                    &mut body,
+                )?;
             }
             None => {
                 if let Some(particle) = self.particle_within(component)? {
@@ -65,7 +71,10 @@ impl<'a> Compiler<'a> {
     pub(super) fn enter(&mut self, place: &Place) -> Result<(), Problem> {
         self.depth += 1;
         match self.depth > DEPTH_MAX {
-            true => Err(Problem::new(place, "types are made of each other without end")),
+            true => Err(Problem::new(
+                place,
+                "types are made of each other without end",
+            )),
             false => Ok(()),
         }
     }
@@ -76,7 +85,10 @@ impl<'a> Compiler<'a> {
         let place = document.place(content.node);
         let is_it = |it: &&Element| matches!(it.name.as_str(), "extension" | "restriction");
         let Some(node) = content.node.children.iter().find(is_it) else {
-            return Err(Problem::new(&place, "an extension or a restriction is missing"));
+            return Err(Problem::new(
+                &place,
+                "an extension or a restriction is missing",
+            ));
         };
         let derivation = Component { document, node };
         let base = document.name(node.attribute("base").unwrap_or_default(), node)?;
@@ -89,17 +101,29 @@ impl<'a> Compiler<'a> {
                 let facets = Facets::read(node, &document.file)?;
                 let inner = node.children.iter().find(|it| it.name == "simpleType");
                 let id = match inner {
-                    Some(inner) => self.reserve(None, Component { document, node: inner })?,
+                    Some(inner) => self.reserve(
+                        None,
+                        Component {
+                            document,
+                            node: inner,
+                        },
+                    )?,
                     None => id,
                 };
                 Made::Text(self.add(Type::Simple(Simple::Restricted(id, facets))))
             }
             ("simpleContent", Made::Text(id)) => Made::Text(id),
             ("simpleContent", _) => {
-                return Err(Problem::new(&place, "the base of simple content has no text"));
+                return Err(Problem::new(
+                    &place,
+                    "the base of simple content has no text",
+                ));
             }
             (_, Made::Text(_)) => {
-                return Err(Problem::new(&place, "the base of complex content has only text"));
+                return Err(Problem::new(
+                    &place,
+                    "the base of complex content has only text",
+                ));
             }
             (_, outer) => match (self.particle_within(derivation)?, outer, restricts) {
                 (Some(own), _, true) | (Some(own), Made::Empty, _) => Made::Elements(own),
@@ -143,9 +167,8 @@ impl<'a> Compiler<'a> {
     /// The group of elements that stands within a type, extension or restriction.
     fn particle_within(&mut self, around: Component<'a>) -> Result<Option<Particle>, Problem> {
         let mut nodes = around.node.children.iter();
-        let found = nodes.find(|it| {
-            matches!(it.name.as_str(), "sequence" | "choice" | "all" | "group")
-        });
+        let found =
+            nodes.find(|it| matches!(it.name.as_str(), "sequence" | "choice" | "all" | "group"));
         let Some(node) = found else {
             return Ok(None);
         };
@@ -225,7 +248,11 @@ impl<'a> Compiler<'a> {
     }
 
     /// The content with its fields.
-    pub(in crate::soap) fn content(&mut self, made: Made, place: &Place) -> Result<Content, Problem> {
+    pub(in crate::soap) fn content(
+        &mut self,
+        made: Made,
+        place: &Place,
+    ) -> Result<Content, Problem> {
         let particle = match made {
             Made::Empty => return Ok(Content::Empty),
             Made::Text(id) => return Ok(Content::Text(id)),
@@ -360,9 +387,8 @@ fn check_repeated(particle: &Particle, place: &Place) -> Result<(), Problem> {
         Term::Element(_) | Term::Any(_) => return Ok(()),
     };
     let repeats = particle.max.is_none_or(|max| max > 1);
-    let is_plain = |it: &Particle| {
-        it.min == 1 && it.max == Some(1) && matches!(it.term, Term::Element(_))
-    };
+    let is_plain =
+        |it: &Particle| it.min == 1 && it.max == Some(1) && matches!(it.term, Term::Element(_));
     if repeats && parts.len() > 1 && !parts.iter().all(is_plain) {
         let message = "a repeated sequence with parts that are optional or repeated themselves";
         let hint = "its rounds cannot be told apart in JSON: this version does not support it";

@@ -9,9 +9,7 @@ use expr::xml::{Element, XML_NAMESPACE, XSI_NAMESPACE, free};
 use crate::soap::names::{SOAP11, SOAP12};
 use crate::soap::xsd::encode::{check_fixed, names};
 use crate::soap::xsd::map_error::{MapError, shown};
-use crate::soap::xsd::model::{
-    Complex, Content, ElementUse, Group, Model, Particle, Term, Type,
-};
+use crate::soap::xsd::model::{Complex, Content, ElementUse, Group, Model, Particle, Term, Type};
 
 /// Members in the order of the document.
 type Found = Vec<(Arc<str>, Value)>;
@@ -33,8 +31,9 @@ impl Model {
             Type::Anything => return Ok(self.anything(element)),
             Type::Simple(_) => {
                 if let Some(child) = element.children.first() {
-                    return Err(MapError::new("has text and no elements")
-                        .within(&shown(&child.name), None));
+                    return Err(
+                        MapError::new("has text and no elements").within(&shown(&child.name), None)
+                    );
                 }
                 let text = self.content_text(usage, element);
                 check_fixed(usage.fixed.as_deref(), text)?;
@@ -71,12 +70,16 @@ impl Model {
         let named = element.attribute_in(XSI_NAMESPACE, "type");
         let Some(text) = named else {
             return match declared.is_abstract {
-                true => Err(MapError::new("is of an abstract type and has no `xsi:type`")),
+                true => Err(MapError::new(
+                    "is of an abstract type and has no `xsi:type`",
+                )),
                 false => Ok(declared),
             };
         };
         let Some((namespace, local)) = element.resolve(text) else {
-            return Err(MapError::new("has an `xsi:type` whose prefix is not declared"));
+            return Err(MapError::new(
+                "has an `xsi:type` whose prefix is not declared",
+            ));
         };
         let own = declared.name.as_ref();
         if own.is_some_and(|own| own.is(namespace.as_deref(), local)) && !declared.is_abstract {
@@ -207,7 +210,9 @@ impl Model {
     ) -> Result<(), MapError> {
         let mut rounds = 0;
         while particle.max.is_none_or(|max| rounds < max) {
-            let Some(child) = children.get(*at).filter(|child| starts(&particle.term, child))
+            let Some(child) = children
+                .get(*at)
+                .filter(|child| starts(&particle.term, child))
             else {
                 break;
             };

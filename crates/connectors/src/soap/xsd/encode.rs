@@ -227,11 +227,12 @@ impl<'m> Encoder<'m> {
         }
         for (key, member) in value::members(content).into_iter().flatten() {
             let is_other = complex.attributes.iter().all(|it| *it.member != *key);
-            let name = key.strip_prefix('@').filter(|it| is_other && !it.contains(':'));
+            let name = key
+                .strip_prefix('@')
+                .filter(|it| is_other && !it.contains(':'));
             if let Some(name) = name.filter(|it| expr::xml::is_plain_name(it)) {
-                let text = value::scalar_text(member).ok_or_else(|| {
-                    MapError::new("is a text").within(&shown(key), None)
-                })?;
+                let text = value::scalar_text(member)
+                    .ok_or_else(|| MapError::new("is a text").within(&shown(key), None))?;
                 self.out.attribute(None, name, &text).map_err(not_xml)?;
             }
         }
@@ -270,7 +271,10 @@ impl<'m> Encoder<'m> {
             }
             // A list within one text is one value of its element.
             let is_text = group.fields.get(key) == Some(&false)
-                && group.particle.find(key).is_some_and(|it| self.model.list_item(it.ty).is_some());
+                && group
+                    .particle
+                    .find(key)
+                    .is_some_and(|it| self.model.list_item(it.ty).is_some());
             let items = match member {
                 Value::Arr(items) if !is_text => items.as_slice(),
                 single => std::slice::from_ref(single),
@@ -279,7 +283,10 @@ impl<'m> Encoder<'m> {
         }
         self.drop_nulls(group, &mut members);
         self.particle(&group.particle, &mut members)?;
-        let left = members.items.iter().find(|(_, (items, at))| *at < items.len());
+        let left = members
+            .items
+            .iter()
+            .find(|(_, (items, at))| *at < items.len());
         if let Some((name, (_, at))) = left {
             let what = match at {
                 0 => "cannot stand beside the other members",
@@ -348,7 +355,9 @@ impl<'m> Encoder<'m> {
     ) -> Result<(), MapError> {
         let name = &*element.name.local;
         let items = members.left(name);
-        let count = particle.max.map_or(items.len(), |max| items.len().min(max as usize));
+        let count = particle
+            .max
+            .map_or(items.len(), |max| items.len().min(max as usize));
         if count < particle.min as usize {
             let what = match count {
                 0 => "is missing".to_owned(),
@@ -375,9 +384,7 @@ impl<'m> Encoder<'m> {
         }
         for (key, member) in members.others.drain(..count) {
             let written = free::write(key, member, &Declared::default(), self.out);
-            written.map_err(|error| {
-                MapError::new(error.0).within(&shown(key), None)
-            })?;
+            written.map_err(|error| MapError::new(error.0).within(&shown(key), None))?;
         }
         Ok(())
     }
@@ -396,9 +403,7 @@ fn not_xml(error: NotXml) -> MapError {
 
 pub(super) fn check_fixed(fixed: Option<&str>, text: &str) -> Result<(), MapError> {
     match fixed {
-        Some(fixed) if fixed != text => {
-            Err(MapError::new(format!("is always `{}`", shown(fixed))))
-        }
+        Some(fixed) if fixed != text => Err(MapError::new(format!("is always `{}`", shown(fixed)))),
         _ => Ok(()),
     }
 }

@@ -82,7 +82,8 @@ impl Facets {
 
     /// Why a text is none of them; `count` is its length as the facets mean it.
     pub fn refuses(&self, text: &str, builtin: Option<Builtin>, count: usize) -> Option<String> {
-        if !self.enumeration.is_empty() && !self.enumeration.iter().any(|it| same(it, text, builtin))
+        if !self.enumeration.is_empty()
+            && !self.enumeration.iter().any(|it| same(it, text, builtin))
         {
             let mut names: Vec<String> = self.enumeration.iter().take(8).map(quoted).collect();
             if self.enumeration.len() > names.len() {
@@ -92,13 +93,20 @@ impl Facets {
         }
         let (min, max) = self.length;
         if min.is_some_and(|min| count < min) {
-            return Some(format!("has a length of at least {}", min.unwrap_or_default()));
+            return Some(format!(
+                "has a length of at least {}",
+                min.unwrap_or_default()
+            ));
         }
         if max.is_some_and(|max| count > max) {
-            return Some(format!("has a length of at most {}", max.unwrap_or_default()));
+            return Some(format!(
+                "has a length of at most {}",
+                max.unwrap_or_default()
+            ));
         }
         let is_number = matches!(builtin, Some(Builtin::Decimal | Builtin::Integer(..)));
-        let number = Decimal::parse_json(text).filter(|_| is_number || builtin == Some(Builtin::Float));
+        let number =
+            Decimal::parse_json(text).filter(|_| is_number || builtin == Some(Builtin::Float));
         number.and_then(|number| self.refuses_number(&number))
     }
 

@@ -94,7 +94,11 @@ impl Decimal {
             mut fraction,
         } = Self::parse(digits)?;
         for _ in 0..exponent.max(0) {
-            let next = if fraction.is_empty() { '0' } else { fraction.remove(0) };
+            let next = if fraction.is_empty() {
+                '0'
+            } else {
+                fraction.remove(0)
+            };
             whole.push(next);
         }
         for _ in 0..(-exponent).max(0) {
@@ -118,8 +122,16 @@ impl Decimal {
 
     /// As JSON and XML write it, what stands behind the point kept.
     pub fn text(&self) -> String {
-        let sign = if self.is_negative && !self.is_zero() { "-" } else { "" };
-        let whole = if self.whole.is_empty() { "0" } else { &self.whole };
+        let sign = if self.is_negative && !self.is_zero() {
+            "-"
+        } else {
+            ""
+        };
+        let whole = if self.whole.is_empty() {
+            "0"
+        } else {
+            &self.whole
+        };
         match self.fraction.as_str() {
             "" => format!("{sign}{whole}"),
             fraction => format!("{sign}{whole}.{fraction}"),
@@ -274,7 +286,8 @@ impl Cursor<'_> {
         let is_sound = length >= 4 && !(length > 4 && year.starts_with('0'));
         // The last digits tell: 400 divides 10000.
         let last: u32 = year.get(length.saturating_sub(4)..)?.parse().ok()?;
-        let is_leap = last.is_multiple_of(4) && (!last.is_multiple_of(100) || last % 400 == 0);
+        let is_leap =
+            last.is_multiple_of(4) && (!last.is_multiple_of(100) || last.is_multiple_of(400));
         is_sound.then_some(is_leap)
     }
 
@@ -388,32 +401,88 @@ mod tests {
     fn texts_of_every_type() {
         let cases: &[(&str, &[&str], &[&str])] = &[
             ("boolean", &["true", "0"], &["True", "yes", ""]),
-            ("int", &["-2147483648", "+7", "007"], &["2147483648", "1.0", "", "1e2"]),
-            ("unsignedLong", &["18446744073709551615"], &["-1", "18446744073709551616"]),
-            ("integer", &["123456789012345678901234567890123456789012"], &["a"]),
+            (
+                "int",
+                &["-2147483648", "+7", "007"],
+                &["2147483648", "1.0", "", "1e2"],
+            ),
+            (
+                "unsignedLong",
+                &["18446744073709551615"],
+                &["-1", "18446744073709551616"],
+            ),
+            (
+                "integer",
+                &["123456789012345678901234567890123456789012"],
+                &["a"],
+            ),
             ("negativeInteger", &["-1"], &["0", "-0"]),
-            ("decimal", &["1.", ".5", "-0.10", "+1"], &["1e3", ".", "-", "1,5"]),
-            ("double", &["1e5", "INF", "-INF", "NaN", "1.5E-3"], &["inf", "1e", "e5"]),
+            (
+                "decimal",
+                &["1.", ".5", "-0.10", "+1"],
+                &["1e3", ".", "-", "1,5"],
+            ),
+            (
+                "double",
+                &["1e5", "INF", "-INF", "NaN", "1.5E-3"],
+                &["inf", "1e", "e5"],
+            ),
             (
                 "date",
-                &["2024-02-29", "2023-01-31Z", "-0044-03-15", "12026-01-01+14:00"],
-                &["2023-02-29", "2023-13-01", "23-01-01", "02023-01-01", "2023-01-01+15:00"],
+                &[
+                    "2024-02-29",
+                    "2023-01-31Z",
+                    "-0044-03-15",
+                    "12026-01-01+14:00",
+                ],
+                &[
+                    "2023-02-29",
+                    "2023-13-01",
+                    "23-01-01",
+                    "02023-01-01",
+                    "2023-01-01+15:00",
+                ],
             ),
             (
                 "dateTime",
-                &["2023-01-31T23:59:59.123+01:00", "2023-01-31T24:00:00", "2000-02-29T00:00:00Z"],
-                &["2023-01-31", "2023-01-31T24:00:01", "2023-01-31T1:00:00", "2023-01-31T01:00"],
+                &[
+                    "2023-01-31T23:59:59.123+01:00",
+                    "2023-01-31T24:00:00",
+                    "2000-02-29T00:00:00Z",
+                ],
+                &[
+                    "2023-01-31",
+                    "2023-01-31T24:00:01",
+                    "2023-01-31T1:00:00",
+                    "2023-01-31T01:00",
+                ],
             ),
-            ("dateTimeStamp", &["2023-01-31T00:00:00Z"], &["2023-01-31T00:00:00"]),
-            ("time", &["00:00:00", "23:59:59.5Z"], &["24:00:01", "1:00:00", "00:00:00."]),
+            (
+                "dateTimeStamp",
+                &["2023-01-31T00:00:00Z"],
+                &["2023-01-31T00:00:00"],
+            ),
+            (
+                "time",
+                &["00:00:00", "23:59:59.5Z"],
+                &["24:00:01", "1:00:00", "00:00:00."],
+            ),
             ("gYearMonth", &["2023-01"], &["2023-13"]),
             ("gMonthDay", &["--02-29"], &["--02-30", "-02-01"]),
             ("gDay", &["---31"], &["---32", "--1"]),
             ("gMonth", &["--12"], &["--13"]),
             ("gYear", &["2023", "-0001"], &["23"]),
-            ("duration", &["P1Y", "PT1.5S", "-P1DT2H", "P1Y2M3DT4H5M6S"], &["P", "PT", "P1S", "1D"]),
+            (
+                "duration",
+                &["P1Y", "PT1.5S", "-P1DT2H", "P1Y2M3DT4H5M6S"],
+                &["P", "PT", "P1S", "1D"],
+            ),
             ("hexBinary", &["", "0aFF"], &["0", "0g"]),
-            ("base64Binary", &["", "YQ==", "Y Q = ="], &["YQ", "Y===", "=YQ=", "Y*=="]),
+            (
+                "base64Binary",
+                &["", "YQ==", "Y Q = ="],
+                &["YQ", "Y===", "=YQ=", "Y*=="],
+            ),
             ("language", &["en", "en-GB"], &["e1", "", "toolonglanguage"]),
             ("NMTOKEN", &["1a:b"], &["a b", ""]),
             ("NCName", &["a-b"], &["1a", "a:b"]),
@@ -421,8 +490,10 @@ mod tests {
         ];
         for (name, good, bad) in cases {
             let builtin = Builtin::of_name(name).unwrap();
-            good.iter().for_each(|it| assert!(builtin.fits(it), "{name} {it}"));
-            bad.iter().for_each(|it| assert!(!builtin.fits(it), "{name} {it}"));
+            good.iter()
+                .for_each(|it| assert!(builtin.fits(it), "{name} {it}"));
+            bad.iter()
+                .for_each(|it| assert!(!builtin.fits(it), "{name} {it}"));
         }
         assert_eq!(Builtin::of_name("anyType"), None);
     }
@@ -435,7 +506,9 @@ mod tests {
         assert_eq!(json("-0.0").as_deref(), Some("0.0"));
         assert_eq!(json("1e401"), None);
         let decimal = |text: &str| Decimal::parse(text).unwrap();
-        let ordered = ["-10", "-9.5", "-0.1", "0", "0.1", "0.11", "9", "10.0", "10.01"];
+        let ordered = [
+            "-10", "-9.5", "-0.1", "0", "0.1", "0.11", "9", "10.0", "10.01",
+        ];
         for pair in ordered.windows(2) {
             let (less, more) = (decimal(pair[0]), decimal(pair[1]));
             assert_eq!(less.compare(&more), Ordering::Less, "{pair:?}");

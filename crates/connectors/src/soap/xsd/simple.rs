@@ -130,7 +130,8 @@ impl Model {
         let text = normalized(&text, self.white_space(id)).into_owned();
         self.check(id, &text, 0)?;
         if self.builtin(id) == Some(Builtin::Name)
-            && let Some((namespace, local)) = text.strip_prefix('{').and_then(|it| it.split_once('}'))
+            && let Some((namespace, local)) =
+                text.strip_prefix('{').and_then(|it| it.split_once('}'))
         {
             return Ok(format!("{}:{local}", out.prefix(namespace)));
         }
@@ -148,7 +149,10 @@ impl Model {
         }
         let Some(text) = value::scalar_text(value) else {
             let words = builtin.map_or("a text", Builtin::words);
-            return Err(MapError::new(format!("is {words}, not {}", value::kind(value))));
+            return Err(MapError::new(format!(
+                "is {words}, not {}",
+                value::kind(value)
+            )));
         };
         if !matches!(value, Value::Num(_)) {
             return Ok(text.into_owned());

@@ -41,7 +41,9 @@ pub(crate) fn written(operation: &Operation, body: &str) -> Result<String, Strin
         shape: &operation.input,
         size_max: 1 << 20,
     };
-    message.write(&body, None, None).map_err(|it| it.to_string())
+    message
+        .write(&body, None, None)
+        .map_err(|it| it.to_string())
 }
 
 pub(crate) fn read(operation: &Operation, envelope: &str) -> Result<Value, String> {
@@ -114,8 +116,16 @@ fn values_go_there_and_back() {
     let operation = operation(TYPES).unwrap();
     let cases = [
         ("{}", "<Do/>", "{}"),
-        (r#"{"d":1.50,"s":"a<b"}"#, "<Do><s>a&lt;b</s><d>1.50</d></Do>", r#"{"s":"a<b","d":1.50}"#),
-        (r#"{"s":null}"#, r#"<Do><s xsi:nil="true"/></Do>"#, r#"{"s":null}"#),
+        (
+            r#"{"d":1.50,"s":"a<b"}"#,
+            "<Do><s>a&lt;b</s><d>1.50</d></Do>",
+            r#"{"s":"a<b","d":1.50}"#,
+        ),
+        (
+            r#"{"s":null}"#,
+            r#"<Do><s xsi:nil="true"/></Do>"#,
+            r#"{"s":null}"#,
+        ),
         (r#"{"d":null}"#, "<Do/>", "{}"),
         (
             r#"{"d":123456789012345678901234567890.10}"#,
@@ -123,7 +133,11 @@ fn values_go_there_and_back() {
             r#"{"d":123456789012345678901234567890.10}"#,
         ),
         (r#"{"i":5.0}"#, "<Do><i>5</i></Do>", r#"{"i":[5]}"#),
-        (r#"{"i":[1,"2"]}"#, "<Do><i>1</i><i>2</i></Do>", r#"{"i":[1,2]}"#),
+        (
+            r#"{"i":[1,"2"]}"#,
+            "<Do><i>1</i><i>2</i></Do>",
+            r#"{"i":[1,2]}"#,
+        ),
         (r#"{"b":true}"#, "<Do><b>true</b></Do>", r#"{"b":true}"#),
         (r#"{"b":0}"#, "<Do><b>0</b></Do>", r#"{"b":false}"#),
         (r#"{"f":"INF"}"#, "<Do><f>INF</f></Do>", r#"{"f":"INF"}"#),
@@ -133,11 +147,31 @@ fn values_go_there_and_back() {
             "<Do><when>2026-01-31T00:00:00Z</when></Do>",
             r#"{"when":"2026-01-31T00:00:00Z"}"#,
         ),
-        (r#"{"data":"YQ=="}"#, "<Do><data>YQ==</data></Do>", r#"{"data":"YQ=="}"#),
-        (r#"{"color":" red "}"#, "<Do><color>red</color></Do>", r#"{"color":"red"}"#),
-        (r#"{"codes":[1,2]}"#, "<Do><codes>1 2</codes></Do>", r#"{"codes":[1,2]}"#),
-        (r#"{"either":"blue"}"#, "<Do><either>blue</either></Do>", r#"{"either":"blue"}"#),
-        (r#"{"either":7}"#, "<Do><either>7</either></Do>", r#"{"either":7}"#),
+        (
+            r#"{"data":"YQ=="}"#,
+            "<Do><data>YQ==</data></Do>",
+            r#"{"data":"YQ=="}"#,
+        ),
+        (
+            r#"{"color":" red "}"#,
+            "<Do><color>red</color></Do>",
+            r#"{"color":"red"}"#,
+        ),
+        (
+            r#"{"codes":[1,2]}"#,
+            "<Do><codes>1 2</codes></Do>",
+            r#"{"codes":[1,2]}"#,
+        ),
+        (
+            r#"{"either":"blue"}"#,
+            "<Do><either>blue</either></Do>",
+            r#"{"either":"blue"}"#,
+        ),
+        (
+            r#"{"either":7}"#,
+            "<Do><either>7</either></Do>",
+            r#"{"either":7}"#,
+        ),
         (
             r##"{"money":{"#content":9.90,"@cur":"EUR"}}"##,
             r#"<Do><money cur="EUR">9.90</money></Do>"#,
@@ -158,13 +192,21 @@ fn values_go_there_and_back() {
             "<Do><free><x>1</x><x>2</x><y><z/></y></free></Do>",
             r#"{"free":{"x":["1","2"],"y":{"@xmlns":"","z":null}}}"#,
         ),
-        (r#"{"iban":"DE"}"#, "<Do><iban>DE</iban></Do>", r#"{"iban":"DE"}"#),
+        (
+            r#"{"iban":"DE"}"#,
+            "<Do><iban>DE</iban></Do>",
+            r#"{"iban":"DE"}"#,
+        ),
         (
             r#"{"v":[1,2],"k":["a","b"]}"#,
             "<Do><k>a</k><v>1</v><k>b</k><v>2</v></Do>",
             r#"{"k":["a","b"],"v":[1,2]}"#,
         ),
-        (r#"{"Square":"x"}"#, "<Do><Square>x</Square></Do>", r#"{"Square":"x"}"#),
+        (
+            r#"{"Square":"x"}"#,
+            "<Do><Square>x</Square></Do>",
+            r#"{"Square":"x"}"#,
+        ),
     ];
     for (body, xml, back) in cases {
         let envelope = written(&operation, body).unwrap_or_else(|it| panic!("{body}: {it}"));
@@ -181,16 +223,31 @@ fn what_does_not_fit_is_told_with_its_path() {
     for (body, expected) in [
         ("[]", "is an object, not array"),
         (r#"{"i":1.5}"#, "`i[0]` is a whole number within its range"),
-        (r#"{"i":[1,"x"]}"#, "`i[1]` is a whole number within its range"),
+        (
+            r#"{"i":[1,"x"]}"#,
+            "`i[1]` is a whole number within its range",
+        ),
         (r#"{"i":[1,2,3,4]}"#, "`i` has too many items"),
-        (r#"{"colour":1}"#, "`colour` is not declared: did you mean `color`?"),
+        (
+            r#"{"colour":1}"#,
+            "`colour` is not declared: did you mean `color`?",
+        ),
         (r#"{"color":"green"}"#, "`color` is one of `red`, `blue`"),
         (r#"{"b":"yes"}"#, "`b` is a boolean"),
         (r#"{"d":{}}"#, "`d` is a decimal number, not object"),
-        (r#"{"when":"today"}"#, "`when` is a date and time such as `2026-01-31T23:59:00Z`"),
+        (
+            r#"{"when":"today"}"#,
+            "`when` is a date and time such as `2026-01-31T23:59:00Z`",
+        ),
         (r#"{"data":"*"}"#, "`data` is base64"),
-        (r#"{"codes":[1,"a"]}"#, "`codes` is a whole number within its range"),
-        (r#"{"either":"pink"}"#, "`either` is of none of the types that it may have"),
+        (
+            r#"{"codes":[1,"a"]}"#,
+            "`codes` is a whole number within its range",
+        ),
+        (
+            r#"{"either":"pink"}"#,
+            "`either` is of none of the types that it may have",
+        ),
         (r#"{"short":"a"}"#, "`short` has a length of at least 2"),
         (r#"{"short":"abcde"}"#, "`short` has a length of at most 4"),
         (r##"{"money":{"#content":1}}"##, "`money.@cur` is missing"),
@@ -209,9 +266,15 @@ fn what_does_not_fit_is_told_with_its_path() {
             r#"{"animal":{"@xsi:type":"Dog"}}"#,
             "`animal[0]` has an `@xsi:type` that is none of `Cat`",
         ),
-        (r#"{"card":"1","iban":"2"}"#, "`iban` cannot stand beside the other members"),
+        (
+            r#"{"card":"1","iban":"2"}"#,
+            "`iban` cannot stand beside the other members",
+        ),
         (r#"{"k":["a","b"],"v":1}"#, "`v` is missing"),
-        (r#"{"s":"\u0001"}"#, "`s` has a character that XML does not have"),
+        (
+            r#"{"s":"\u0001"}"#,
+            "`s` has a character that XML does not have",
+        ),
     ] {
         assert_eq!(written(&operation, body).unwrap_err(), expected, "{body}");
     }
@@ -223,14 +286,32 @@ fn elements_that_do_not_fit_are_told() {
     for (xml, expected) in [
         ("<d>1</d><s>a</s>", "`s` stands where it may not stand"),
         ("<i>x</i>", "`i[0]` is a whole number within its range"),
-        ("<i>1</i><i>2</i><i>3</i><i>4</i>", "`i` stands where it may not stand"),
+        (
+            "<i>1</i><i>2</i><i>3</i><i>4</i>",
+            "`i` stands where it may not stand",
+        ),
         ("<node/>", "`node` has no `name`"),
-        ("<node><nam/></node>", "`node.nam` stands where only `name` may stand"),
-        ("<d xmlns:x='http://www.w3.org/2001/XMLSchema-instance' x:nil='true'/>", "`d` may not be nil"),
+        (
+            "<node><nam/></node>",
+            "`node.nam` stands where only `name` may stand",
+        ),
+        (
+            "<d xmlns:x='http://www.w3.org/2001/XMLSchema-instance' x:nil='true'/>",
+            "`d` may not be nil",
+        ),
         ("<money>1</money>", "`money.@cur` is missing"),
-        ("<money cur='a' x='b'>1</money>", "`money.@x` is not declared"),
-        ("<animal><name/></animal>", "`animal[0]` is of an abstract type and has no `xsi:type`"),
-        ("<node>text<name/></node>", "`node` has elements and no text"),
+        (
+            "<money cur='a' x='b'>1</money>",
+            "`money.@x` is not declared",
+        ),
+        (
+            "<animal><name/></animal>",
+            "`animal[0]` is of an abstract type and has no `xsi:type`",
+        ),
+        (
+            "<node>text<name/></node>",
+            "`node` has elements and no text",
+        ),
         ("<s><b/></s>", "`s.b` has text and no elements"),
         ("<k>a</k>", "has no `v`"),
     ] {
