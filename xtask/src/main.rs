@@ -56,7 +56,8 @@ fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     tidy::run(root)?;
     servers::ensure(servers::FOR_TESTS)?;
     tools::ensure(root, tools::FOR_TESTS)?;
-    servers::python_packages(servers::PYTHON_FOR_TESTS)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    servers::ensure_python(&target)?;
     cargo(root)
         .args(["test", "--workspace"])
         .args(arguments)

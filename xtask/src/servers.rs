@@ -28,31 +28,37 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("redis-server", &["redis-server"]),
 ];
 
-/// What tests use of PyPI, in a virtual environment of its own.
-pub const PYTHON_FOR_TESTS: &[&str] = &["aiosmtpd==1.4.6"];
+/// What the tests use of PyPI, each with its version.
+const PYTHON: &[&str] = &["zeep==4.3.3", "spyne==2.14.0", "lxml==6.1.3", "aiosmtpd==1.4.6"];
 
-/// Makes sure that these packages are there for Python, in `target/tools/venv`.
-pub fn python_packages(packages: &[&str]) -> Result<(), Failure> {
-    let folder = Path::new("target/tools/venv");
-    let done = folder.join("packages.txt");
-    let wanted = packages.join("\n");
-    if std::fs::read_to_string(&done).is_ok_and(|there| there == wanted) {
+/// Makes sure that there is a Python with these packages, below the folder of what is built.
+pub fn ensure_python(target: &Path) -> Result<(), Failure> {
+    let folder = target.join("tools/python");
+    let stamp = folder.join("packages");
+    let wanted = PYTHON.join("\n");
+    if std::fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
         return Ok(());
     }
-    let place = folder.display().to_string();
-    if program("python3")
-        .args(["-m", "venv", &place])
+    let advice = |failure: Failure| {
+        Failure::new(format!(
+            "{failure}\nthe tests of SOAP and mail need Python with {}: install python3 with its venv module \
+             (Debian: python3-venv) and let pip reach PyPI",
+            PYTHON.join(", ")
+        ))
+    };
+    let path = folder.display().to_string();
+    program("python3")
+        .args(["-m", "venv", "--clear", &path])
         .run()
-        .is_err()
-    {
-        // Debian has the module in a package of its own.
-        install(Needed::new("python3", &["python3-venv"]))?;
-        program("python3").args(["-m", "venv", &place]).run()?;
-    }
+        .map_err(advice)?;
     let pip = folder.join("bin/pip").display().to_string();
-    program(&pip).args(["install", "-q"]).args(packages).run()?;
-    std::fs::write(&done, wanted)
-        .map_err(|error| Failure::new(format!("{}: {error}", done.display())))
+    let mut install = program(&pip);
+    install
+        .args(["install", "--quiet", "--disable-pip-version-check"])
+        .args(PYTHON);
+    install.run().map_err(advice)?;
+    std::fs::write(&stamp, wanted)
+        .map_err(|error| Failure::new(format!("{}: {error}", stamp.display())))
 }
 
 /// What `cargo xtask interop --haproxy` puts in the engine's place.

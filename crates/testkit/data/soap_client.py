@@ -39,10 +39,10 @@ def main():
         show(port + " fault", lambda: service.CheckStock(item=[{"sku": "gone", "qty": 1}]))
         show(port + " other", lambda: service.CheckStock(item=[{"sku": "odd", "qty": 1}]))
         show(port + " wrong", lambda: service.CheckStock(item=[{"sku": "a", "qty": 0}]))
+        show(port + " bad", lambda: service.CheckStock(item=[{"sku": "bad", "qty": 1}]))
     service = client.bind("ErpService", "Erp11")
-    header = client.get_element("{urn:example:erp:types}Trace")("t-1")
     show("header", lambda: service.CheckStock(item=[{"sku": "h", "qty": 1}],
-                                              _soapheaders=[header]))
+                                              _soapheaders={"trace": "t-1"}))
     show("bare", lambda: service.Ping(7))
     show("rpc", lambda: service.Add(a=2, b=3))
     show("one-way", lambda: service.Notify("hello"))

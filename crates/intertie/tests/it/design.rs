@@ -91,7 +91,7 @@ fn the_flows_are_sound_but_for_missing_drivers() {
     let missing = |name: &str, kind: &str| {
         format!("connection `{name}`: this build has no driver for {kind}")
     };
-    let expected = [("mq", "rabbitmq"), ("erp", "soap"), ("mq", "rabbitmq")];
+    let expected = [("mq", "rabbitmq"), ("db", "sqlserver"), ("mq", "rabbitmq")];
     let expected = expected.map(|(name, kind)| missing(name, kind));
     let expected: Vec<_> = expected.iter().map(|it| ("IT0306", it.as_str())).collect();
     assert_eq!(told, expected);

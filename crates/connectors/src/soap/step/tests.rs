@@ -69,7 +69,7 @@ fn every_problem_has_its_place() {
         ),
         (
             "{ to: erp, operation: CheckStock, body: { item: [{ qty: '${ .q }' }] } }",
-            "IT0441 1:41",
+            "IT0441 1:50 `@sku` is missing",
         ),
         (
             "{ to: erp, operation: Ping, body: a }",

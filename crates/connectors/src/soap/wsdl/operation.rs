@@ -8,7 +8,7 @@ use crate::soap::names::{QName, WSDL, WSDL_MIME};
 use crate::soap::problem::{Place, Problem};
 use crate::soap::wsdl::port::Port;
 use crate::soap::wsdl::read::{Document, Wsdl};
-use crate::soap::xsd::compile::Compiler;
+use crate::soap::xsd::compile::{Compiler, check_name};
 use crate::soap::xsd::content::{Made, once};
 use crate::soap::xsd::model::{Complex, ElementUse, Model, Term, Type};
 
@@ -304,8 +304,10 @@ impl<'a> Reading<'a, '_> {
                 ));
             };
             let ty = QName::read(ty, part, &document.file)?;
+            let name = QName::new(None, part.attribute("name").unwrap_or_default());
+            check_name(&name, &place)?;
             let element = ElementUse {
-                name: QName::new(None, part.attribute("name").unwrap_or_default()),
+                name,
                 ty: self.compiler.named_type(&ty, &place)?,
                 is_nillable: false,
                 default: None,
@@ -325,6 +327,7 @@ impl<'a> Reading<'a, '_> {
             Way::Out => format!("{}Response", self.name),
         };
         let namespace = body.and_then(|it| it.attribute("namespace"));
+        check_name(&QName::new(None, &name), &place)?;
         Ok(ElementUse {
             name: QName::new(namespace, &name),
             ty: self.compiler.add(Type::Complex(complex)),

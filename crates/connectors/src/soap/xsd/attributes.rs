@@ -6,7 +6,7 @@ use expr::xml::XML_NAMESPACE;
 
 use crate::soap::names::{QName, XS};
 use crate::soap::problem::Problem;
-use crate::soap::xsd::compile::Compiler;
+use crate::soap::xsd::compile::{Compiler, check_name};
 use crate::soap::xsd::components::{Component, Kind};
 use crate::soap::xsd::model::AttributeUse;
 
@@ -63,6 +63,7 @@ impl<'a> Compiler<'a> {
                 (name, found)
             }
         };
+        check_name(&name, &document.place(node))?;
         let ty = match declaration {
             Some(declaration) => self.attribute_type(declaration)?,
             None => self.named_type(&QName::new(Some(XS), "string"), &document.place(node))?,

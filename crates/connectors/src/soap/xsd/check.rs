@@ -7,7 +7,9 @@ use expr::value;
 use expr::xml::Writer;
 
 use crate::soap::xsd::map_error::MapError;
-use crate::soap::xsd::model::{Complex, Content, ElementUse, Model, Particle, Term, Type, TypeId};
+use crate::soap::xsd::model::{
+    AttributeUse, Complex, Content, ElementUse, Model, Particle, Term, Type, TypeId,
+};
 
 /// What is wrong with a body, and where it stands.
 pub type Wrong = (Span, MapError);
@@ -76,6 +78,13 @@ fn check_complex(model: &Model, complex: &Complex, body: &Node, found: &mut Vec<
                 .iter()
                 .for_each(|item| check(model, usage, item, found));
         }
+    }
+    let mut attributes = complex.attributes.iter();
+    let is_missing =
+        |it: &&AttributeUse| it.is_required && it.fixed.is_none() && body.get(&it.member).is_none();
+    if let Some(attribute) = attributes.find(is_missing) {
+        let error = MapError::new("is missing").within(&attribute.member, None);
+        found.push((body.span, error));
     }
     let missing = group.and_then(|group| missing(&group.particle, body));
     if let Some(name) = missing {

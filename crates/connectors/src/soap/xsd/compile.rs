@@ -168,6 +168,7 @@ impl<'a> Compiler<'a> {
         component: Component<'a>,
     ) -> Result<ElementUse, Problem> {
         let Component { document, node } = component;
+        check_name(&name, &document.place(node))?;
         let ty = match node.attribute("type") {
             Some(ty) => self.named_type(&document.name(ty, node)?, &document.place(node))?,
             None => self.inline_type(component)?,
@@ -274,6 +275,17 @@ impl<'a> Compiler<'a> {
             is_mixed: body.is_mixed,
             derived: Vec::new(),
         })
+    }
+}
+
+/// Refuses what could not be written.
+pub(in crate::soap) fn check_name(name: &QName, place: &Place) -> Result<(), Problem> {
+    match expr::xml::is_plain_name(&name.local) {
+        true => Ok(()),
+        false => {
+            let shown = super::map_error::shown(&name.local);
+            Err(Problem::new(place, format!("`{shown}` is no name of XML")))
+        }
     }
 }
 

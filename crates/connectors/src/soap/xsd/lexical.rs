@@ -286,7 +286,8 @@ impl Cursor<'_> {
         let is_sound = length >= 4 && !(length > 4 && year.starts_with('0'));
         // The last digits tell: 400 divides 10000.
         let last: u32 = year.get(length.saturating_sub(4)..)?.parse().ok()?;
-        let is_leap = last.is_multiple_of(4) && (!last.is_multiple_of(100) || last % 400 == 0);
+        let is_leap =
+            last.is_multiple_of(4) && (!last.is_multiple_of(100) || last.is_multiple_of(400));
         is_sound.then_some(is_leap)
     }
 

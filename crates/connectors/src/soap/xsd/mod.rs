@@ -15,4 +15,4 @@ pub mod map_error;
 pub mod model;
 pub mod simple;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
