@@ -4,7 +4,15 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{Failure, cargo, program};
 
-const TARGETS: [&str; 6] = ["http_head", "chunked", "h2", "yaml", "json_xml", "jq"];
+const TARGETS: [&str; 7] = [
+    "http_head",
+    "chunked",
+    "h2",
+    "amqp",
+    "yaml",
+    "json_xml",
+    "jq",
+];
 
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -101,9 +101,15 @@ pub enum Method<'a> {
     /// A content follows.
     BasicReturn(Return<'a>),
     /// The broker has taken messages: this one, or all up to it.
-    BasicAck { tag: u64, multiple: bool },
+    BasicAck {
+        tag: u64,
+        multiple: bool,
+    },
     /// The broker has not taken messages: this one, or all up to it.
-    BasicNack { tag: u64, multiple: bool },
+    BasicNack {
+        tag: u64,
+        multiple: bool,
+    },
     ConfirmSelectOk,
 }
 

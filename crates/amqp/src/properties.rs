@@ -1,9 +1,9 @@
 //! The properties of a message (section 1.8.2 of the generated definitions; section 4.2.6.1 for
 //! their flags).
 
+use crate::Table;
 use crate::error::{Error, TooLong};
 use crate::wire::{Reader, put_short};
-use crate::Table;
 
 /// The properties of a message. Texts lie in somebody else's bytes, usually as UTF-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +92,8 @@ impl<'a> Properties<'a> {
     /// # Errors
     /// [`Error::Syntax`] when they are no table.
     pub fn table(&self) -> Result<Table, Error> {
-        self.headers.map_or_else(|| Ok(Table::default()), Table::read)
+        self.headers
+            .map_or_else(|| Ok(Table::default()), Table::read)
     }
 
     /// Writes flags and values.

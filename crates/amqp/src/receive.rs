@@ -226,7 +226,9 @@ impl Receiver {
     fn finish<'a>(&mut self, at: usize, channel: u16) -> Event<'a> {
         let partial = self.partial.swap_remove(at);
         let bytes = Bytes::from(partial.bytes);
-        let (end, size) = partial.head.map_or((bytes.len(), 0), |it| (it.end, it.size));
+        let (end, size) = partial
+            .head
+            .map_or((bytes.len(), 0), |it| (it.end, it.size));
         let message = Message {
             method: bytes.slice(..partial.method_end),
             properties: bytes.slice(partial.method_end..end),

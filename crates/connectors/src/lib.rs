@@ -1,10 +1,9 @@
 //! Connections to brokers, databases and SOAP services, and the steps that use them: one folder an
 //! outside system.
 //!
-//! What stands here is what flow files say and what is wrong with it. The drivers are not here
-//! yet: every connection says so in [`ConnectionDefinition::missing`], `intertie run` refuses
-//! flows that use one, and tests answer for the other system. Adding a system is a folder and its
-//! lines in [`ALL`] and [`CONNECTIONS`].
+//! A connection without a driver says so in [`ConnectionDefinition::missing`]: `intertie run`
+//! refuses flows that use one, and tests answer for the other system, as they do for all. Adding a
+//! system is a folder and its lines in [`ALL`], [`SOURCES`] and [`CONNECTIONS`].
 
 mod ask;
 mod bounds;

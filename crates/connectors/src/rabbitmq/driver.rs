@@ -83,7 +83,10 @@ async fn supervise(hub: &Rc<Hub>) {
                     target: "rabbitmq", connection = label, cause,
                     "the connection to the broker is lost"
                 );
-                hub.broker.figures.reconnects.fetch_add(1, Ordering::Relaxed);
+                hub.broker
+                    .figures
+                    .reconnects
+                    .fetch_add(1, Ordering::Relaxed);
             }
             Some(Err(refusal)) => {
                 tell(hub, &refusal, &mut told);
@@ -203,7 +206,10 @@ impl Session<'_> {
         }
     }
 
-    fn poll_once(&mut self, context: &mut Context<'_>) -> Poll<Result<std::convert::Infallible, Lost>> {
+    fn poll_once(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<std::convert::Infallible, Lost>> {
         self.read(context)?;
         self.keep_alive()?;
         if self.poll_close(context)?.is_ready() {

@@ -59,7 +59,11 @@ impl Place {
         if let Some(key) = config.key {
             context
                 .report
-                .error(BAD_PUBLISH, key.span, "`key` has no effect: a queue is named")
+                .error(
+                    BAD_PUBLISH,
+                    key.span,
+                    "`key` has no effect: a queue is named",
+                )
                 .hint("leave it out, or name an exchange");
         }
         let names: Vec<&Spanned<String>> = match queues {

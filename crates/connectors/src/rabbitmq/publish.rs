@@ -205,11 +205,7 @@ impl Publish {
     }
 
     /// The message as the broker gets it.
-    fn message(
-        &self,
-        exchange: &mut Exchange,
-        services: &dyn Services,
-    ) -> Result<Outgoing, Fault> {
+    fn message(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Outgoing, Fault> {
         let place = self.place.of(exchange, services)?;
         let id = parts::short("id", self.id.as_ref(), exchange, services)?;
         let headers = parts::made_table(self.headers.as_ref(), exchange, services)?;

@@ -3,7 +3,6 @@
 mod incoming;
 mod run;
 
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,7 +228,12 @@ impl ConsumeConfig {
             ordered: self.ordered,
             on_failure: self.on_failure,
             redeliveries: bounds::count(self.redeliveries.as_ref(), 5, 1..=1000, report),
-            delay: bounds::time(self.delay.as_ref(), second, Duration::ZERO..=minutes, report),
+            delay: bounds::time(
+                self.delay.as_ref(),
+                second,
+                Duration::ZERO..=minutes,
+                report,
+            ),
             memory: read_memory(self.memory.as_ref(), report),
             reply: self.reply,
             decode: self.decode,

@@ -106,12 +106,7 @@ impl Hub {
         Ok(None)
     }
 
-    fn confirmed(
-        &self,
-        inner: &mut Inner,
-        at: usize,
-        what: (u64, bool, bool),
-    ) -> Result<(), Lost> {
+    fn confirmed(&self, inner: &mut Inner, at: usize, what: (u64, bool, bool)) -> Result<(), Lost> {
         let Inner {
             publishers,
             counts,
@@ -173,12 +168,7 @@ impl Hub {
         }
     }
 
-    fn take_message(
-        &self,
-        inner: &mut Inner,
-        channel: u16,
-        message: &Message,
-    ) -> Result<(), Lost> {
+    fn take_message(&self, inner: &mut Inner, channel: u16, message: &Message) -> Result<(), Lost> {
         match (inner.use_of(channel), message.received()?) {
             (Use::Publisher(at), Received::Returned(back)) => {
                 let Inner {

@@ -199,7 +199,11 @@ fn read_queue(it: &QueueConfig, extra: Option<&Node>, report: &mut Report) -> Op
     let is_quorum = it.kind == Some(QueueType::Quorum);
     if is_quorum && (!it.durable || it.exclusive || it.auto_delete) {
         report
-            .error(BAD_DECLARE, it.name.span, "a quorum queue is always durable and shared")
+            .error(
+                BAD_DECLARE,
+                it.name.span,
+                "a quorum queue is always durable and shared",
+            )
             .hint("leave `durable`, `exclusive` and `auto_delete` out, or write `type: classic`");
     }
     let arguments = read_arguments(extra, queue_arguments(it, report), report)?;

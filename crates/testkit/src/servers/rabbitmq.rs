@@ -188,7 +188,10 @@ impl Guarded {
                 Stdio::from(options.create(true).append(true).open(path).unwrap())
             }
         };
-        let child = shell.stdin(Stdio::piped()).stdout(stream()).stderr(stream());
+        let child = shell
+            .stdin(Stdio::piped())
+            .stdout(stream())
+            .stderr(stream());
         Self(child.spawn().unwrap())
     }
 }

@@ -154,7 +154,9 @@ pub(crate) fn header<'a>(name: &'a [u8], value: &Value) -> Option<(&'a str, Stri
         Value::Timestamp(value) => value.to_string(),
         Value::Text(text) => {
             let text = String::from_utf8_lossy(text);
-            let plain = text.chars().map(|it| if it.is_control() { ' ' } else { it });
+            let plain = text
+                .chars()
+                .map(|it| if it.is_control() { ' ' } else { it });
             plain.collect::<String>().trim().to_owned()
         }
         Value::Decimal(scale, value) => decimal(*scale, *value),
@@ -164,7 +166,11 @@ pub(crate) fn header<'a>(name: &'a [u8], value: &Value) -> Option<(&'a str, Stri
 }
 
 fn decimal(scale: u8, value: i32) -> String {
-    let digits = format!("{:0width$}", value.unsigned_abs(), width = usize::from(scale) + 1);
+    let digits = format!(
+        "{:0width$}",
+        value.unsigned_abs(),
+        width = usize::from(scale) + 1
+    );
     let sign = if value < 0 { "-" } else { "" };
     match digits.split_at_checked(digits.len() - usize::from(scale)) {
         Some((whole, part)) if !part.is_empty() => format!("{sign}{whole}.{part}"),

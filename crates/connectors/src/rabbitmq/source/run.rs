@@ -156,7 +156,8 @@ impl Work {
         };
         if message.is_too_large() {
             let (flow, size) = (&**self.flow.name(), message.size);
-            tracing::error!(target: "flow", flow, queue, size, "a message is too large; it is rejected");
+            let what = "a message is too large; it is rejected";
+            tracing::error!(target: "flow", flow, queue, size, "{what}");
             return held.settle(Settled::Reject);
         }
         let Some(facts) = Facts::read(&message, deliver) else {
@@ -167,7 +168,10 @@ impl Work {
         let has_failed = !matches!(&result, Ok(reply) if reply.status < 400);
         let how = match has_failed {
             false => Settled::Ack,
-            true => self.after_failure(&facts, &message.body, &queue, services).await,
+            true => {
+                self.after_failure(&facts, &message.body, &queue, services)
+                    .await
+            }
         };
         let is_final = how != Settled::Requeue && (how == Settled::Reject) == has_failed;
         if self.settings.reply && is_final && !self.answer(&facts, result, services).await {
@@ -195,7 +199,10 @@ impl Work {
         if failures.is_counted {
             return Settled::Requeue;
         }
-        match self.put_back(facts, failures.count + 1, body, queue, services).await {
+        match self
+            .put_back(facts, failures.count + 1, body, queue, services)
+            .await
+        {
             Ok(()) => Settled::Ack,
             Err(fault) => {
                 let flow = &**self.flow.name();

@@ -17,8 +17,8 @@ fn to_backend(queue: &str, settings: &str, port: u16) -> String {
         "flow: out\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n\
          from:\n  rabbitmq: {{ connection: mq, queue: {queue}, {settings} }}\nsteps:\n\
          - http: {{ to: 'http://127.0.0.1:{port}/in', method: POST, headers: {{\
-         X-Id: '${{ $path.id }}', X-Queue: '${{ $path.queue }}', X-Tenant: '${{ $headers.tenant }}',\
-         X-Times: '${{ $path.deliveries }}' }} }}\n"
+         X-Id: '${{ $path.id }}', X-Queue: '${{ $path.queue }}',\
+         X-Tenant: '${{ $headers.tenant }}', X-Times: '${{ $path.deliveries }}' }} }}\n"
     )
 }
 
@@ -99,7 +99,11 @@ fn requeued(kind: &str) {
     assert_eq!(&*message.body, br#"{"n":1}"#);
     let received = backend.requests();
     let times: Vec<_> = received.iter().map(|it| it.header("x-times")).collect();
-    assert_eq!(times, [Some("1"), Some("2"), Some("3"), Some("4")], "{kind}");
+    assert_eq!(
+        times,
+        [Some("1"), Some("2"), Some("3"), Some("4")],
+        "{kind}"
+    );
     engine.stop();
 }
 
@@ -121,7 +125,9 @@ fn ordered_messages_come_one_after_the_other() {
     let backend = StrictBackend::answering(|received| {
         // The first of each ten takes longest.
         let number = received.body[5] - b'0';
-        std::thread::sleep(std::time::Duration::from_millis((9 - u64::from(number)) / 3));
+        std::thread::sleep(std::time::Duration::from_millis(
+            (9 - u64::from(number)) / 3,
+        ));
         OK.to_vec()
     });
     for number in 10..60 {
@@ -145,12 +151,14 @@ fn a_question_is_answered() {
         "engine: {{}}\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n---\n\
          flow: ask\nfrom: {{ http: 'POST 127.0.0.1:{port}/ask' }}\nsteps:\n\
          - request: {{ to: mq, queue: {queue}, headers: {{ tenant: t }} }}\n\
-         - reply: {{ body: {{ sum: '${{ .sum }}', status: '${{ $reply.status }}', by: '${{ $reply.headers.status }}' }} }}\n\
+         - reply: {{ body: {{ sum: '${{ .sum }}', status: '${{ $reply.status }}',\
+         by: '${{ $reply.headers.status }}' }} }}\n\
          ---\n\
          flow: nobody\nfrom: {{ http: 'POST 127.0.0.1:{port}/nobody' }}\nsteps:\n\
          - request: {{ to: mq, queue: {queue}-none }}\n\
          ---\n\
-         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\nsteps:\n\
+         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\n\
+         steps:\n\
          - map: '{{ sum: (.a + .b) }}'\n"
     ));
     for (a, sum) in [(1, 4), (39, 42)] {

@@ -2,13 +2,14 @@
 
 mod client;
 mod consume;
+mod outage;
 mod publish;
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use testkit::servers::Rabbitmq;
 use testkit::TempDir;
+use testkit::servers::Rabbitmq;
 
 use crate::support::Engine;
 
