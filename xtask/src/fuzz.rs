@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{Failure, cargo, program};
 
-const TARGETS: [&str; 7] = [
+const TARGETS: [&str; 8] = [
     "http_head",
     "chunked",
     "h2",
+    "amqp",
     "yaml",
     "json_xml",
     "jq",

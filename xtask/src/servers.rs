@@ -41,16 +41,21 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
     }
     let advice = |failure: Failure| {
         Failure::new(format!(
-            "{failure}\nthe tests of SOAP and mail need Python with {}: install python3 with its venv module \
-             (Debian: python3-venv) and let pip reach PyPI",
+            "{failure}\nthe tests of SOAP and mail need Python with {}: install python3 with its \
+             venv module (Debian: python3-venv) and let pip reach PyPI",
             PYTHON.join(", ")
         ))
     };
     let path = folder.display().to_string();
-    program("python3")
-        .args(["-m", "venv", "--clear", &path])
-        .run()
-        .map_err(advice)?;
+    let mut venv = program("python3");
+    venv.args(["-m", "venv", "--clear", &path]);
+    if venv.run().is_err() {
+        // Debian has the module in a package of its own.
+        if is_root() {
+            install(Needed::new("python3", &["python3-venv"]))?;
+        }
+        venv.run().map_err(advice)?;
+    }
     let pip = folder.join("bin/pip").display().to_string();
     let mut install = program(&pip);
     install

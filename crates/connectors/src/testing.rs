@@ -21,6 +21,7 @@ use component::failure::Handlers;
 use component::handler::{Call, Callee, LocalFuture, Outbound, Services, Work};
 use component::resources::Resources;
 use component::scope::Scope;
+use component::source::{Source, SourceContext, SourceDefinition};
 use component::state::States;
 use component::step::{Next, Progress, Step};
 use config::{Node, Report, SourceId, Sources};
@@ -111,6 +112,33 @@ fn file(name: &str) -> Result<Bytes, String> {
         "erp.wsdl" => Ok(Bytes::from_static(include_bytes!("soap/testdata/erp.wsdl"))),
         _ => Err(format!("{name} is not there")),
     }
+}
+
+/// Builds a source from the YAML under its key, or tells every problem.
+pub(crate) fn source(
+    definition: &SourceDefinition,
+    yaml: &str,
+) -> Result<Arc<dyn Source>, Vec<String>> {
+    let (node, sources, source, mut report) = parse(yaml);
+    let connections = connections(node.span);
+    let (flow, states): (Arc<str>, _) = ("test".into(), States::default());
+    let mut context = SourceContext {
+        report: &mut report,
+        flow: &flow,
+        connections: &connections,
+        surroundings: &Surroundings {
+            files: &|_, name| Err(format!("{name} is not there")),
+            states: &states,
+        },
+    };
+    let built = (definition.build)(&node, &mut context);
+    let problems = problems(&report, &sources, source);
+    assert_eq!(
+        built.is_none(),
+        !problems.is_empty(),
+        "{yaml}: {problems:?}"
+    );
+    built.ok_or(problems)
 }
 
 fn connections(span: config::Span) -> Connections {

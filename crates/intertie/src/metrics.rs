@@ -60,10 +60,15 @@ impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families: BTreeMap<&str, Vec<(StateKey, Measure)>> = BTreeMap::new();
         for (key, measure) in self.0.measures(Instant::now()) {
-            families
-                .entry(measure.name)
-                .or_default()
-                .push((key, measure));
+            let members = families.entry(measure.name).or_default();
+            // Connections of one name in several flows, with other settings in each.
+            let same = |(known, _): &&mut (StateKey, Measure)| {
+                known.flow == key.flow && known.step == key.step
+            };
+            match members.iter_mut().find(same) {
+                Some((_, known)) => known.value += measure.value,
+                None => members.push((key, measure)),
+            }
         }
         for (name, members) in families {
             let counted = name.strip_suffix("_total");

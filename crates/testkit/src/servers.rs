@@ -27,3 +27,19 @@ fn find(name: &str) -> Option<PathBuf> {
     let mut files = folders.map(|folder| folder.join(name));
     files.find(|file| file.is_file())
 }
+
+/// The Python with the packages that servers and clients of tests need: where
+/// `INTERTIE_TEST_PYTHON` says, or where `cargo xtask test` puts it.
+fn python() -> PathBuf {
+    if let Some(python) = std::env::var_os("INTERTIE_TEST_PYTHON") {
+        return python.into();
+    }
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let python = target.join("tools/python/bin/python");
+    assert!(
+        python.is_file(),
+        "Python's zeep, spyne and aiosmtpd are missing: `cargo xtask test` installs them"
+    );
+    python
+}

@@ -260,6 +260,19 @@ mod tests {
             ("{ rabbitmq: 'amqp://a/b/c' }", "IT0290 1:13"),
             ("{ rabbitmq: 'amqp://a', heartbeat: 0s }", "IT0291 1:36"),
             ("{ rabbitmq: 'amqp://a', name: '' }", "IT0290 1:31"),
+            (
+                "{ rabbitmq: 'amqp://a', declare: { queues: [{ name: '' }] } }",
+                "IT0400 1:53",
+            ),
+            (
+                "{ rabbitmq: 'amqp://a', declare: { queues: [{ name: q, max_length: 1, \
+                 arguments: { x-max-length: 2 } }] } }",
+                "IT0400 1:84",
+            ),
+            (
+                "{ rabbitmq: 'amqp://a', declare: { bindings: [{ exchange: x }] } }",
+                "IT0400 1:59",
+            ),
         ];
         for (yaml, expected) in cases {
             let found = connect(&DEFINITION, yaml).err().unwrap_or_default();

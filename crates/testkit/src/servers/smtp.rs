@@ -1,10 +1,11 @@
 //! A mail server: `aiosmtpd` of PyPI, which keeps each mail as a file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Issued;
 use crate::process::{Process, TempDir, free_port};
+use crate::servers::python;
 
 const SCRIPT: &str = include_str!("smtp.py");
 
@@ -25,17 +26,6 @@ pub struct MailServer {
     port: u16,
     folder: TempDir,
     _process: Process,
-}
-
-/// Where the virtual environment of Python is that `cargo xtask test` makes.
-fn python() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let python = root.join("target/tools/venv/bin/python3");
-    assert!(
-        python.is_file(),
-        "aiosmtpd is missing: `cargo xtask test` installs it into target/tools/venv"
-    );
-    python
 }
 
 impl MailServer {

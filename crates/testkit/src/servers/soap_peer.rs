@@ -6,21 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use crate::process::{Process, free_port};
-
-const MISSING: &str = "Python's zeep and spyne are missing: `cargo xtask test` installs them";
-
-/// The Python that has the packages: where `INTERTIE_TEST_PYTHON` says, or where `cargo xtask test`
-/// puts it.
-fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("INTERTIE_TEST_PYTHON") {
-        return python.into();
-    }
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let python = target.join("tools/python/bin/python");
-    assert!(python.is_file(), "{MISSING}");
-    python
-}
+use crate::servers::python;
 
 fn script(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -59,6 +59,19 @@ fn without_a_driver_nothing_is_faked() {
 }
 
 #[test]
+fn queues_get_messages_in_turn() {
+    let step = build(&DEFINITION, "{ to: mq, queues: [a, b] }").unwrap();
+    let services = StandIn::says(200, "");
+    for _ in 0..3 {
+        assert!(run(&*step, &mut exchange("{}"), &services).is_ok());
+    }
+    let seen = services.seen.take().into_iter().map(|(_, _, body)| body);
+    let expected = ["a", "b", "a"]
+        .map(|key| format!(r#"{{"exchange":"","key":"{key}","headers":{{}},"body":{{}}}}"#));
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn a_key_is_short() {
     let step = build(&DEFINITION, "{ to: mq, exchange: '', key: '${ .k }' }").unwrap();
     let long = format!(r#"{{"k":"{}"}}"#, "x".repeat(256));
@@ -73,6 +86,11 @@ fn every_problem_has_its_place() {
         ("{ to: db, exchange: a }", "IT0292 1:7 `db` is no"),
         ("{ to: mq, exchange: 'a${ .b }' }", "IT0293 1:21"),
         ("{ to: mq, exchange: '' }", "IT0294 1:21"),
+        ("{ to: mq }", "IT0294 1:1"),
+        ("{ to: mq, exchange: a, queue: b }", "IT0294 1:1"),
+        ("{ to: mq, queues: [] }", "IT0294 1:19"),
+        ("{ to: mq, queues: [a, ''] }", "IT0294 1:23"),
+        ("{ to: mq, queue: a, key: b }", "IT0294 1:26"),
         (
             "{ to: mq, exchange: a, headers: { x: [1] } }",
             "IT0294 1:38",

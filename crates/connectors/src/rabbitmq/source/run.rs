@@ -156,7 +156,8 @@ impl Work {
         };
         if message.is_too_large() {
             let (flow, size) = (&**self.flow.name(), message.size);
-            tracing::error!(target: "flow", flow, queue, size, "a message is too large; it is rejected");
+            let what = "a message is too large; it is rejected";
+            tracing::error!(target: "flow", flow, queue, size, "{what}");
             return held.settle(Settled::Reject);
         }
         let Some(facts) = Facts::read(&message, deliver) else {

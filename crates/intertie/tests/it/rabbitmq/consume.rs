@@ -17,8 +17,8 @@ fn to_backend(queue: &str, settings: &str, port: u16) -> String {
         "flow: out\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n\
          from:\n  rabbitmq: {{ connection: mq, queue: {queue}, {settings} }}\nsteps:\n\
          - http: {{ to: 'http://127.0.0.1:{port}/in', method: POST, headers: {{\
-         X-Id: '${{ $path.id }}', X-Queue: '${{ $path.queue }}', X-Tenant: '${{ $headers.tenant }}',\
-         X-Times: '${{ $path.deliveries }}' }} }}\n"
+         X-Id: '${{ $path.id }}', X-Queue: '${{ $path.queue }}',\
+         X-Tenant: '${{ $headers.tenant }}', X-Times: '${{ $path.deliveries }}' }} }}\n"
     )
 }
 
@@ -151,12 +151,14 @@ fn a_question_is_answered() {
         "engine: {{}}\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n---\n\
          flow: ask\nfrom: {{ http: 'POST 127.0.0.1:{port}/ask' }}\nsteps:\n\
          - request: {{ to: mq, queue: {queue}, headers: {{ tenant: t }} }}\n\
-         - reply: {{ body: {{ sum: '${{ .sum }}', status: '${{ $reply.status }}', by: '${{ $reply.headers.status }}' }} }}\n\
+         - reply: {{ body: {{ sum: '${{ .sum }}', status: '${{ $reply.status }}',\
+         by: '${{ $reply.headers.status }}' }} }}\n\
          ---\n\
          flow: nobody\nfrom: {{ http: 'POST 127.0.0.1:{port}/nobody' }}\nsteps:\n\
          - request: {{ to: mq, queue: {queue}-none }}\n\
          ---\n\
-         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\nsteps:\n\
+         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\n\
+         steps:\n\
          - map: '{{ sum: (.a + .b) }}'\n"
     ));
     for (a, sum) in [(1, 4), (39, 42)] {

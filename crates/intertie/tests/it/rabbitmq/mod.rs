@@ -2,6 +2,7 @@
 
 mod client;
 mod consume;
+mod outage;
 mod publish;
 
 use std::sync::LazyLock;
