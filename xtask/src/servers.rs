@@ -29,7 +29,12 @@ pub const FOR_TESTS: &[Needed] = &[
 ];
 
 /// What the tests use of PyPI, each with its version.
-const PYTHON: &[&str] = &["zeep==4.3.3", "spyne==2.14.0", "lxml==6.1.3", "aiosmtpd==1.4.6"];
+const PYTHON: &[&str] = &[
+    "zeep==4.3.3",
+    "spyne==2.14.0",
+    "lxml==6.1.3",
+    "aiosmtpd==1.4.6",
+];
 
 /// Makes sure that there is a Python with these packages, below the folder of what is built.
 pub fn ensure_python(target: &Path) -> Result<(), Failure> {

@@ -23,7 +23,7 @@ mod secure;
 mod soap;
 mod sources;
 mod sql;
-mod store;
 mod sql_servers;
 mod sql_sqlite;
+mod store;
 mod support;
