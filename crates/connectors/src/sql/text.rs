@@ -4,6 +4,10 @@ use expr::Value;
 use expr::value;
 
 /// The shortest digits that stand for the number. JSON has no others than numbers.
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "other drivers have no such numbers")
+)]
 pub(crate) fn float<T: std::fmt::Debug + Into<f64> + Copy>(number: T) -> Value {
     let wide: f64 = number.into();
     match wide {
