@@ -14,7 +14,7 @@ const LATENCY_MAX: u64 = 600_000_000_000;
 /// What went wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failure {
-    /// A status other than 200.
+    /// Another status than that of a good reply.
     Status,
     /// A body that is not the expected one.
     Body,

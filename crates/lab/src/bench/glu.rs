@@ -1,0 +1,15 @@
+//! What `bench glu` measures beside HTTP: flows between HTTP, a broker, a database and SOAP, with
+//! real servers behind them, and every acknowledged message looked for where it must be.
+
+mod amqp;
+mod bodies;
+mod drain;
+pub(super) mod facts;
+mod ledger;
+mod parts;
+mod sample;
+mod setup;
+
+pub(super) use bodies::ORDER_BYTES;
+pub(super) use ledger::{Delivered, Ledger};
+pub(super) use parts::Parts;
