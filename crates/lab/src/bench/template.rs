@@ -1,4 +1,4 @@
-//! Configuration templates of the systems: `${name}` is replaced, `${ ...}` with a space is left, and a line that begins with
+//! Configuration templates of the systems: `${name}` is replaced, `${ ...}` and `${! ...}` are left, and a line that begins with
 //! `?flag ` or `!flag ` stays only when the flag is set, or is not. A text of several lines is
 //! indented like the line in which it stands.
 
@@ -65,8 +65,8 @@ impl Values {
         let indent = &line[..line.len() - line.trim_start().len()];
         let indent = format!("\n{indent}");
         while let Some((before, behind)) = line.split_once("${") {
-            // Flows have `${ expression }` of their own.
-            if behind.starts_with(' ') {
+            // Flows have `${ expression }` of their own, and `${! mapping }`.
+            if behind.starts_with([' ', '!']) {
                 out.push_str(before);
                 out.push_str("${");
                 line = behind;
@@ -102,7 +102,10 @@ mod tests {
             values.fill("x:\n  ${lines}\n").unwrap(),
             "x:\n  a\n    b\n  c\n"
         );
-        assert_eq!(values.fill("a ${ .b } ${port}").unwrap(), "a ${ .b } 80\n");
+        assert_eq!(
+            values.fill("a ${ .b } ${! c } ${port}").unwrap(),
+            "a ${ .b } ${! c } 80\n"
+        );
         assert!(values.fill("${other}").is_err());
         assert!(values.fill("${port").is_err());
     }

@@ -63,12 +63,42 @@ impl Parts {
         })
     }
 
+    /// Where they are.
+    pub fn addresses(&self) -> Addresses {
+        Addresses {
+            broker: self.broker.address,
+            database: self.database.as_ref().map(|it| it.address),
+            soap: self.soap.as_ref().map(|(_, address)| *address),
+        }
+    }
+
     /// All processes.
     pub fn family(&self) -> Vec<u32> {
         let mut family = self.broker.family();
         family.extend(self.database.iter().flat_map(Database::family));
         family.extend(self.soap.iter().flat_map(|(stub, _)| stub.family()));
         family
+    }
+}
+
+/// Where broker, database and SOAP service are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub broker: SocketAddr,
+    pub database: Option<SocketAddr>,
+    pub soap: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// The broker's URL for flows.
+    pub fn broker_url(&self) -> String {
+        format!("amqp://guest:guest@{}", self.broker)
+    }
+
+    /// The database's URL for flows.
+    pub fn database_url(&self) -> Option<String> {
+        let address = self.database?;
+        Some(format!("postgres://{USER}@{address}/{USER}"))
     }
 }
 
@@ -138,11 +168,6 @@ impl Broker {
     /// Its processes.
     pub fn family(&self) -> Vec<u32> {
         [self.broker.family(), self.mapper.family()].concat()
-    }
-
-    /// The URL for flows.
-    pub fn url(&self) -> String {
-        format!("amqp://guest:guest@{}/", self.address)
     }
 }
 
@@ -265,11 +290,6 @@ impl Database {
         command.args(["-h", "127.0.0.1", "-p", &self.address.port().to_string()]);
         command.args(["-U", USER, "-d", database, "-c", statements]);
         output(&mut command)
-    }
-
-    /// The URL for flows.
-    pub fn url(&self) -> String {
-        format!("postgres://{USER}@{}/{USER}", self.address)
     }
 }
 

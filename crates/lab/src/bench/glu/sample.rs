@@ -76,12 +76,13 @@ impl Bench {
         queues: &[String],
     ) -> anyhow::Result<(Running, std::net::SocketAddr)> {
         let folder = self.folder.join(system.name());
+        let parts = self.parts.as_ref().context("there is no broker")?;
         let place = Place {
             scenario,
             case,
             listen: process::free_address()?,
             backend,
-            parts: self.parts.as_ref().context("there is no broker")?,
+            addresses: parts.addresses(),
             queues,
             folder: &folder,
         };
