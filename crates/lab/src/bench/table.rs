@@ -117,6 +117,11 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     let latency = &figures.latency;
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let percent = |part: f64| format!("{:.0}%", part * 100.0);
+    // Messages that nobody waits for have no latency.
+    let time = |milliseconds: f64| match figures.flight {
+        Some(_) => "-".to_owned(),
+        None => format!("{milliseconds:.2}"),
+    };
     let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     let memory = figures.memory_peak.zip(figures.memory_settled);
     let memory = memory.map(|(peak, settled)| [peak, settled].map(megabytes).join("/"));
@@ -124,13 +129,13 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     vec![
         row.system.name().to_owned(),
         format!("{:.0}", figures.throughput),
-        format!("{:.2}", latency.mean),
-        format!("{:.2}", latency.stddev),
-        format!("{:.2}", latency.at(50.0)),
-        format!("{:.2}", latency.at(90.0)),
-        format!("{:.2}", latency.at(99.0)),
-        format!("{:.2}", latency.at(99.9)),
-        format!("{:.2}", latency.max),
+        time(latency.mean),
+        time(latency.stddev),
+        time(latency.at(50.0)),
+        time(latency.at(90.0)),
+        time(latency.at(99.0)),
+        time(latency.at(99.9)),
+        time(latency.max),
         figures.errors.to_string(),
         or_dash(figures.cpu.map(|cpu| format!("{cpu:.2}"))),
         or_dash(figures.core.map(percent)),

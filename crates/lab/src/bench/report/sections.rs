@@ -330,7 +330,11 @@ fn table_row(row: &Row, ours: Option<&Row>) -> String {
         .into_iter()
         .chain(percentiles);
     for time in times.chain([latency.max]) {
-        let _ = write!(text, "<td>{}</td>", short(time));
+        // Messages that nobody waits for have no latency.
+        let cell = figures
+            .flight
+            .map_or_else(|| short(time), |_| "–".to_owned());
+        let _ = write!(text, "<td>{cell}</td>");
     }
     text.push_str(&errors_cell(figures.errors));
     let dash = || "–".to_owned();
