@@ -53,12 +53,12 @@ enum Suite {
     /// Redpanda Connect is looked for in the path, or where the variable REDPANDA_CONNECT points;
     /// the jar of Apache Camel where CAMEL_JAR points.
     Map(Box<MapArgs>),
-    /// Measure integration flows beside other engines: HTTP to RabbitMQ, RabbitMQ to a slow service,
-    /// and an orchestration over SQL, REST, SOAP and RabbitMQ.
+    /// Measure integration flows beside other engines: HTTP to RabbitMQ, RabbitMQ to a slow
+    /// service, and an orchestration over SQL, REST, SOAP and RabbitMQ.
     ///
     /// RabbitMQ and, for `complex`, PostgreSQL are started with temporary folders; RABBITMQ_SERVER
-    /// and POSTGRES_BIN name others than those that are installed. Redpanda Connect and Apache Camel
-    /// are looked for as `map` does.
+    /// and POSTGRES_BIN name others than those that are installed. Redpanda Connect and Apache
+    /// Camel are looked for as `map` does.
     Glu(Box<GluArgs>),
     /// Write the report of earlier results again.
     Report {

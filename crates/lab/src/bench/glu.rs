@@ -10,6 +10,9 @@ mod parts;
 mod sample;
 mod setup;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use bodies::ORDER_BYTES;
 pub(super) use ledger::{Delivered, Ledger};
 pub(super) use parts::Parts;

@@ -295,8 +295,8 @@ impl System {
             Self::HaProxy => "put it into the path, or name its file in HAPROXY",
             Self::Envoy => "put it into the path, or name its file in ENVOY",
             Self::RedpandaConnect => {
-                "build it (crates/lab/peers/redpanda-connect, for AMQP crates/lab/peers/benthos), and \
-                 name its file in REDPANDA_CONNECT"
+                "build it (crates/lab/peers/redpanda-connect, for AMQP crates/lab/peers/benthos), \
+                 and name its file in REDPANDA_CONNECT"
             }
             Self::Camel => "build it (crates/lab/peers/camel), and name its jar in CAMEL_JAR",
             Self::Intertie | Self::Passthrough | Self::Floor | Self::Direct => {

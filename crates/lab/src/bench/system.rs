@@ -140,7 +140,8 @@ pub(crate) fn set_up(
     start_with(system, (name, config), place.listen, place.folder, programs)
 }
 
-/// Writes a configuration, a name and a text, into a folder, and says how to start a system with it.
+/// Writes a configuration, a name and a text, into a folder, and says how to start a system
+/// with it.
 ///
 /// # Errors
 /// When the program is not there or the file cannot be written.

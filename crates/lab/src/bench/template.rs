@@ -1,6 +1,6 @@
-//! Configuration templates of the systems: `${name}` is replaced, `${ ...}` and `${! ...}` are left, and a line that begins with
-//! `?flag ` or `!flag ` stays only when the flag is set, or is not. A text of several lines is
-//! indented like the line in which it stands.
+//! Configuration templates of the systems: `${name}` is replaced, `${ ...}` and `${! ...}` are
+//! left, and a line that begins with `?flag ` or `!flag ` stays only when the flag is set, or is
+//! not. A text of several lines is indented like the line in which it stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -115,7 +115,7 @@ impl Client {
         self.look(queue, DURABLE)
     }
 
-    /// How many messages are ready in a queue; all that was published here before is in it.
+    /// How many messages are ready in a queue.
     pub fn ready(&mut self, queue: &str) -> anyhow::Result<u32> {
         self.look(queue, PASSIVE | DURABLE)
     }
@@ -141,8 +141,8 @@ impl Client {
         self.call(1, DELETE, &arguments, DELETE_OK).map(drop)
     }
 
-    /// Publishes persistent JSON messages, whose bodies are written one by one, to a queue, and waits
-    /// until they are there.
+    /// Publishes persistent JSON messages, whose bodies are written one by one, to a queue, and
+    /// waits until the broker has read them.
     pub fn publish(
         &mut self,
         queue: &str,

@@ -52,7 +52,8 @@ fn landmark(fields: &[String]) -> Option<Landmark> {
     })
 }
 
-/// The fields of a line of CSV; those with commas stand in quotes (RFC 4180, without quotes inside).
+/// The fields of a line of CSV; those with commas stand in quotes (RFC 4180, without quotes
+/// inside).
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut is_quoted = false;
@@ -82,8 +83,8 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
         let name = row.system.name();
         if let Some(flight) = row.median.flight {
             lines.push(format!(
-                "{name}: {:.0} of {:.0} in flight on average, {:.1} % of in flight / delay, {:.1} kB \
-                 of memory for each",
+                "{name}: {:.0} of {:.0} in flight on average, {:.1} % of in flight / delay, \
+                 {:.1} kB of memory for each",
                 flight.reached,
                 flight.wanted,
                 flight.of_ideal * 100.0,

@@ -284,7 +284,7 @@ impl Database {
             .context("an order without an id")
     }
 
-    fn run(&self, database: &str, statements: &str) -> anyhow::Result<String> {
+    pub(super) fn run(&self, database: &str, statements: &str) -> anyhow::Result<String> {
         let mut command = Command::new(self.folder.join("psql"));
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]);
         command.args(["-h", "127.0.0.1", "-p", &self.address.port().to_string()]);
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn users_are_found() {
-        let users = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65535:n:/:/bin/false\nbad\n";
+        let users = "daemon:x:1:1:d:/:/bin/false\nnobody:x:65534:65535:n:/:/bin/false\nbad\n";
         assert_eq!(user(users, "nobody"), Some((65534, 65535)));
         assert_eq!(user(users, "bad"), None);
         assert_eq!(user(users, "other"), None);

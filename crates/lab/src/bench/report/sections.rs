@@ -39,17 +39,18 @@ const PUBLISHED: &str = "<p>The published rows are Ballerina's performance tests
     collection.</p>\n";
 
 /// How integration flows are measured, and what their published rows are.
-const GLU_METHOD: &str = "<p>RabbitMQ and PostgreSQL are real servers on the cores of the load; only \
-    the engine has a core of its own, and CPU is the engine's alone. Messages are persistent and \
-    confirmed; PostgreSQL does not wait for its disk. Every acknowledged message is looked for in \
-    the queue, by its number and its whole content, and every acknowledged order in the table. \
-    <em>Latency</em>: queues that never run empty stand before a service that answers after a while; \
-    messages in flight are those that the service has begun and not answered, memory for each is what \
-    came to the idle system's, and at the end every message must have reached the service.</p>\n\
-    <p>The published rows are GLU.Ware's performance tests: virtual machines of a cloud, the broker on \
-    the same processors, JMeter, payload and durability not said. Their CPU is all processors of the \
-    engines divided by the transactions, an upper bound. They stand here as a landmark; \
-    <strong>machines differ</strong>.</p>\n";
+const GLU_METHOD: &str = "<p>RabbitMQ and PostgreSQL are real servers on the cores of the load; \
+    only the engine has a core of its own, and CPU is the engine's alone. Messages are persistent \
+    and confirmed; PostgreSQL does not wait for its disk. Every acknowledged message is looked for \
+    in the queue, by its number and its whole content, and every acknowledged order in the table. \
+    <em>Latency</em>: queues that never run empty stand before a service that answers after a \
+    while; messages in flight are those that the service has begun and not answered, memory for \
+    each is what came to the idle system's, and at the end every message must have reached the \
+    service.</p>\n\
+    <p>The published rows are GLU.Ware's performance tests: virtual machines of a cloud, the \
+    broker on the same processors, JMeter, payload and durability not said. Their CPU is all \
+    processors of the engines divided by the transactions, an upper bound. They stand here as a \
+    landmark; <strong>machines differ</strong>.</p>\n";
 
 /// The scenarios that have rows or failures.
 fn measured(results: &Results) -> impl Iterator<Item = &'static Scenario> {
