@@ -2,6 +2,7 @@
 //! turns, and a report of what they reached.
 
 mod body;
+mod glu;
 mod load;
 mod machine;
 mod mapping;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use plan::glu::GluArgs;
 use plan::http::HttpArgs;
 use plan::map::MapArgs;
 use plan::{Options, Plan};
@@ -51,6 +53,13 @@ enum Suite {
     /// Redpanda Connect is looked for in the path, or where the variable REDPANDA_CONNECT points;
     /// the jar of Apache Camel where CAMEL_JAR points.
     Map(Box<MapArgs>),
+    /// Measure integration flows beside other engines: HTTP to RabbitMQ, RabbitMQ to a slow
+    /// service, and an orchestration over SQL, REST, SOAP and RabbitMQ.
+    ///
+    /// RabbitMQ and, for `complex`, PostgreSQL are started with temporary folders; RABBITMQ_SERVER
+    /// and POSTGRES_BIN name others than those that are installed. Redpanda Connect and Apache
+    /// Camel are looked for as `map` does.
+    Glu(Box<GluArgs>),
     /// Write the report of earlier results again.
     Report {
         /// A results.json.
@@ -73,6 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.suite {
         Suite::Http(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
         Suite::Map(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
+        Suite::Glu(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
         Suite::Report { results, out } => {
             let text = fs::read_to_string(&results)
                 .with_context(|| format!("cannot read {}", results.display()))?;

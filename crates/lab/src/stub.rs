@@ -4,6 +4,7 @@
 mod h1;
 mod h2;
 mod serve;
+mod soap;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::pki::{self, Identity};
 use crate::units;
+
+pub(crate) use soap::WSDL;
 
 /// Arguments of `intertie stub`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +46,26 @@ enum Kind {
         #[arg(long = "time", value_parser = units::duration, default_value = "3s")]
         delay: Duration,
     },
+    /// A SOAP service, 1.1 and 1.2: operations CheckStock and Echo, described at `?wsdl`.
+    ///
+    /// CheckStock says of each item, an element with the attribute `sku` and a `qty`, whether it is
+    /// there: up to 100 are. The item FAULT is answered with a fault.
+    Soap {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// How long every answer waits.
+        #[arg(long, value_parser = units::duration, default_value = "0ms")]
+        delay: Duration,
+    },
+}
+
+impl Kind {
+    fn parts(self) -> (ServerArgs, Duration, bool) {
+        match self {
+            Self::Echo { server, delay } | Self::Delay { server, delay } => (server, delay, false),
+            Self::Soap { server, delay } => (server, delay, true),
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -85,9 +108,36 @@ pub(crate) struct Options {
     tls: Option<TlsAcceptor>,
     /// Whether clear text is HTTP/2.
     clear_h2: bool,
+    /// Whether it is the SOAP service that answers.
+    is_soap: bool,
+    /// What is counted.
+    counts: Counts,
+}
+
+/// What a stub has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Requests that have been read.
+    pub begun: AtomicU64,
+    /// Answers that have been written.
+    pub done: AtomicU64,
 }
 
 impl Options {
+    /// Echoes over HTTP/1.1 in clear text, after so long.
+    fn echo(delay: Duration) -> Self {
+        Self {
+            delay,
+            jitter: Duration::ZERO,
+            seed: AtomicU64::new(0),
+            fixed: Bytes::new(),
+            tls: None,
+            clear_h2: false,
+            is_soap: false,
+            counts: Counts::default(),
+        }
+    }
+
     /// How long the next answer waits.
     fn next_delay(&self) -> Duration {
         if self.jitter.is_zero() {
@@ -116,15 +166,13 @@ impl Options {
 /// # Errors
 /// When an address cannot be listened on, or a certificate cannot be read or made.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (server, delay) = match args.kind {
-        Kind::Echo { server, delay } | Kind::Delay { server, delay } => (server, delay),
-    };
-    let options = Arc::new(options(&server, delay)?);
+    let (server, delay, is_soap) = args.kind.parts();
+    let options = Arc::new(options(&server, delay, is_soap)?);
     serve::run(server.listen, usize::from(server.threads), &options)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(server: &ServerArgs, delay: Duration) -> anyhow::Result<Options> {
+fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Result<Options> {
     let tls = match (&server.cert, &server.key) {
         (Some(cert), Some(key)) => Some(pki::server_config(cert, key, &server.protocols)?),
         _ if server.tls => {
@@ -148,7 +196,41 @@ fn options(server: &ServerArgs, delay: Duration) -> anyhow::Result<Options> {
         fixed: Bytes::from(vec![b'x'; server.size]),
         clear_h2: tls.is_none() && server.protocols == ["h2"],
         tls: tls.map(TlsAcceptor::from),
+        is_soap,
+        counts: Counts::default(),
     })
+}
+
+/// An echoing stub on a thread of this process, whose counts can be looked at. It lives until the
+/// process ends.
+pub(crate) struct Counted {
+    pub address: SocketAddr,
+    options: Arc<Options>,
+}
+
+impl Counted {
+    /// Serves on a free port, from a thread on these cores.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start(delay: Duration, prepare: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
+        let listener = serve::listen(SocketAddr::from(([127, 0, 0, 1], 0)), false)?;
+        let address = listener.local_addr()?;
+        let options = Arc::new(Options::echo(delay));
+        let shared = Arc::clone(&options);
+        std::thread::Builder::new()
+            .name("stub".to_owned())
+            .spawn(move || {
+                prepare();
+                serve::serve(listener, &shared)
+            })?;
+        Ok(Self { address, options })
+    }
+
+    /// What has been done so far.
+    pub fn counts(&self) -> &Counts {
+        &self.options.counts
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use serde_json::Value;
 /// The digits of the number.
 const DIGITS: usize = 8;
 /// The least of the numbers; there are nine times as many.
-const FIRST: u64 = 10_000_000;
+pub(crate) const FIRST: u64 = 10_000_000;
+/// How many numbers there are.
+pub(crate) const NUMBERS: u64 = 9 * FIRST;
 /// The least size: everything around the strings, and a string of one letter.
 const SIZE_MIN: usize = "{\"id\":12345678,\"payload\":[\"a\"]}".len();
 /// The characters of a string, as the published measurements have it.
@@ -19,13 +21,14 @@ const STRING: usize = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     text: Vec<u8>,
+    /// Where the number begins; behind the end in a text without one.
     at: usize,
 }
 
 impl Numbered {
     fn new(text: String) -> Self {
         let number = FIRST.to_string();
-        let at = text.find(&number).unwrap_or(0);
+        let at = text.find(&number).unwrap_or(text.len());
         Self {
             text: text.into_bytes(),
             at,
@@ -42,7 +45,7 @@ impl Numbered {
 
     /// The text with this number, which is brought into range.
     pub fn with(&mut self, number: u64) -> &[u8] {
-        let mut rest = FIRST + number % (9 * FIRST);
+        let mut rest = FIRST + number % NUMBERS;
         let digits = self.text.get_mut(self.at..self.at + DIGITS);
         for digit in digits.unwrap_or_default().iter_mut().rev() {
             *digit = b'0' + (rest % 10) as u8;
@@ -53,7 +56,7 @@ impl Numbered {
 
     /// A text in which this number stands somewhere, if it does.
     fn found(text: &[u8], number: u64) -> Option<Self> {
-        let digits = (FIRST + number % (9 * FIRST)).to_string();
+        let digits = (FIRST + number % NUMBERS).to_string();
         let at = memchr::memmem::find(text, digits.as_bytes())?;
         Some(Self {
             text: text.to_vec(),
@@ -65,6 +68,19 @@ impl Numbered {
     pub fn len(&self) -> usize {
         self.text.len()
     }
+}
+
+/// The number in the member `id` of a body, if it has one in range.
+pub(crate) fn number(body: &[u8]) -> Option<u64> {
+    let name = b"\"id\"";
+    let at = memchr::memmem::find(body, name)? + name.len();
+    let value = body.get(at..)?;
+    let start = value.iter().position(u8::is_ascii_digit)?;
+    let digits = value.get(start..)?;
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit());
+    let digits = digits.get(..end.unwrap_or(digits.len()))?;
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    number.checked_sub(FIRST).filter(|number| *number < NUMBERS)
 }
 
 /// What must come back: the same bytes, or the same JSON.
@@ -226,11 +242,30 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_found_again() {
+        let mut bodies = Bodies::new(256, false).unwrap();
+        for wanted in [0, 7, NUMBERS - 1] {
+            assert_eq!(number(bodies.sent.with(wanted)), Some(wanted));
+        }
+        assert_eq!(number(br#"{ "a": 1, "id" : 10000003 }"#), Some(3));
+        for text in [
+            "",
+            "{}",
+            r#"{"id":"x"}"#,
+            r#"{"id":5}"#,
+            r#"{"id":100000000}"#,
+        ] {
+            assert_eq!(number(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(Numbered::new("no number".to_owned()).with(3), b"no number");
+    }
+
+    #[test]
     fn numbers_stay_in_range_and_differ() {
         let mut bodies = Bodies::new(50, false).unwrap();
         let first = bodies.sent.with(0).to_vec();
         assert_ne!(bodies.sent.with(1), first);
-        assert_eq!(bodies.sent.with(9 * FIRST), first);
+        assert_eq!(bodies.sent.with(NUMBERS), first);
         let mut request = bodies.sent.behind(b"head ");
         assert_eq!(request.with(0), [b"head ", first.as_slice()].concat());
     }

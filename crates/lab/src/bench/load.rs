@@ -17,7 +17,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
-use super::body::Bodies;
+use super::body::{self, Bodies};
+use super::glu::Ledger;
 use super::process;
 use super::stats::{Failure, Stats};
 use crate::units::Streams;
@@ -43,6 +44,10 @@ pub(crate) struct Plan {
     /// Requests a second in all; without it each user sends when its reply has come.
     pub rate: Option<f64>,
     pub bodies: Bodies,
+    /// The status of a good reply.
+    pub status: u16,
+    /// Where good replies are noted.
+    pub ledger: Option<Arc<Ledger>>,
     /// The cores of the generator; one thread on each.
     pub cores: Vec<usize>,
 }
@@ -69,8 +74,11 @@ impl Work {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a good reply of connection `index`, when the window is open.
-    fn reply(&self, index: usize, started: Instant, now: Instant) {
+    /// Notes a good reply of connection `index`, and counts it when the window is open.
+    fn reply(&self, index: usize, number: u64, started: Instant, now: Instant) {
+        if let Some(ledger) = &self.plan.ledger {
+            ledger.acknowledge(number);
+        }
         if self.phase.load(Ordering::Relaxed) == MEASURE {
             self.stats().reply(now.saturating_duration_since(started));
             if let Some(flag) = self.replied.get(index) {
@@ -194,7 +202,7 @@ fn work(
         ready: Arc::clone(ready),
         stats: Mutex::new(Stats::new()?),
         // Threads begin far apart.
-        next: AtomicU64::new(index as u64 * 10_000_000),
+        next: AtomicU64::new(index as u64 * (body::NUMBERS / count as u64)),
         plan,
     })
 }

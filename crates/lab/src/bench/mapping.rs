@@ -111,7 +111,7 @@ fn fields(work: Work) -> &'static [Field] {
     match work {
         Work::Map => &PLAIN,
         Work::Compute => &COMPUTED,
-        Work::Relay | Work::ToXml => &[],
+        _ => &[],
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn bodies(work: Work) -> Bodies {
     let reply = match work {
         Work::Map => PLAIN_REPLY,
         Work::Compute => COMPUTED_REPLY,
-        Work::Relay | Work::ToXml => ORDER,
+        _ => ORDER,
     };
     Bodies::json(ORDER.to_owned(), reply.to_owned())
 }

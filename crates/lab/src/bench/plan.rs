@@ -1,5 +1,6 @@
 //! What the arguments of a suite mean: cases, systems, and for how long each is measured.
 
+pub(super) mod glu;
 pub(super) mod http;
 pub(super) mod map;
 

@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Ticks of a second in `/proc/stat` (USER_HZ, proc(5)): 100 on Linux.
 const TICKS: f64 = 100.0;
 /// How long a system may take to listen, and to end.
-const START_MAX: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(3);
 
 /// Which cores are whose.
@@ -80,6 +80,18 @@ pub(crate) fn allow_files() -> anyhow::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
+/// A program: what a variable names, the first of some files that is there, or what is in the path.
+pub(crate) fn program(variable: &str, files: &[&str], name: &str) -> Option<PathBuf> {
+    if let Some(chosen) = std::env::var_os(variable) {
+        return Some(PathBuf::from(chosen)).filter(|file| file.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    let in_path = places.map(|folder| folder.join(name));
+    let mut files = files.iter().map(PathBuf::from).chain(in_path);
+    files.find(|file| file.is_file())
+}
+
 /// A port that was free a moment ago.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
@@ -137,6 +149,15 @@ impl Process {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// Ends it and its descendants without asking.
+    pub fn kill(&mut self) {
+        for number in self.family() {
+            signal(number, Signal::KILL);
+        }
+        // It cannot refuse.
+        let _ = self.child.wait();
     }
 
     /// Its number and those of all its descendants.

@@ -45,6 +45,7 @@ fn row(fields: &[&str]) -> Option<Published> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::results::Variant;
     use super::*;
     use crate::units::Streams;
 
@@ -58,6 +59,7 @@ mod tests {
                     bytes,
                     delay_ms: 0.0,
                     rate: None,
+                    variant: Variant::Plain,
                 };
                 assert!(find(&case).is_some(), "{case:?}");
                 let other = Case { bytes: 51, ..case };
@@ -74,6 +76,7 @@ mod tests {
             bytes: 1024,
             delay_ms: 0.0,
             rate: None,
+            variant: Variant::Plain,
         };
         let row = find(&case).unwrap();
         assert_eq!((row.throughput, row.mean, row.p99), (10512.62, 28.48, 94.0));

@@ -7,7 +7,7 @@ mod text;
 use std::fmt::Write;
 
 use super::results::Results;
-use super::scenario::MAP_SUITE;
+use super::scenario::{GLU_SUITE, MAP_SUITE};
 use text::escape;
 
 const STYLE: &str = include_str!("report/style.css");
@@ -15,6 +15,7 @@ const STYLE: &str = include_str!("report/style.css");
 /// The page of a run.
 pub(super) fn html(results: &Results) -> String {
     let title = match results.suite.as_str() {
+        GLU_SUITE => "Intertie integration benchmark",
         MAP_SUITE => "Intertie mapping benchmark",
         _ => "Intertie HTTP benchmark",
     };

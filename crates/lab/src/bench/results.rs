@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::glu::Delivered;
 use super::scenario::{HTTP_SUITE, System};
 use super::stats::{Latency, median};
 use crate::units::Streams;
@@ -90,12 +91,36 @@ pub(crate) struct Case {
     pub delay_ms: f64,
     /// Requests a second; users send at once when there is none.
     pub rate: Option<f64>,
+    /// What else it is.
+    #[serde(default, skip_serializing_if = "Variant::is_plain")]
+    pub variant: Variant,
+}
+
+/// What a case has that others have not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Variant {
+    #[default]
+    Plain,
+    /// Messages come from so many queues; the users are messages in flight.
+    Queues(usize),
+    /// The last leg goes on behind the reply.
+    Detached,
+}
+
+impl Variant {
+    fn is_plain(&self) -> bool {
+        *self == Self::Plain
+    }
 }
 
 impl Case {
     /// The case in words, without the scenario.
     pub fn label(&self) -> String {
         let mut text = match self.streams.each {
+            _ if matches!(self.variant, Variant::Queues(_)) => {
+                format!("{} in flight", self.streams.users())
+            }
             1 if self.streams.connections == 1 => "1 user".to_owned(),
             1 => format!("{} users", self.streams.connections),
             _ => format!("{} users ({})", self.streams.users(), self.streams),
@@ -106,6 +131,12 @@ impl Case {
         }
         if let Some(rate) = self.rate {
             text.push_str(&format!(", {rate}/s"));
+        }
+        match self.variant {
+            Variant::Plain => {}
+            Variant::Queues(1) => text.push_str(", 1 queue"),
+            Variant::Queues(count) => text.push_str(&format!(", {count} queues")),
+            Variant::Detached => text.push_str(", last leg detached"),
         }
         text
     }
@@ -151,6 +182,37 @@ pub(crate) struct Figures {
     pub foreign: f64,
     pub memory_peak: Option<u64>,
     pub memory_settled: Option<u64>,
+    /// What became of the messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered: Option<Delivered>,
+    /// What was in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flight: Option<Flight>,
+}
+
+/// Messages that wait for a slow service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Flight {
+    /// How many may be in flight.
+    pub wanted: f64,
+    /// How many were, as the service saw it: the mean over the window.
+    pub reached: f64,
+    /// The throughput for what is in flight divided by the service's delay.
+    pub of_ideal: f64,
+    /// Resident memory for each message in flight: what came to that of the idle system.
+    pub bytes_each: f64,
+}
+
+impl Flight {
+    fn median(rounds: &[Self]) -> Self {
+        let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
+        Self {
+            wanted: of(&|it| it.wanted),
+            reached: of(&|it| it.reached),
+            of_ideal: of(&|it| it.of_ideal),
+            bytes_each: of(&|it| it.bytes_each),
+        }
+    }
 }
 
 impl Figures {
@@ -162,6 +224,7 @@ impl Figures {
             (!values.is_empty()).then(|| median(values.into_iter()))
         };
         let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
+        let flights: Vec<Flight> = rounds.iter().filter_map(|it| it.flight).collect();
         let mut errors_by_kind = BTreeMap::new();
         for (kind, count) in rounds.iter().flat_map(|round| &round.errors_by_kind) {
             *errors_by_kind.entry(kind.clone()).or_default() += count;
@@ -179,6 +242,11 @@ impl Figures {
             foreign: rounds.iter().map(|round| round.foreign).fold(0.0, f64::max),
             memory_peak: some(&|it| bytes(it.memory_peak)).map(|bytes| bytes as u64),
             memory_settled: some(&|it| bytes(it.memory_settled)).map(|bytes| bytes as u64),
+            delivered: rounds
+                .iter()
+                .filter_map(|it| it.delivered)
+                .reduce(Delivered::and),
+            flight: (!flights.is_empty()).then(|| Flight::median(&flights)),
         }
     }
 }
@@ -308,5 +376,10 @@ mod tests {
         (case.delay_ms, case.rate) = (30.0, Some(500.0));
         assert_eq!(case.label(), "300 users (10x30), 50 B, delay 30 ms, 500/s");
         assert!(!case.is_saturating());
+        (case.rate, case.variant) = (None, Variant::Queues(3));
+        assert_eq!(case.label(), "300 in flight, 50 B, delay 30 ms, 3 queues");
+        let text = serde_json::to_string(&case).unwrap();
+        assert!(text.contains(r#""variant":{"queues":3}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
     }
 }

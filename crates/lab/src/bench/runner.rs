@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::glu::Parts;
 use super::plan::{Part, Plan};
 use super::process::{self, Cores};
 use super::progress::Progress;
 use super::results::{Case, Figures, LeftOut, Method, Results, Row, RunFacts, SystemFacts, warn};
 use super::sample::{Bench, Stubs};
-use super::scenario::{Scenario, System};
+use super::scenario::{Scenario, System, Work};
 use super::system::Programs;
 use super::{machine, table};
 use crate::pki::Identity;
@@ -33,6 +34,7 @@ pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
     let folder = Folder::new()?;
     let results = empty(&plan, &programs, &cores);
     process::pin(&cores.load)?;
+    let parts = parts(&plan, &folder, &programs, &cores)?;
     let bench = Bench {
         identity: Identity::make(&folder.0)?,
         folder: folder.0.clone(),
@@ -41,6 +43,7 @@ pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
         jvm_warm_up: plan.jvm_warm_up,
         programs,
         cores,
+        parts,
     };
     let mut run = Run {
         plan: &plan,
@@ -57,6 +60,21 @@ pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
     }
     table::print_end(&run.results, &plan.options.out)?;
     Ok(run.is_good())
+}
+
+/// Broker and database, when a scenario has them.
+fn parts(
+    plan: &Plan,
+    folder: &Folder,
+    programs: &Programs,
+    cores: &Cores,
+) -> anyhow::Result<Option<Parts>> {
+    let works = || plan.parts.iter().map(|part| part.scenario.work);
+    if !works().any(Work::has_broker) {
+        return Ok(None);
+    }
+    let is_complex = works().any(|work| work == Work::Orchestrate);
+    Parts::start(&folder.0, cores, &programs.own, is_complex).map(Some)
 }
 
 /// A temporary folder.

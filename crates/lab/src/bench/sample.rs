@@ -8,17 +8,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::body::Bodies;
+use super::glu::Parts;
 use super::load::{Load, Plan};
 use super::mapping;
 use super::process::{self, Cores, Process};
 use super::results::{Case, Figures, RunFacts};
 use super::scenario::{Scenario, Side, System, Work};
+use super::stats::Stats;
 use super::system::{self, Place, Programs};
 use crate::pki::{self, Identity};
 use crate::units;
 
 /// How long a system rests before its settled memory is read.
-const SETTLE: Duration = Duration::from_millis(150);
+pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
 /// What samples have in common.
 pub(crate) struct Bench {
@@ -30,6 +32,8 @@ pub(crate) struct Bench {
     pub warm_up: Duration,
     /// The same for systems on a virtual machine that compiles.
     pub jvm_warm_up: Duration,
+    /// Broker and database, for suites with them.
+    pub parts: Option<Parts>,
 }
 
 /// The back ends of a case.
@@ -47,7 +51,8 @@ impl Stubs {
         family
     }
 
-    fn for_clients(&self) -> SocketAddr {
+    /// What clients are sent to without a proxy.
+    pub fn for_clients(&self) -> SocketAddr {
         self.front
             .as_ref()
             .map_or(self.back.1, |(_, address)| *address)
@@ -55,7 +60,7 @@ impl Stubs {
 }
 
 /// CPU time used so far, in seconds.
-struct Clock {
+pub(crate) struct Clock {
     at: Instant,
     system: f64,
     /// Stub and generator.
@@ -106,10 +111,14 @@ impl Bench {
         case: &Case,
         stubs: &Stubs,
     ) -> anyhow::Result<(Figures, RunFacts)> {
+        if scenario.work.has_broker() {
+            return self.glu(system, scenario, case, stubs);
+        }
+        let beside = || self.beside(stubs);
         if system == System::Direct {
             let plan = self.plan(system, scenario, case, stubs.for_clients())?;
             return Ok((
-                self.measure(&plan, None, self.warm_up, stubs)?,
+                self.measure(&plan, None, self.warm_up, &beside)?,
                 facts(scenario, "", ""),
             ));
         }
@@ -127,12 +136,22 @@ impl Bench {
         let command = format!("{:?}", setup.command).replace('"', "");
         let running = Process::start(&mut setup.command, &cores, own, setup.address, &log)?;
         let plan = self.plan(system, scenario, case, setup.address)?;
-        let warm_up = match system.is_jvm() {
+        let warm_up = self.warm_up_of(system);
+        let figures = self.measure(&plan, Some(&running), warm_up, &beside)?;
+        Ok((figures, facts(scenario, &command, &setup.config)))
+    }
+
+    /// How long load runs before a sample of a system.
+    pub fn warm_up_of(&self, system: System) -> Duration {
+        match system.is_jvm() {
             true => self.warm_up.max(self.jvm_warm_up),
             false => self.warm_up,
-        };
-        let figures = self.measure(&plan, Some(&running), warm_up, stubs)?;
-        Ok((figures, facts(scenario, &command, &setup.config)))
+        }
+    }
+
+    /// The processes of generator and stubs.
+    pub fn beside(&self, stubs: &Stubs) -> Vec<u32> {
+        [stubs.family(), vec![std::process::id()]].concat()
     }
 
     fn plan(
@@ -163,20 +182,26 @@ impl Bench {
             streams: case.streams,
             rate: case.rate,
             bodies,
+            status: 200,
+            ledger: None,
             cores: self.cores.load.clone(),
         })
     }
 
-    fn measure(
+    /// Runs load against a system; `beside` tells the processes on the cores of the load.
+    ///
+    /// # Errors
+    /// When connections cannot be made.
+    pub fn measure(
         &self,
         plan: &Plan,
         system: Option<&Process>,
         warm_up: Duration,
-        stubs: &Stubs,
+        beside: &dyn Fn() -> Vec<u32>,
     ) -> anyhow::Result<Figures> {
-        let beside = [stubs.family(), vec![std::process::id()]].concat();
         let load = Load::start(plan)?;
         thread::sleep(warm_up);
+        let beside = beside();
         let family = system.map(Process::family).unwrap_or_default();
         load.measure();
         let before = self.clock(&family, &beside)?;
@@ -185,7 +210,7 @@ impl Bench {
         let after = self.clock(&family, &beside)?;
         let (peak, _) = process::memory(&family);
         let stats = load.finish()?;
-        let mut figures = figures(&before, &after, &stats);
+        let mut figures = figures(&before, &after, stats.replies(), &stats);
         if system.is_some() {
             thread::sleep(SETTLE);
             figures.memory_peak = Some(peak);
@@ -197,7 +222,11 @@ impl Bench {
         Ok(figures)
     }
 
-    fn clock(&self, system: &[u32], beside: &[u32]) -> anyhow::Result<Clock> {
+    /// What the kernel has counted so far for the system and for what is beside it.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn clock(&self, system: &[u32], beside: &[u32]) -> anyhow::Result<Clock> {
         let system_core = BTreeSet::from([self.cores.system]);
         Ok(Clock {
             at: Instant::now(),
@@ -209,7 +238,7 @@ impl Bench {
     }
 }
 
-fn facts(scenario: &Scenario, command: &str, config: &str) -> RunFacts {
+pub(crate) fn facts(scenario: &Scenario, command: &str, config: &str) -> RunFacts {
     RunFacts {
         scenario: scenario.name.to_owned(),
         command: command.to_owned(),
@@ -217,7 +246,8 @@ fn facts(scenario: &Scenario, command: &str, config: &str) -> RunFacts {
     }
 }
 
-fn figures(before: &Clock, after: &Clock, stats: &super::stats::Stats) -> Figures {
+/// The figures between two clocks, with so many good replies.
+pub(crate) fn figures(before: &Clock, after: &Clock, replies: u64, stats: &Stats) -> Figures {
     let time = (after.at - before.at).as_secs_f64();
     let used = (after.system - before.system).max(0.0);
     let beside = (after.beside - before.beside).max(0.0);
@@ -229,7 +259,7 @@ fn figures(before: &Clock, after: &Clock, stats: &super::stats::Stats) -> Figure
         .collect();
     let foreign_beside = busy.iter().sum::<f64>() - beside;
     let foreign_system = after.system_core - before.system_core - used;
-    let replies = stats.replies() as f64;
+    let replies = replies as f64;
     Figures {
         throughput: replies / time,
         latency: stats.latency(),
@@ -243,12 +273,13 @@ fn figures(before: &Clock, after: &Clock, stats: &super::stats::Stats) -> Figure
         foreign: foreign_beside.max(foreign_system).max(0.0) / time,
         memory_peak: None,
         memory_settled: None,
+        delivered: None,
+        flight: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::stats::Stats;
     use super::*;
 
     #[test]
@@ -264,7 +295,7 @@ mod tests {
         let mut stats = Stats::new().unwrap();
         (0..1000).for_each(|_| stats.reply(Duration::from_millis(1)));
         let before = clock(0, 1.0, 5.0, [10.0, 20.0]);
-        let figures = figures(&before, &clock(2, 2.5, 6.0, [11.5, 21.2]), &stats);
+        let figures = figures(&before, &clock(2, 2.5, 6.0, [11.5, 21.2]), 1000, &stats);
         let near = |value: f64, wanted: f64| (value - wanted).abs() < 1e-6;
         assert!(near(figures.throughput, 500.0), "{figures:?}");
         assert!(near(figures.cpu.unwrap(), 1500.0), "{figures:?}");

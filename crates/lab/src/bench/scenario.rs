@@ -57,12 +57,23 @@ pub(crate) enum Work {
     Map,
     /// The same with some of the fields computed.
     Compute,
+    /// It is checked and put into a queue of a broker.
+    Enqueue,
+    /// It comes from a queue and goes to a slow back end.
+    Await,
+    /// Database, REST, SOAP, database and broker are asked one after the other.
+    Orchestrate,
 }
 
 impl Work {
     /// Whether JSON is mapped.
     pub fn maps(self) -> bool {
         matches!(self, Self::Map | Self::Compute)
+    }
+
+    /// Whether it takes a broker.
+    pub fn has_broker(self) -> bool {
+        matches!(self, Self::Enqueue | Self::Await | Self::Orchestrate)
     }
 }
 
@@ -83,10 +94,10 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// Where clients send their requests.
     pub fn path(&self) -> &'static str {
-        if self.work.maps() {
-            "/map"
-        } else {
-            "/passthrough"
+        match self.work {
+            Work::Relay | Work::ToXml => "/passthrough",
+            Work::Map | Work::Compute => "/map",
+            Work::Enqueue | Work::Await | Work::Orchestrate => "/orders",
         }
     }
 }
@@ -94,6 +105,7 @@ impl Scenario {
 /// What the suites are called.
 pub(crate) const HTTP_SUITE: &str = "http";
 pub(crate) const MAP_SUITE: &str = "map";
+pub(crate) const GLU_SUITE: &str = "glu";
 
 /// The scenarios of `bench http`, in the order of the published table.
 pub(crate) const HTTP: [Scenario; 8] = [
@@ -173,9 +185,34 @@ pub(crate) const MAP: [Scenario; 2] = [
     },
 ];
 
+/// The scenarios of `bench glu`.
+pub(crate) const GLU: [Scenario; 3] = [
+    Scenario {
+        name: "straight",
+        title: "Straight line: HTTP to RabbitMQ, checked, persistent and confirmed",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Enqueue,
+    },
+    Scenario {
+        name: "latency",
+        title: "Latency: RabbitMQ to a slow REST service",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Await,
+    },
+    Scenario {
+        name: "complex",
+        title: "Complex: HTTP to SQL, REST, SOAP, SQL and RabbitMQ, and a reply",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Orchestrate,
+    },
+];
+
 /// The scenarios of all suites.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    HTTP.iter().chain(&MAP)
+    HTTP.iter().chain(&MAP).chain(&GLU)
 }
 
 /// The scenario of this name.
@@ -258,8 +295,8 @@ impl System {
             Self::HaProxy => "put it into the path, or name its file in HAPROXY",
             Self::Envoy => "put it into the path, or name its file in ENVOY",
             Self::RedpandaConnect => {
-                "build it (crates/lab/peers/redpanda-connect), and name its file in \
-                 REDPANDA_CONNECT"
+                "build it (crates/lab/peers/redpanda-connect, for AMQP crates/lab/peers/benthos), \
+                 and name its file in REDPANDA_CONNECT"
             }
             Self::Camel => "build it (crates/lab/peers/camel), and name its jar in CAMEL_JAR",
             Self::Intertie | Self::Passthrough | Self::Floor | Self::Direct => {
@@ -276,6 +313,14 @@ impl System {
     /// Why it has no part in a scenario, if it has none.
     pub fn refuses(self, scenario: &Scenario) -> Option<&'static str> {
         let is_mixed = scenario.front != scenario.back;
+        if scenario.work.has_broker() {
+            return match self {
+                Self::Intertie | Self::Camel => None,
+                Self::RedpandaConnect if scenario.work != Work::Orchestrate => None,
+                Self::RedpandaConnect => Some("has no SOAP"),
+                _ => Some("has no connection to brokers"),
+            };
+        }
         match self {
             Self::Intertie | Self::Direct => None,
             Self::Passthrough if scenario.work != Work::Relay => None,
@@ -313,7 +358,7 @@ mod tests {
             System::RedpandaConnect,
             System::Camel,
         ];
-        assert_eq!(systems.map(count), [10, 4, 4, 4, 6, 2, 2]);
+        assert_eq!(systems.map(count), [13, 4, 4, 4, 6, 4, 5]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
     }

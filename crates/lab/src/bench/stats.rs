@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 pub(crate) const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 /// Longer latencies count as this: ten minutes.
 const LATENCY_MAX: u64 = 600_000_000_000;
+/// The letters that are kept of the first error: some replies hold the whole state of a program.
+const DETAIL_MAX: usize = 600;
 
 /// What went wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failure {
-    /// A status other than 200.
+    /// Another status than that of a good reply.
     Status,
     /// A body that is not the expected one.
     Body,
@@ -66,7 +68,8 @@ impl Stats {
 
     pub fn error(&mut self, failure: Failure, detail: impl FnOnce() -> String) {
         *self.errors.entry(failure.name().to_owned()).or_default() += 1;
-        self.first_error.get_or_insert_with(detail);
+        self.first_error
+            .get_or_insert_with(|| detail().chars().take(DETAIL_MAX).collect());
     }
 
     /// Adds what another thread counted.

@@ -81,14 +81,7 @@ impl Programs {
 }
 
 fn named(variable: &str, name: &str) -> Option<PathBuf> {
-    if let Some(chosen) = std::env::var_os(variable) {
-        return Some(PathBuf::from(chosen)).filter(|file| file.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    places
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+    super::process::program(variable, &[], name)
 }
 
 /// A system that is ready to be started.
@@ -121,8 +114,6 @@ pub(crate) fn set_up(
     programs: &Programs,
 ) -> anyhow::Result<Setup> {
     fs::create_dir_all(place.folder)?;
-    let missing = || format!("{} was not found: {}", system.name(), system.advice());
-    let mut command = programs.command(system).with_context(missing)?;
     let (name, template) = match system {
         System::Intertie | System::Passthrough => ("flow.yaml", INTERTIE),
         System::Nginx => ("nginx.conf", NGINX),
@@ -131,6 +122,7 @@ pub(crate) fn set_up(
         System::RedpandaConnect => ("config.yaml", REDPANDA_CONNECT),
         System::Camel => ("route.yaml", CAMEL),
         System::Floor | System::Direct => {
+            let mut command = Command::new(&programs.own);
             command.args(["bench", "relay", "--listen", &place.listen.to_string()]);
             command.args(["--to", &place.backend.to_string()]);
             return Ok(Setup {
@@ -145,13 +137,30 @@ pub(crate) fn set_up(
         _ => place.scenario.work,
     };
     let config = values(place, work).fill(template)?;
-    let file = place.folder.join(name);
+    start_with(system, (name, config), place.listen, place.folder, programs)
+}
+
+/// Writes a configuration, a name and a text, into a folder, and says how to start a system
+/// with it.
+///
+/// # Errors
+/// When the program is not there or the file cannot be written.
+pub(crate) fn start_with(
+    system: System,
+    (name, config): (&str, String),
+    listen: SocketAddr,
+    folder: &Path,
+    programs: &Programs,
+) -> anyhow::Result<Setup> {
+    let missing = || format!("{} was not found: {}", system.name(), system.advice());
+    let mut command = programs.command(system).with_context(missing)?;
+    let file = folder.join(name);
     fs::write(&file, &config)?;
-    add_arguments(&mut command, system, place, &file)?;
+    add_arguments(&mut command, system, folder, &file)?;
     Ok(Setup {
         command,
         config,
-        address: place.listen,
+        address: listen,
     })
 }
 
@@ -159,7 +168,7 @@ pub(crate) fn set_up(
 fn add_arguments(
     command: &mut Command,
     system: System,
-    place: &Place<'_>,
+    folder: &Path,
     file: &Path,
 ) -> anyhow::Result<()> {
     match system {
@@ -169,7 +178,7 @@ fn add_arguments(
             command.args(["--workers", "1", "--admin", &admin]);
         }
         System::Nginx => {
-            command.arg("-p").arg(place.folder).arg("-c").arg(file);
+            command.arg("-p").arg(folder).arg("-c").arg(file);
         }
         System::HaProxy => {
             command.arg("-db").arg("-f").arg(file);

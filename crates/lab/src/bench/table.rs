@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
+use super::glu::facts::{self, Landmark};
 use super::published;
 use super::results::{Case, Results, Row, cpu_ratio};
 use super::scenario::{Scenario, System};
@@ -63,24 +64,20 @@ fn case_text(scenario: &Scenario, case: &Case, rows: &[Row]) -> String {
     let ours = rows.iter().find(|row| row.system == System::Intertie);
     lines.extend(rows.iter().map(|row| cells(row, ours)));
     if let Some(row) = published::find(case) {
-        let mut cells = vec![String::from("-"); HEAD.len() + 1];
-        let known = [
-            (0, "(published)".to_owned()),
+        lines.push(published_cells(&[
             (1, format!("{:.0}", row.throughput)),
             (2, format!("{:.2}", row.mean)),
             (3, format!("{:.2}", row.stddev)),
             (6, format!("{:.2}", row.p99)),
             (9, format!("{:.0}", row.errors)),
-        ];
-        for (index, text) in known {
-            if let Some(cell) = cells.get_mut(index) {
-                *cell = text;
-            }
-        }
-        lines.push(cells);
+        ]));
     }
+    lines.extend(facts::landmarks(case).iter().map(landmark));
     let mut text = format!("\n{}: {}\n", scenario.title, case.label());
     text.push_str(&aligned(&lines));
+    for line in facts::lines(case, &rows.iter().collect::<Vec<_>>()) {
+        let _ = writeln!(text, "  {line}");
+    }
     for row in rows {
         for warning in &row.warnings {
             let _ = writeln!(text, "  note, {}: {warning}", row.system.name());
@@ -93,11 +90,38 @@ fn case_text(scenario: &Scenario, case: &Case, rows: &[Row]) -> String {
     text
 }
 
+/// A published row, in which only some columns are known.
+fn published_cells(known: &[(usize, String)]) -> Vec<String> {
+    let cell = |index: usize| known.iter().find(|(at, _)| *at == index);
+    let text = |index: usize| {
+        cell(index)
+            .map_or("-", |(_, text)| text.as_str())
+            .to_owned()
+    };
+    let first = ["(published)".to_owned()];
+    first
+        .into_iter()
+        .chain((1..=HEAD.len()).map(text))
+        .collect()
+}
+
+fn landmark(row: &Landmark) -> Vec<String> {
+    let mut known = vec![(1, format!("{:.0}", row.tps))];
+    known.extend(row.error_percent.map(|percent| (9, format!("{percent} %"))));
+    known.extend(row.cpu().map(|cpu| (10, format!("<{cpu:.0}"))));
+    published_cells(&known)
+}
+
 fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     let figures = &row.median;
     let latency = &figures.latency;
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let percent = |part: f64| format!("{:.0}%", part * 100.0);
+    // Messages that nobody waits for have no latency.
+    let time = |milliseconds: f64| match figures.flight {
+        Some(_) => "-".to_owned(),
+        None => format!("{milliseconds:.2}"),
+    };
     let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     let memory = figures.memory_peak.zip(figures.memory_settled);
     let memory = memory.map(|(peak, settled)| [peak, settled].map(megabytes).join("/"));
@@ -105,13 +129,13 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     vec![
         row.system.name().to_owned(),
         format!("{:.0}", figures.throughput),
-        format!("{:.2}", latency.mean),
-        format!("{:.2}", latency.stddev),
-        format!("{:.2}", latency.at(50.0)),
-        format!("{:.2}", latency.at(90.0)),
-        format!("{:.2}", latency.at(99.0)),
-        format!("{:.2}", latency.at(99.9)),
-        format!("{:.2}", latency.max),
+        time(latency.mean),
+        time(latency.stddev),
+        time(latency.at(50.0)),
+        time(latency.at(90.0)),
+        time(latency.at(99.0)),
+        time(latency.at(99.9)),
+        time(latency.max),
         figures.errors.to_string(),
         or_dash(figures.cpu.map(|cpu| format!("{cpu:.2}"))),
         or_dash(figures.core.map(percent)),

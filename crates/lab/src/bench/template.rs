@@ -1,6 +1,6 @@
-//! Configuration templates of the systems: `${name}` is replaced, and a line that begins with
-//! `?flag ` or `!flag ` stays only when the flag is set, or is not. A text of several lines is
-//! indented like the line in which it stands.
+//! Configuration templates of the systems: `${name}` is replaced, `${ ...}` and `${! ...}` are
+//! left, and a line that begins with `?flag ` or `!flag ` stays only when the flag is set, or is
+//! not. A text of several lines is indented like the line in which it stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +65,13 @@ impl Values {
         let indent = &line[..line.len() - line.trim_start().len()];
         let indent = format!("\n{indent}");
         while let Some((before, behind)) = line.split_once("${") {
+            // Flows have `${ expression }` of their own, and `${! mapping }`.
+            if behind.starts_with([' ', '!']) {
+                out.push_str(before);
+                out.push_str("${");
+                line = behind;
+                continue;
+            }
             let Some((name, rest)) = behind.split_once('}') else {
                 bail!("`${{` without an end: {line}");
             };
@@ -94,6 +101,10 @@ mod tests {
         assert_eq!(
             values.fill("x:\n  ${lines}\n").unwrap(),
             "x:\n  a\n    b\n  c\n"
+        );
+        assert_eq!(
+            values.fill("a ${ .b } ${! c } ${port}").unwrap(),
+            "a ${ .b } ${! c } 80\n"
         );
         assert!(values.fill("${other}").is_err());
         assert!(values.fill("${port").is_err());

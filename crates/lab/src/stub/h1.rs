@@ -2,10 +2,11 @@
 
 use std::io;
 use std::io::Write;
+use std::sync::atomic::Ordering;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::Options;
+use super::{Options, soap};
 use crate::wire::{BodyLength, Buffer, body_length, invalid, read_chunked};
 
 const FIELDS_MAX: usize = 100;
@@ -16,6 +17,8 @@ struct Head {
     /// As on the wire: the next request of a connection often has the same.
     text: Vec<u8>,
     content_type: Vec<u8>,
+    target: Vec<u8>,
+    host: Vec<u8>,
     body: BodyLength,
     is_last: bool,
     expects_continue: bool,
@@ -28,6 +31,7 @@ where
 {
     let mut input = Buffer::new();
     let (mut head, mut chunks, mut out) = (Head::default(), Vec::new(), Vec::new());
+    let mut envelope = Vec::new();
     let is_slow = !options.delay.is_zero() || !options.jitter.is_zero();
     // Whether the client of the request that is being read has been told to go on.
     let mut is_told = false;
@@ -39,21 +43,35 @@ where
                 break;
             }
             is_told = false;
+            options.counts.begun.fetch_add(1, Ordering::Relaxed);
             let body = match head.body {
-                BodyLength::Exactly(0) | BodyLength::Unknown => options.fixed.as_ref(),
+                BodyLength::Exactly(0) | BodyLength::Unknown => &[],
                 BodyLength::Exactly(length) => {
                     let bytes = input.bytes().get(..taken).unwrap_or_default();
                     bytes.get(taken - length..).unwrap_or_default()
                 }
-                BodyLength::Chunked => &chunks,
+                BodyLength::Chunked => chunks.as_slice(),
             };
-            write_reply(&mut out, &head, body)?;
+            if options.is_soap {
+                let reply = soap::answer(&head.target, &head.host, body, &mut envelope);
+                write!(out, "HTTP/1.1 {} {}\r\n", reply.status, reply.reason())?;
+                write_rest(&mut out, &head, reply.content_type.as_bytes(), &envelope)?;
+            } else {
+                let body = if body.is_empty() {
+                    &options.fixed
+                } else {
+                    body
+                };
+                out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+                write_rest(&mut out, &head, &head.content_type, body)?;
+            }
             input.take(taken);
             if is_slow {
                 options.wait().await;
                 stream.write_all(&out).await?;
                 out.clear();
             }
+            options.counts.done.fetch_add(1, Ordering::Relaxed);
             if head.is_last {
                 stream.write_all(&out).await?;
                 return stream.shutdown().await;
@@ -110,11 +128,17 @@ fn read_head(head: &mut Head, bytes: &[u8]) -> io::Result<bool> {
     head.is_last = request.version == Some(0);
     head.expects_continue = false;
     head.content_type.clear();
+    head.host.clear();
+    head.target.clear();
+    let target = request.path.unwrap_or_default();
+    head.target.extend_from_slice(target.as_bytes());
     for field in request.headers.iter() {
         if field.name.eq_ignore_ascii_case("content-type") {
             head.content_type.extend_from_slice(field.value);
         } else if field.name.eq_ignore_ascii_case("connection") {
             head.is_last |= field.value.eq_ignore_ascii_case(b"close");
+        } else if field.name.eq_ignore_ascii_case("host") {
+            head.host.extend_from_slice(field.value);
         } else if field.name.eq_ignore_ascii_case("expect") {
             head.expects_continue = true;
         }
@@ -125,11 +149,11 @@ fn read_head(head: &mut Head, bytes: &[u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-fn write_reply(out: &mut Vec<u8>, head: &Head, body: &[u8]) -> io::Result<()> {
-    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-    if !head.content_type.is_empty() {
+/// Writes what follows the status line.
+fn write_rest(out: &mut Vec<u8>, head: &Head, content_type: &[u8], body: &[u8]) -> io::Result<()> {
+    if !content_type.is_empty() {
         out.extend_from_slice(b"Content-Type: ");
-        out.extend_from_slice(&head.content_type);
+        out.extend_from_slice(content_type);
         out.extend_from_slice(b"\r\n");
     }
     if head.is_last {

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ::h2::server::SendResponse;
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Options;
+use super::{Options, soap};
 
 const WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
@@ -54,16 +56,32 @@ async fn answer(
             }
         };
     }
-    if body.is_empty() {
+    options.counts.begun.fetch_add(1, Ordering::Relaxed);
+    let mut response = Response::new(());
+    let mut content_type = parts.headers.get(http::header::CONTENT_TYPE).cloned();
+    if options.is_soap {
+        let (reply, envelope) = soap_answer(&parts, &body);
+        *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or_default();
+        content_type = Some(HeaderValue::from_static(reply.content_type));
+        body = envelope;
+    } else if body.is_empty() {
         body = options.fixed.clone();
     }
     options.wait().await;
-    let mut response = Response::new(());
+    options.counts.done.fetch_add(1, Ordering::Relaxed);
     let fields = response.headers_mut();
-    if let Some(value) = parts.headers.get(http::header::CONTENT_TYPE) {
-        fields.insert(http::header::CONTENT_TYPE, value.clone());
+    if let Some(value) = content_type {
+        fields.insert(http::header::CONTENT_TYPE, value);
     }
     fields.insert(http::header::CONTENT_LENGTH, body.len().into());
     let mut stream = respond.send_response(response, false)?;
     stream.send_data(body, true)
+}
+
+fn soap_answer(parts: &Parts, body: &[u8]) -> (soap::Reply, Bytes) {
+    let target = parts.uri.path_and_query().map_or("", |it| it.as_str());
+    let authority = parts.uri.authority().map_or("", |it| it.as_str());
+    let mut envelope = Vec::new();
+    let reply = soap::answer(target.as_bytes(), authority.as_bytes(), body, &mut envelope);
+    (reply, Bytes::from(envelope))
 }

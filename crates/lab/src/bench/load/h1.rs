@@ -53,7 +53,7 @@ where
             BodyLength::Chunked => chunks.as_slice(),
             _ => bytes.get(head.text.len()..).unwrap_or_default(),
         };
-        if head.status != 200 {
+        if head.status != plan.status {
             work.error(Failure::Status, || {
                 format!("status {}: {}", head.status, String::from_utf8_lossy(body))
             });
@@ -63,7 +63,7 @@ where
                 format!("expected {wanted}, got {body}")
             });
         } else {
-            work.reply(index, started, now);
+            work.reply(index, number, started, now);
         }
         input.take(taken);
         if head.is_last {

@@ -222,7 +222,8 @@ impl<'a> Client<'a> {
                 format!("expected {wanted}, got {body}")
             });
         } else {
-            self.work.reply(self.index, slot.started, self.now);
+            self.work
+                .reply(self.index, slot.number, slot.started, self.now);
         }
         slot.body.clear();
         self.spare.push(slot.body);

@@ -19,6 +19,8 @@ fn plan(address: SocketAddr, streams: &str, is_h2: bool) -> Plan {
         streams: streams.parse().unwrap(),
         rate: None,
         bodies: Bodies::new(50, false).unwrap(),
+        status: 200,
+        ledger: None,
         cores: Vec::new(),
     }
 }

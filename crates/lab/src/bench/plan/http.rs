@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Options, Part, Plan, peers};
-use crate::bench::results::Case;
+use crate::bench::results::{Case, Variant};
 use crate::bench::scenario::{self, HTTP, Scenario, System};
 use crate::bench::system::Programs;
 use crate::units::{self, Streams};
@@ -87,6 +87,7 @@ impl HttpArgs {
                         bytes: *bytes,
                         delay_ms: delay.as_secs_f64() * 1e3,
                         rate: self.options.rate,
+                        variant: Variant::Plain,
                     });
                 }
             }

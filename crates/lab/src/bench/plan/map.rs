@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Options, Part, Plan, peers};
 use crate::bench::mapping;
-use crate::bench::results::Case;
+use crate::bench::results::{Case, Variant};
 use crate::bench::scenario::{self, MAP, Scenario, System};
 use crate::bench::system::Programs;
 use crate::units::{self, Streams};
@@ -74,6 +74,7 @@ impl MapArgs {
             bytes: mapping::BYTES,
             delay_ms: 0.0,
             rate: options.rate,
+            variant: Variant::Plain,
         };
         users.into_iter().map(case).collect()
     }

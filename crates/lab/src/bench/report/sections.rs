@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use super::draw::{self, Bar, colour};
 use super::text::{escape, grouped, megabytes, percent, short};
+use crate::bench::glu::facts::{self, Landmark};
 use crate::bench::published::{self, Published};
 use crate::bench::results::{Case, Figures, Results, Row, cpu_ratio};
-use crate::bench::scenario::{self, HTTP_SUITE, MAP_SUITE, Scenario, System};
+use crate::bench::scenario::{self, GLU_SUITE, HTTP_SUITE, MAP_SUITE, Scenario, System};
 
 /// Ratios this near to 1 say nothing.
 const NOISE: f64 = 0.05;
@@ -36,6 +37,20 @@ const PUBLISHED: &str = "<p>The published rows are Ballerina's performance tests
     real network, JMeter, other machines. They stand here as a landmark; <strong>machines differ, \
     and no ratio to them means anything</strong>. Their memory is the heap after a full \
     collection.</p>\n";
+
+/// How integration flows are measured, and what their published rows are.
+const GLU_METHOD: &str = "<p>RabbitMQ and PostgreSQL are real servers on the cores of the load; \
+    only the engine has a core of its own, and CPU is the engine's alone. Messages are persistent \
+    and confirmed; PostgreSQL does not wait for its disk. Every acknowledged message is looked for \
+    in the queue, by its number and its whole content, and every acknowledged order in the table. \
+    <em>Latency</em>: queues that never run empty stand before a service that answers after a \
+    while; messages in flight are those that the service has begun and not answered, memory for \
+    each is what came to the idle system's, and at the end every message must have reached the \
+    service.</p>\n\
+    <p>The published rows are GLU.Ware's performance tests: virtual machines of a cloud, the \
+    broker on the same processors, JMeter, payload and durability not said. Their CPU is all \
+    processors of the engines divided by the transactions, an upper bound. They stand here as a \
+    landmark; <strong>machines differ</strong>.</p>\n";
 
 /// The scenarios that have rows or failures.
 fn measured(results: &Results) -> impl Iterator<Item = &'static Scenario> {
@@ -194,6 +209,7 @@ pub(super) fn method(results: &Results) -> String {
     });
     let (compared, published) = match results.suite.as_str() {
         MAP_SUITE => (JSON_COMPARED, ""),
+        GLU_SUITE => (JSON_COMPARED, GLU_METHOD),
         HTTP_SUITE => ("", PUBLISHED),
         _ => ("", ""),
     };
@@ -281,7 +297,13 @@ fn case_part(text: &mut String, results: &Results, scenario: &Scenario, case: &C
     if let Some(row) = published::find(case) {
         text.push_str(&published_row(&row));
     }
+    for row in facts::landmarks(case) {
+        text.push_str(&landmark_row(&row));
+    }
     text.push_str("</tbody></table></div>\n");
+    for line in facts::lines(case, &rows) {
+        let _ = writeln!(text, "<p>{}.</p>", escape(&line));
+    }
     notes(text, &rows);
     let of_scenario = results
         .rows
@@ -309,7 +331,11 @@ fn table_row(row: &Row, ours: Option<&Row>) -> String {
         .into_iter()
         .chain(percentiles);
     for time in times.chain([latency.max]) {
-        let _ = write!(text, "<td>{}</td>", short(time));
+        // Messages that nobody waits for have no latency.
+        let cell = figures
+            .flight
+            .map_or_else(|| short(time), |_| "–".to_owned());
+        let _ = write!(text, "<td>{cell}</td>");
     }
     text.push_str(&errors_cell(figures.errors));
     let dash = || "–".to_owned();
@@ -339,6 +365,21 @@ fn published_row(row: &Published) -> String {
         short(row.p99),
         row.errors,
         short(row.memory_mb),
+    )
+}
+
+fn landmark_row(row: &Landmark) -> String {
+    let dash = || "–".to_owned();
+    let percent = row.error_percent.map(|percent| format!("{percent} %"));
+    let cpu = row.cpu().map(|cpu| format!("&lt; {}", short(cpu)));
+    format!(
+        "<tr class=\"published\"><td>published<small>{}</small></td><td>{}</td>{}\
+         <td>{}</td><td>{}</td><td>–</td><td>–</td><td>–</td><td>–</td></tr>\n",
+        escape(&row.setup),
+        grouped(row.tps),
+        "<td>–</td>".repeat(7),
+        percent.unwrap_or_else(dash),
+        cpu.unwrap_or_else(dash),
     )
 }
 

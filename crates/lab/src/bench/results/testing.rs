@@ -1,7 +1,7 @@
 //! Rows for tests.
 #![cfg(test)]
 
-use super::{Case, Figures, Row};
+use super::{Case, Figures, Row, Variant};
 use crate::bench::scenario::System;
 use crate::bench::stats::Latency;
 use crate::units::Streams;
@@ -34,6 +34,7 @@ pub(crate) fn row(system: System, cpu: &[f64]) -> Row {
             bytes: 50,
             delay_ms: 0.0,
             rate: None,
+            variant: Variant::Plain,
         },
         system,
         median: Figures::median(&rounds),

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::super::testing::start;
+use super::super::testing::{start, start_kind};
 use crate::pki::{self, Identity};
 
 fn identity() -> (PathBuf, Identity) {
@@ -156,4 +156,42 @@ async fn delays_hold_replies_back() {
     let start = Instant::now();
     exchange(&mut stream, POST, REPLY).await;
     assert!(start.elapsed() >= Duration::from_millis(30));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn envelopes_are_answered_over_both_versions() {
+    let body = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body>\
+        <Echo xmlns='urn:lab:stock'><text>hello</text></Echo></e:Body></e:Envelope>";
+    let address = start_kind("soap", &["--delay", "1ms"]);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = |body: &str| {
+        let length = body.len();
+        format!("POST /stock HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let wanted = "<soap:Envelope xmlns:soap=\"http://schemas.xmlsoap.org/soap/envelope/\">\
+        <soap:Body><EchoResponse xmlns=\"urn:lab:stock\"><text>hello</text></EchoResponse>\
+        </soap:Body></soap:Envelope>";
+    let reply = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/xml; charset=utf-8\r\nContent-Length: {}\r\n\r\n{wanted}",
+        wanted.len()
+    );
+    exchange(&mut stream, &request(body), &reply).await;
+    exchange(
+        &mut stream,
+        &request("no envelope"),
+        "HTTP/1.1 500 Internal Server Error\r\n",
+    )
+    .await;
+    let clear = start_kind("soap", &["--protocols", "h2"]);
+    let stream = TcpStream::connect(clear).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://localhost:7/stock?wsdl")
+        .body(())
+        .unwrap();
+    let (reply, _) = client.send_request(request, true).unwrap();
+    let reply = reply.await.unwrap();
+    assert_eq!(reply.headers()["content-type"], "text/xml; charset=utf-8");
+    let data = reply.into_body().data().await.unwrap().unwrap();
+    assert!(memchr::memmem::find(&data, b"<?xml").is_some());
 }

@@ -19,6 +19,7 @@ public final class Peer {
             return;
         }
         Main main = new Main();
+        main.bind("orders", new Orders());
         main.addInitialProperty("camel.main.routesIncludePattern", "file:" + arguments[0]);
         main.run();
     }

@@ -1,0 +1,18 @@
+//! What `bench glu` measures beside HTTP: flows between HTTP, a broker, a database and SOAP, with
+//! real servers behind them, and every acknowledged message looked for where it must be.
+
+mod amqp;
+mod bodies;
+mod drain;
+pub(super) mod facts;
+mod ledger;
+mod parts;
+mod sample;
+mod setup;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use bodies::ORDER_BYTES;
+pub(super) use ledger::{Delivered, Ledger};
+pub(super) use parts::Parts;

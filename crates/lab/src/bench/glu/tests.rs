@@ -1,0 +1,103 @@
+//! The parts of the suite with the real servers.
+#![cfg(test)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::body::FIRST;
+use super::super::process::Cores;
+use super::amqp::Client;
+use super::bodies;
+use super::drain::Drain;
+use super::ledger::{Delivered, Ledger};
+use super::parts::{Broker, Database};
+
+/// A folder that is gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("lab-glu-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_broker_is_filled_and_drained() {
+    let folder = Folder::new("broker");
+    let broker = Broker::start(&folder.0, &Cores::of_machine().unwrap()).unwrap();
+    assert!(broker.family().len() > 1);
+    let mut client = Client::connect(broker.address).unwrap();
+    assert_eq!(client.declare("q").unwrap(), 0);
+    let mut flow = bodies::straight(300).unwrap();
+    let sent = &mut flow.http.sent;
+    let write = |index: u64, out: &mut Vec<u8>| out.extend_from_slice(sent.with(index));
+    client.publish("q", 1000, write).unwrap();
+    // A broker answers before it has put away all that it has read.
+    let start = Instant::now();
+    while client.ready("q").unwrap() < 1000 {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let other = |_, out: &mut Vec<u8>| out.extend_from_slice(b"{}");
+    client.publish("q", 1, other).unwrap();
+    let ledger = Arc::new(Ledger::new());
+    (0..990).for_each(|number| ledger.acknowledge(number));
+    let drain = Drain::start(broker.address, "q", flow.queued, &ledger).unwrap();
+    let wanted = Delivered {
+        acknowledged: 990,
+        wrong: 1,
+        unanswered: 10,
+        ..Delivered::default()
+    };
+    assert_eq!(drain.finish().unwrap(), wanted);
+    assert_eq!(client.ready("q").unwrap(), 0);
+    client.delete("q").unwrap();
+    let error = client.ready("q").unwrap_err().to_string();
+    assert!(error.contains("NOT_FOUND"), "{error}");
+}
+
+#[test]
+fn a_database_has_its_tables() {
+    let folder = Folder::new("database");
+    let database = Database::start(&folder.0, &Cores::of_machine().unwrap()).unwrap();
+    assert!(database.orders().unwrap().is_empty());
+    let id = FIRST + 5;
+    let insert = format!("insert into orders values ({id}, 42, 1, 'accepted')");
+    database.run("lab", &insert).unwrap();
+    assert_eq!(database.orders().unwrap(), [id]);
+    let ledger = Ledger::new();
+    (5..7).for_each(|number| ledger.acknowledge(number));
+    assert_eq!(ledger.missing_of(&database.orders().unwrap()), 1);
+    database.clear().unwrap();
+    assert!(database.orders().unwrap().is_empty());
+    let error = database
+        .run("lab", "select nothing")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("nothing"), "{error}");
+}
+
+#[test]
+fn a_stub_counts() {
+    let stub = crate::stub::Counted::start(Duration::from_millis(1), || ()).unwrap();
+    let mut stream = std::net::TcpStream::connect(stub.address).unwrap();
+    let request = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab";
+    for count in 1..3 {
+        std::io::Write::write_all(&mut stream, request).unwrap();
+        let mut reply = [0; 40];
+        std::io::Read::read_exact(&mut stream, &mut reply).unwrap();
+        let counts = stub.counts();
+        let begun = counts.begun.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(begun, count);
+    }
+}
