@@ -160,6 +160,13 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Sends it and its descendants a signal, such as STOP and CONT.
+    pub fn send(&self, it: Signal) {
+        for number in self.family() {
+            signal(number, it);
+        }
+    }
+
     /// Its number and those of all its descendants.
     pub fn family(&self) -> Vec<u32> {
         family(self.child.id())
