@@ -28,7 +28,7 @@ pub(super) fn wrong_credentials(lab: &Lab, row: &mut Row) -> anyhow::Result<()> 
 
 pub(super) fn unreachable(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
     let (mq, db) = (process::free_address()?, process::free_address()?);
-    let mq = format!("amqp://{USER}:{PASSWORD}@{mq}/");
+    let mq = format!("amqp://{USER}:{PASSWORD}@{mq}");
     let db = format!("postgres://{USER}:{PASSWORD}@{db}/{USER}");
     refused(lab, row, mq, db)
 }

@@ -142,7 +142,7 @@ impl Broker {
 
     /// The URL for flows, with the password.
     pub fn url(&self) -> String {
-        format!("amqp://{USER}:{PASSWORD}@{}/", self.address)
+        format!("amqp://{USER}:{PASSWORD}@{}", self.address)
     }
 }
 
