@@ -171,6 +171,11 @@ impl Load {
         late.any(|event| event.is_good)
     }
 
+    /// What has happened so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.shared.record().events.clone()
+    }
+
     /// Waits until all replies have come, and gives what happened.
     pub fn finish(mut self) -> Record {
         self.stop();

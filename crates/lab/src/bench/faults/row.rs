@@ -158,23 +158,21 @@ fn steady(span: Span, until: Instant, events: &[Event]) -> Option<Duration> {
         .iter()
         .filter(|event| event.is_good && event.at < span.begin);
     let wanted = OLD_RATE * goods.count() as f64 / before.max(0.001) * WINDOW.as_secs_f64();
-    let late: Vec<&Event> = events.iter().filter(|event| event.at >= span.end).collect();
-    let mut offset = Duration::ZERO;
-    while span.end + offset + WINDOW <= until {
-        let begin = span.end + offset;
-        let is_within = |event: &&&Event| event.at >= begin && event.at < begin + WINDOW;
-        let (mut good, mut bad) = (0_u64, 0_u64);
-        for event in late.iter().filter(is_within) {
-            match event.is_good {
-                true => good += 1,
-                false => bad += 1,
-            }
+    let mut late: Vec<&Event> = events.iter().filter(|event| event.at >= span.end).collect();
+    late.sort_by_key(|event| event.at);
+    let mut begin = span.end;
+    while begin + WINDOW <= until {
+        let from = late.partition_point(|event| event.at < begin);
+        let to = late.partition_point(|event| event.at < begin + WINDOW);
+        let window = late.get(from..to).unwrap_or_default();
+        let is_good = window.iter().all(|event| event.is_good);
+        if let Some(first) = window.first()
+            && is_good
+            && window.len() as f64 >= wanted
+        {
+            return Some(first.at - span.end);
         }
-        if bad == 0 && good > 0 && good as f64 >= wanted {
-            let first = late.iter().filter(is_within).map(|event| event.at).min()?;
-            return Some(first - span.end);
-        }
-        offset += STEP;
+        begin += STEP;
     }
     None
 }

@@ -143,16 +143,28 @@ impl Trial {
         Ok(())
     }
 
-    /// Lets a last calm time pass, ends the load, and puts what happened into the row.
+    /// Lets a last calm time pass and waits until things go steadily, ends the load, and puts what
+    /// happened into the row.
     pub fn finish(self, row: &mut Row) -> Record {
-        // A steady second must fit, beside what it takes to get there.
-        thread::sleep(self.calm.max(Duration::from_secs(3)));
+        let begun = Instant::now();
+        thread::sleep(self.calm);
+        while !self.is_steady() && begun.elapsed() < RECOVERY_MAX {
+            thread::sleep(Duration::from_millis(500));
+        }
         let over = Instant::now();
         let record = self.load.finish();
         row.recoveries
             .extend(recoveries(&self.spans, over, &record.events));
         row.add(&record);
         record
+    }
+}
+
+impl Trial {
+    fn is_steady(&self) -> bool {
+        let events = self.load.events();
+        let all = recoveries(&self.spans, Instant::now(), &events);
+        all.last().is_none_or(|it| it.steady_ms.is_some())
     }
 }
 
