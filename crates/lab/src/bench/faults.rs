@@ -91,11 +91,12 @@ macro_rules! fault {
 const LINE: &str = "HTTP -> RabbitMQ, confirmed -> 202";
 const OUTBOX: &str = "HTTP -> store -> 202; store -> RabbitMQ";
 const LATENCY: &str = "RabbitMQ -> slow HTTP service";
+const QUORUM: &str = "RabbitMQ, quorum queue -> slow HTTP service";
 const COMPLEX: &str = "HTTP -> SQL + REST + SOAP -> SQL -> RabbitMQ -> 201";
 const DATABASE: &str = "HTTP -> SQL -> 2xx";
 const OUTSIDE: &str = "HTTP -> RabbitMQ; HTTP -> SQL";
 
-const FAULTS: [Fault; 19] = [
+const FAULTS: [Fault; 20] = [
     fault!(
         "line-broker-kill",
         LINE,
@@ -143,6 +144,12 @@ const FAULTS: [Fault; 19] = [
         LATENCY,
         "broker: kill -9, restart",
         latency::broker_kill
+    ),
+    fault!(
+        "latency-quorum",
+        QUORUM,
+        "broker: kill -9, restart",
+        latency::quorum_broker_kill
     ),
     fault!(
         "latency-service-hang",

@@ -13,7 +13,7 @@ use super::super::process::Process;
 use super::engine::Engine;
 use super::load::Event;
 use super::row::{Row, Span};
-use super::servers::{Broker, QUEUE};
+use super::servers::{Broker, QUEUE, QueueType};
 use super::sink::Sink;
 use super::trial::{Lab, inspect, order, recoveries};
 
@@ -41,8 +41,8 @@ struct Line {
 
 impl Line {
     /// Fills the queue, and then starts the engine.
-    fn start(lab: &Lab) -> anyhow::Result<Self> {
-        let broker = Broker::start(&lab.folder, &lab.cores)?;
+    fn start(lab: &Lab, kind: QueueType) -> anyhow::Result<Self> {
+        let broker = Broker::start_with(&lab.folder, &lab.cores, kind)?;
         let sink = Sink::start(DELAY)?;
         let to = sink.address().to_string();
         let (relay, address) = lab.part(&["bench", "relay", "--to", &to])?;
@@ -130,6 +130,15 @@ fn arrival(at: Instant) -> Event {
     }
 }
 
+fn check_flight(row: &mut Row, bound: u64) {
+    let most = row.most_in_flight.unwrap_or(0);
+    row.check(
+        format!("at most {bound} at the service at once"),
+        most <= bound,
+        most.to_string(),
+    );
+}
+
 fn check_copies(row: &mut Row, bound: u64, why: &str) {
     let copies = row.comparison.as_ref().map_or(0, |it| it.duplicates);
     let what = format!("at most {bound} copies: {why}");
@@ -137,31 +146,49 @@ fn check_copies(row: &mut Row, bound: u64, why: &str) {
 }
 
 pub(super) fn engine_kill(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
-    let mut line = Line::start(lab)?;
+    let mut line = Line::start(lab, QueueType::Classic)?;
     line.fault(lab, |line| {
         line.engine.kill();
         line.engine.start_again()
     })?;
     line.end(row, &[])?;
+    check_flight(row, PREFETCH);
     check_copies(row, PREFETCH, "the prefetch");
     Ok(())
 }
 
 pub(super) fn broker_kill(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
-    let mut line = Line::start(lab)?;
-    line.fault(lab, |line| {
-        line.broker.kill();
-        line.broker.start_again()
-    })?;
-    line.end(row, &["orders-mq"])?;
+    restart_broker(lab, row, QueueType::Classic)?;
     let rate = PREFETCH * 1000 / DELAY.as_millis() as u64;
     let why = "the prefetch, and acknowledgements that the broker had not written down";
     check_copies(row, PREFETCH + BOOKKEEPING * rate, why);
     Ok(())
 }
 
+pub(super) fn quorum_broker_kill(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
+    restart_broker(lab, row, QueueType::Quorum)?;
+    // What was acknowledged on a connection that ends before the broker has read it comes again.
+    check_copies(
+        row,
+        2 * PREFETCH,
+        "the prefetch, and what was acknowledged at that moment",
+    );
+    Ok(())
+}
+
+fn restart_broker(lab: &Lab, row: &mut Row, kind: QueueType) -> anyhow::Result<()> {
+    let mut line = Line::start(lab, kind)?;
+    line.fault(lab, |line| {
+        line.broker.kill();
+        line.broker.start_again()
+    })?;
+    line.end(row, &["orders-mq"])?;
+    check_flight(row, PREFETCH);
+    Ok(())
+}
+
 pub(super) fn service_hang(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
-    let mut line = Line::start(lab)?;
+    let mut line = Line::start(lab, QueueType::Classic)?;
     line.fault(lab, |line| {
         line.relay.send(Signal::STOP);
         thread::sleep(HANG);
@@ -170,6 +197,7 @@ pub(super) fn service_hang(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
     })?;
     line.end(row, &["deliver-order"])?;
     // Each try that was given up may have reached the service all the same.
+    check_flight(row, 2 * PREFETCH);
     let tries = HANG.as_secs() / 2 + 1;
     check_copies(
         row,

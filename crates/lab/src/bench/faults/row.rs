@@ -33,6 +33,8 @@ pub(super) struct Row {
     pub recoveries: Vec<Recovery>,
     /// The longest wait of a client, in milliseconds.
     pub longest_ms: f64,
+    /// The most messages that a service had at once, where that is bounded.
+    pub most_in_flight: Option<u64>,
     /// The most memory of the engine, in bytes.
     pub memory_peak: u64,
     /// How often something secret was shown, in the log, the metrics and replies.

@@ -33,6 +33,15 @@ const CONTROL: [&str; 2] = [
     "/opt/rabbitmq/sbin/rabbitmqctl",
 ];
 
+/// How a broker keeps a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum QueueType {
+    /// Messages are on disk when they are confirmed; acknowledgements follow later.
+    Classic,
+    /// Messages and acknowledgements are in a log on disk.
+    Quorum,
+}
+
 /// A broker.
 pub(super) struct Broker {
     pub address: SocketAddr,
@@ -51,6 +60,14 @@ impl Broker {
     /// # Errors
     /// When it is not installed, or does not start.
     pub fn start(folder: &Path, cores: &Cores) -> anyhow::Result<Self> {
+        Self::start_with(folder, cores, QueueType::Classic)
+    }
+
+    /// The same with a queue of this type.
+    ///
+    /// # Errors
+    /// As [`Broker::start`].
+    pub fn start_with(folder: &Path, cores: &Cores, kind: QueueType) -> anyhow::Result<Self> {
         let folder = folder.join("rabbitmq");
         fs::create_dir_all(&folder)?;
         let script = process::program("RABBITMQ_SERVER", &parts::RABBITMQ, "rabbitmq-server");
@@ -66,7 +83,7 @@ impl Broker {
         let mapper = begin(&mut mapper, ports.0, &folder.join("epmd.log"), cores)?;
         fs::write(folder.join("enabled_plugins"), "[].")?;
         let definitions = folder.join("definitions.json");
-        fs::write(&definitions, definitions_text())?;
+        fs::write(&definitions, definitions_text(kind))?;
         fs::write(
             folder.join("rabbitmq.conf"),
             format!(
@@ -154,7 +171,11 @@ impl Drop for Broker {
 }
 
 /// Users, exchanges and queues as RabbitMQ imports them at its start.
-fn definitions_text() -> String {
+fn definitions_text(kind: QueueType) -> String {
+    let kind = match kind {
+        QueueType::Classic => "classic",
+        QueueType::Quorum => "quorum",
+    };
     let permissions = |user: &str| {
         serde_json::json!({
             "user": user, "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"
@@ -170,7 +191,7 @@ fn definitions_text() -> String {
         "exchanges": [{ "name": QUEUE, "vhost": "/", "type": "topic", "durable": true,
             "auto_delete": false, "internal": false, "arguments": {} }],
         "queues": [{ "name": QUEUE, "vhost": "/", "durable": true, "auto_delete": false,
-            "arguments": {} }],
+            "arguments": { "x-queue-type": kind } }],
         "bindings": [{ "source": QUEUE, "vhost": "/", "destination": QUEUE,
             "destination_type": "queue", "routing_key": "#", "arguments": {} }],
     })
@@ -357,9 +378,11 @@ mod tests {
 
     #[test]
     fn definitions_bind_the_queue() {
-        let value: serde_json::Value = serde_json::from_str(&definitions_text()).unwrap();
+        let value: serde_json::Value =
+            serde_json::from_str(&definitions_text(QueueType::Quorum)).unwrap();
         assert_eq!(value["bindings"][0]["destination"], QUEUE);
         assert_eq!(value["users"][1]["password"], PASSWORD);
+        assert_eq!(value["queues"][0]["arguments"]["x-queue-type"], "quorum");
         assert_eq!(value["permissions"].as_array().unwrap().len(), 2);
     }
 
