@@ -254,6 +254,7 @@ pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool>
         seconds: args.seconds,
         users: args.users.into(),
         machine,
+        build: build(args).to_owned(),
         rows: Vec::new(),
     };
     for fault in chosen {
@@ -264,6 +265,15 @@ pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool>
     }
     report::print(&report::text(&table))?;
     Ok(table.rows.iter().all(Row::is_good))
+}
+
+/// How the engine was built, as far as this program knows.
+fn build(args: &FaultArgs) -> &'static str {
+    match args.binary {
+        Some(_) => "another binary",
+        None if cfg!(debug_assertions) => "a build for debugging",
+        None => "an optimised build",
+    }
 }
 
 /// Everything may run everywhere: what is measured is what becomes of messages.

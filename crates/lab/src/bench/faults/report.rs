@@ -19,6 +19,8 @@ pub(super) struct Table {
     /// How many users sent at once.
     pub users: usize,
     pub machine: Machine,
+    /// How the engine was built.
+    pub build: String,
     pub rows: Vec<Row>,
 }
 
@@ -126,13 +128,14 @@ pub(super) fn text(table: &Table) -> String {
 pub(super) fn markdown(table: &Table) -> String {
     let mut text = format!(
         "# Faults\n\n\
-         Begun {} on {} ({} cores, Linux {}); {} users, about {} s a row. Written by `intertie bench \
-         faults`; what it does and what the columns mean is said in\n\
+         Begun {} on {} ({} cores, Linux {}); {}; {} users, about {} s a row. Written by \
+         `intertie bench faults`; what it does and what the columns mean is said in\n\
          [the lab](../../crates/lab/README.md).\n\n",
         table.started,
         table.machine.processor,
         table.machine.cores,
         table.machine.kernel,
+        table.build,
         table.users,
         table.seconds,
     );
@@ -202,12 +205,13 @@ pub(super) fn html(table: &Table) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <title>Intertie faults</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>Intertie faults</h1>\n<p class=\"lead\">{}, {} cores, Linux {}. Begun {}; {} users, \
+         <h1>Intertie faults</h1>\n<p class=\"lead\">{}, {} cores, Linux {}. Begun {}; {}; {} users, \
          about {} s a row.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
         escape(&table.machine.processor),
         table.machine.cores,
         escape(&table.machine.kernel),
         escape(&table.started),
+        escape(&table.build),
         table.users,
         table.seconds,
     );
@@ -283,6 +287,7 @@ mod tests {
             seconds: 12,
             users: 100,
             machine: Machine::default(),
+            build: "a build".to_owned(),
             rows: vec![row, bad],
         }
     }
