@@ -205,8 +205,8 @@ pub(super) fn html(table: &Table) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <title>Intertie faults</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>Intertie faults</h1>\n<p class=\"lead\">{}, {} cores, Linux {}. Begun {}; {}; {} users, \
-         about {} s a row.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
+         <h1>Intertie faults</h1>\n<p class=\"lead\">{}, {} cores, Linux {}. Begun {}; {}; \
+         {} users, about {} s a row.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
         escape(&table.machine.processor),
         table.machine.cores,
         escape(&table.machine.kernel),
