@@ -110,13 +110,7 @@ impl Line {
             strange == 0,
             format!("{strange} are not"),
         );
-        let most = self.sink.most_in_flight() as u64;
-        let seen = format!("{most} at most");
-        row.check(
-            format!("at most {PREFETCH} under way"),
-            most <= PREFETCH,
-            seen,
-        );
+        row.most_in_flight = Some(self.sink.most_in_flight() as u64);
         let left = Client::connect(self.broker.address)?.ready(QUEUE)?;
         row.check("the queue is empty", left == 0, format!("{left} are left"));
         inspect(row, &mut self.engine, names)
