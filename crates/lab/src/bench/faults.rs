@@ -42,7 +42,7 @@ pub(super) struct FaultArgs {
     /// How many users send at once.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=2000))]
     users: u16,
-    /// The folder for faults.json, report.html and faults.md, written after each row.
+    /// The folder for faults.json, faults.md and faults.html, written after each row.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the results as JSON to this file, too.
@@ -328,7 +328,7 @@ fn write(table: &Table, args: &FaultArgs) -> anyhow::Result<()> {
     let files = [
         ("faults.json", json),
         ("faults.md", report::markdown(table)),
-        ("report.html", report::html(table)),
+        ("faults.html", report::html(table)),
     ];
     for (name, text) in files {
         let file = folder.join(name);
