@@ -2,6 +2,7 @@
 //! turns, and a report of what they reached.
 
 mod body;
+mod faults;
 mod glu;
 mod load;
 mod machine;
@@ -27,6 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use faults::FaultArgs;
 use plan::glu::GluArgs;
 use plan::http::HttpArgs;
 use plan::map::MapArgs;
@@ -60,6 +62,12 @@ enum Suite {
     /// and POSTGRES_BIN name others than those that are installed. Redpanda Connect and Apache
     /// Camel are looked for as `map` does.
     Glu(Box<GluArgs>),
+    /// Make faults under load and look for every acknowledged message.
+    ///
+    /// Broker, database, services and the engine itself are killed, stopped or made short of
+    /// something; RabbitMQ and PostgreSQL are looked for as `glu` does, `rabbitmqctl` where
+    /// RABBITMQCTL points.
+    Faults(Box<FaultArgs>),
     /// Write the report of earlier results again.
     Report {
         /// A results.json.
@@ -83,6 +91,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Suite::Http(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
         Suite::Map(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
         Suite::Glu(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
+        Suite::Faults(arguments) => {
+            let is_good = faults::run(&arguments, &programs(arguments.binary())?)?;
+            Ok(ExitCode::from(u8::from(!is_good)))
+        }
         Suite::Report { results, out } => {
             let text = fs::read_to_string(&results)
                 .with_context(|| format!("cannot read {}", results.display()))?;
@@ -103,13 +115,18 @@ fn measure(
     options: &Options,
     plan: impl FnOnce(&Programs) -> anyhow::Result<Plan>,
 ) -> anyhow::Result<ExitCode> {
-    let own = std::env::current_exe()?;
-    let programs = Programs {
-        intertie: options.binary.clone().unwrap_or_else(|| own.clone()),
-        own,
-    };
+    let programs = programs(options.binary.as_ref())?;
     let is_good = runner::run(plan(&programs)?, programs)?;
     Ok(ExitCode::from(u8::from(!is_good)))
+}
+
+/// This program, and the binary under test, which is the same when there is no other.
+fn programs(binary: Option<&PathBuf>) -> anyhow::Result<Programs> {
+    let own = std::env::current_exe()?;
+    Ok(Programs {
+        intertie: binary.cloned().unwrap_or_else(|| own.clone()),
+        own,
+    })
 }
 
 /// Writes results.json and report.html.

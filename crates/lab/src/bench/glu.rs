@@ -1,12 +1,12 @@
 //! What `bench glu` measures beside HTTP: flows between HTTP, a broker, a database and SOAP, with
 //! real servers behind them, and every acknowledged message looked for where it must be.
 
-mod amqp;
+pub(super) mod amqp;
 mod bodies;
 mod drain;
 pub(super) mod facts;
 mod ledger;
-mod parts;
+pub(super) mod parts;
 mod sample;
 mod setup;
 

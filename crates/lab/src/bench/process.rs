@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Ticks of a second in `/proc/stat` (USER_HZ, proc(5)): 100 on Linux.
 const TICKS: f64 = 100.0;
 /// How long a system may take to listen, and to end.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(180);
 const END_MAX: Duration = Duration::from_secs(3);
 
 /// Which cores are whose.
@@ -158,6 +158,13 @@ impl Process {
         }
         // It cannot refuse.
         let _ = self.child.wait();
+    }
+
+    /// Sends it and its descendants a signal, such as STOP and CONT.
+    pub fn send(&self, it: Signal) {
+        for number in self.family() {
+            signal(number, it);
+        }
     }
 
     /// Its number and those of all its descendants.

@@ -2,7 +2,7 @@
 
 mod draw;
 mod sections;
-mod text;
+pub(super) mod text;
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::results::Results;
 use super::scenario::{GLU_SUITE, MAP_SUITE};
 use text::escape;
 
-const STYLE: &str = include_str!("report/style.css");
+pub(super) const STYLE: &str = include_str!("report/style.css");
 
 /// The page of a run.
 pub(super) fn html(results: &Results) -> String {

@@ -4,6 +4,7 @@
 //!
 //! Class and method numbers are those of the specification, `amqp0-9-1.xml`.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -35,6 +36,9 @@ const CONSUME: (u16, u16) = (60, 20);
 const CONSUME_OK: (u16, u16) = (60, 21);
 const PUBLISH: (u16, u16) = (60, 40);
 const DELIVER: (u16, u16) = (60, 60);
+const ACK: (u16, u16) = (60, 80);
+const SELECT: (u16, u16) = (85, 10);
+const SELECT_OK: (u16, u16) = (85, 11);
 
 /// Bits of `queue.declare`.
 const PASSIVE: u8 = 1;
@@ -180,6 +184,37 @@ impl Client {
         for part in body.chunks(self.frame_max - FRAME_HEAD - 1) {
             frame(out, BODY, 1, part);
         }
+    }
+
+    /// Publishes persistent JSON messages to a queue and waits until the broker has confirmed each:
+    /// it then keeps them when it is killed.
+    pub fn publish_confirmed(
+        &mut self,
+        queue: &str,
+        bodies: impl Iterator<Item = Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        self.call(1, SELECT, b"\0", SELECT_OK)?;
+        let mut waiting = BTreeSet::new();
+        let mut out = Vec::with_capacity(BATCH + 4096);
+        for (body, tag) in bodies.zip(1_u64..) {
+            self.message(&mut out, queue, &body);
+            waiting.insert(tag);
+            if out.len() >= BATCH {
+                self.stream.write_all(&out)?;
+                out.clear();
+            }
+        }
+        self.stream.write_all(&out)?;
+        while !waiting.is_empty() {
+            let answer = self.answer(ACK)?;
+            let tag = answer.get(..8).and_then(|bytes| bytes.try_into().ok());
+            let tag = u64::from_be_bytes(tag.context("a short confirmation")?);
+            match answer.get(8) {
+                Some(0) => drop(waiting.remove(&tag)),
+                _ => waiting = waiting.split_off(&(tag + 1)),
+            }
+        }
+        Ok(())
     }
 
     /// Gets all messages of a queue from now on; getting them removes them.
@@ -419,6 +454,25 @@ mod tests {
         let wanted = wanted.concat();
         assert_eq!(memchr::memmem::find_iter(&sent, &wanted).count(), 2);
         assert!(memchr::memmem::find(&sent, b"\x03\0\x01\0\0\x03\x90xxx").is_some());
+    }
+
+    #[test]
+    fn confirmations_are_waited_for() {
+        let mut answers = greeting();
+        answers.push(answer(1, SELECT_OK, b""));
+        answers.push(answer(1, ACK, &[0, 0, 0, 0, 0, 0, 0, 3, 0]));
+        answers.push(answer(1, ACK, &[0, 0, 0, 0, 0, 0, 0, 2, 1]));
+        let (address, thread) = broker(answers);
+        let mut client = Client::connect(address).unwrap();
+        let bodies = (0..3).map(|_| b"a".to_vec());
+        client.publish_confirmed("q", bodies).unwrap();
+        drop(client);
+        assert!(
+            thread
+                .join()
+                .unwrap()
+                .ends_with(b"\x03\0\x01\0\0\0\x01a\xCE")
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use super::super::process::{self, Cores, Process};
 
 /// Where the script of RabbitMQ is, which the one in the path starts as another user.
-const RABBITMQ: [&str; 2] = [
+pub(crate) const RABBITMQ: [&str; 2] = [
     "/usr/lib/rabbitmq/bin/rabbitmq-server",
     "/opt/rabbitmq/sbin/rabbitmq-server",
 ];
@@ -300,7 +300,7 @@ impl Drop for Database {
 }
 
 /// Where the programs of PostgreSQL are: the newest of Debian's folders, if nothing is said.
-fn programs() -> Option<PathBuf> {
+pub(crate) fn programs() -> Option<PathBuf> {
     if let Some(chosen) = std::env::var_os("POSTGRES_BIN") {
         return Some(PathBuf::from(chosen)).filter(|folder| folder.join("postgres").is_file());
     }
@@ -318,7 +318,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// The user and group to run a server as that refuses to run as root; none when this is not root.
-fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
+pub(crate) fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
@@ -350,7 +350,7 @@ fn begin(
     Process::start(&mut command, &cores.stub, &cores.load, address, log)
 }
 
-fn output(command: &mut Command) -> anyhow::Result<String> {
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {program}"))?;

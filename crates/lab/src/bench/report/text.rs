@@ -1,7 +1,7 @@
 //! Numbers and text as the page shows them.
 
 /// Text that stands for itself in HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(in crate::bench) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
