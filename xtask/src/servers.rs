@@ -36,8 +36,8 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
     }
     let advice = |failure: Failure| {
         Failure::new(format!(
-            "{failure}\nthe tests of SOAP need Python with {}: install python3 with its venv module \
-             (Debian: python3-venv) and let pip reach PyPI",
+            "{failure}\nthe tests of SOAP need Python with {}: install python3 and its venv \
+             module (Debian: python3-venv), and let pip reach PyPI",
             PYTHON.join(", ")
         ))
     };
@@ -47,11 +47,11 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
         .run()
         .map_err(advice)?;
     let pip = folder.join("bin/pip").display().to_string();
-    let mut install = program(&pip);
-    install
+    program(&pip)
         .args(["install", "--quiet", "--disable-pip-version-check"])
-        .args(PYTHON);
-    install.run().map_err(advice)?;
+        .args(PYTHON)
+        .run()
+        .map_err(advice)?;
     std::fs::write(&stamp, wanted)
         .map_err(|error| Failure::new(format!("{}: {error}", stamp.display())))
 }
