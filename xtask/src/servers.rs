@@ -52,21 +52,20 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
         ))
     };
     let path = folder.display().to_string();
-    let mut venv = program("python3");
-    venv.args(["-m", "venv", "--clear", &path]);
-    if venv.run().is_err() {
+    let venv = || program("python3").args(["-m", "venv", "--clear", &path]).run();
+    if venv().is_err() {
         // Debian has the module in a package of its own.
         if is_root() {
             install(Needed::new("python3", &["python3-venv"]))?;
         }
-        venv.run().map_err(advice)?;
+        venv().map_err(advice)?;
     }
     let pip = folder.join("bin/pip").display().to_string();
-    let mut install = program(&pip);
-    install
+    program(&pip)
         .args(["install", "--quiet", "--disable-pip-version-check"])
-        .args(PYTHON);
-    install.run().map_err(advice)?;
+        .args(PYTHON)
+        .run()
+        .map_err(advice)?;
     std::fs::write(&stamp, wanted)
         .map_err(|error| Failure::new(format!("{}: {error}", stamp.display())))
 }

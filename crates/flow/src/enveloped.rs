@@ -27,9 +27,16 @@ impl Enveloped {
             }
             Err(fault) => Err(fault),
         };
-        let (reply, failure) = self.envelope.close(&note, end.as_ref().map(Clone::clone));
-        let faults = end.as_ref().err().into_iter().chain(&failure);
-        faults.for_each(log);
+        let (reply, failure) = match end {
+            Ok(reply) => self.envelope.close(&note, Ok(reply)),
+            Err(fault) => {
+                log(&fault);
+                self.envelope.close(&note, Err(&fault))
+            }
+        };
+        if let Some(failure) = &failure {
+            log(failure);
+        }
         Outcome::Reply(reply)
     }
 }
