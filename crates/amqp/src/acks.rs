@@ -89,8 +89,8 @@ impl Acks {
         let done = self.entries.iter().take_while(|it| **it != Entry::Open);
         let done = done.count();
         let front = self.entries.iter().take(done);
-        let acked = front.enumerate().filter(|(_, it)| **it == Entry::Acked);
-        if let Some((last, _)) = acked.last() {
+        let mut acked = front.enumerate().filter(|(_, it)| **it == Entry::Acked);
+        if let Some((last, _)) = acked.next_back() {
             write::basic_ack(out, channel, self.first + last as u64, true);
         }
         self.entries.drain(..done);

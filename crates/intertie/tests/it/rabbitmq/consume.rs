@@ -80,6 +80,23 @@ fn what_fails_becomes_a_dead_letter() {
     engine.stop();
 }
 
+#[test]
+fn a_queue_that_goes_and_comes_back_is_consumed_again() {
+    let queue = name("in");
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    let backend = StrictBackend::answering(|_| OK.to_vec());
+    let (engine, _folder) = run(&to_backend(&queue, "prefetch: 10", backend.port()));
+    client.publish_json(&queue, "{}");
+    wait_until("the message has come", || backend.requests().len() == 1);
+    client.delete_queue(&queue);
+    engine.process.wait_for("the broker has ended the consumer");
+    client.declare_queue(&queue, &[]);
+    client.publish_json(&queue, "{}");
+    wait_until("the next one has come", || backend.requests().len() == 2);
+    engine.stop();
+}
+
 fn requeued(kind: &str) {
     let (queue, dead) = (name("in"), name("dead"));
     let mut client = Client::connect(BROKER.port(), "/");
