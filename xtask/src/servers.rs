@@ -52,7 +52,11 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
         ))
     };
     let path = folder.display().to_string();
-    let venv = || program("python3").args(["-m", "venv", "--clear", &path]).run();
+    let venv = || {
+        program("python3")
+            .args(["-m", "venv", "--clear", &path])
+            .run()
+    };
     if venv().is_err() {
         // Debian has the module in a package of its own.
         if is_root() {

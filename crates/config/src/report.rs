@@ -169,7 +169,8 @@ fn masked(text: &str, secret: &str) -> String {
     ];
     let is_part = |quoted: &str| {
         let quoted = quoted.trim_end_matches(['.', '\u{2026}']);
-        !quoted.is_empty() && secrets.iter().any(|secret| secret.contains(quoted))
+        // One character tells nothing, and hints speak of `/` and `@`.
+        quoted.chars().nth(1).is_some() && secrets.iter().any(|secret| secret.contains(quoted))
     };
     let parts = text.split('`').enumerate().map(|(at, part)| {
         let is_hidden = at % 2 == 1 && is_part(part);

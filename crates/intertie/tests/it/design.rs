@@ -2,9 +2,9 @@
 
 use std::process::Output;
 
-use testkit::{Authority, TempDir, free_port, wait_until};
+use testkit::{Authority, Process, TempDir, free_port};
 
-use crate::support::{Engine, command, get, output, repository};
+use crate::support::{command, output, post};
 
 const FLOWS: &str = include_str!("../data/design-flows.yaml");
 const SECRETS: [(&str, &str); 3] = [
@@ -66,13 +66,6 @@ fn run(arguments: &[&str], folder: &TempDir) -> Output {
     command.output().unwrap()
 }
 
-fn lines(text: &[u8]) -> Vec<serde_json::Value> {
-    let text = std::str::from_utf8(text).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
 #[test]
 fn the_flows_are_sound() {
     let folder = folder();
@@ -96,13 +89,22 @@ fn the_flows_run_and_say_what_they_cannot_reach() {
     let engine = "engine: { secrets: { env: [NEAR_URL, DB_URL, CRM_TOKEN] } }\n";
     folder.write("engine.yaml", engine);
     let near = format!("amqp://shop:mq-passw0rd@127.0.0.1:{}/shop", free_port());
-    let mut secrets = SECRETS.to_vec();
-    secrets.push(("NEAR_URL", near.as_str()));
-    let engine = Engine::with(&[folder.path()], &[], &secrets);
-    let reply = post(ports[2], "/orders", "{\"orderId\": 7, \"country\": \"se\"}");
+    let mut command = command();
+    command.args(["run", "--admin", "off"]).arg(folder.path());
+    command.envs(SECRETS).env("NEAR_URL", near);
+    let mut engine = Process::start(&mut command);
+    engine.wait_for_port(ports[2]);
+    let reply = post(
+        ports[2],
+        "/orders",
+        "application/json",
+        "{\"orderId\": 7, \"country\": \"se\"}",
+    );
     assert_eq!(reply.status, 503, "{}", reply.text());
     assert_eq!(reply.header("Retry-After"), Some("5"));
-    let told = engine.stop();
-    assert!(told.contains("connection `mq`") || told.contains("connection=\"mq\"") , "{told}");
+    engine.signal("TERM");
+    assert_eq!(engine.wait().code(), Some(0));
+    let told = engine.output();
+    assert!(told.contains("mq"), "{told}");
     assert!(!told.contains("mq-passw0rd"), "{told}");
 }

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::servers::Postgres;
-use testkit::{Process, Response, TempDir, free_port, wait_until};
+use testkit::{Response, TempDir, free_port, wait_until};
 
-use crate::support::{Engine, command, get, post};
+use crate::support::{Engine, post};
 
 /// One server for all tests; each has a database of its own.
 static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -36,10 +35,6 @@ impl Shop {
 
     fn post(&self, path: &str, body: &Value) -> Response {
         post(self.port, path, "application/json", &body.to_string())
-    }
-
-    fn get(&self, path: &str) -> Response {
-        get(self.port, path)
     }
 
     /// Stops it; what it has said names no password.

@@ -160,7 +160,7 @@ fn a_test_names_failures_by_their_types() {
 
 #[test]
 fn a_transaction_has_statements_and_an_isolation_that_there_is() {
-    let definition = &crate::sql::transaction::DEFINITION;
+    let definition = &transaction::DEFINITION;
     let sql = "sql: { to: shop, query: select 1 }";
     let cases = [
         (
