@@ -173,5 +173,5 @@ pub(super) fn soap_hang(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
     );
     let is_free = refused == 0 && plain.longest() < Duration::from_secs(1);
     row.check("a flow without SOAP goes on", is_free, seen);
-    site.end(&[&record, &plain], row, &["stock-soap"])
+    site.end(&[&record, &plain], row, &["flow complex, step 1"])
 }

@@ -74,6 +74,7 @@ impl Line {
         lab: &Lab,
         act: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        let since = Instant::now();
         thread::sleep(lab.calm);
         ensure!(
             self.sink.arrivals() > 0,
@@ -83,7 +84,7 @@ impl Line {
         let begin = Instant::now();
         act(self)?;
         let end = Instant::now();
-        self.spans.push(Span { begin, end });
+        self.spans.push(Span { since, begin, end });
         Ok(())
     }
 
