@@ -192,8 +192,8 @@ pub(super) fn service_hang(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
     })?;
     line.end(row, &["deliver-order"])?;
     // Each try that was given up may have reached the service all the same.
-    check_flight(row, 2 * PREFETCH);
     let tries = HANG.as_secs() / 2 + 1;
+    check_flight(row, PREFETCH * (tries + 1));
     check_copies(
         row,
         PREFETCH * tries,
