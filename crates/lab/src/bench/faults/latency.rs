@@ -74,6 +74,7 @@ impl Line {
         lab: &Lab,
         act: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        let since = Instant::now();
         thread::sleep(lab.calm);
         ensure!(
             self.sink.arrivals() > 0,
@@ -83,7 +84,7 @@ impl Line {
         let begin = Instant::now();
         act(self)?;
         let end = Instant::now();
-        self.spans.push(Span { begin, end });
+        self.spans.push(Span { since, begin, end });
         Ok(())
     }
 
@@ -191,8 +192,8 @@ pub(super) fn service_hang(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
     })?;
     line.end(row, &["deliver-order"])?;
     // Each try that was given up may have reached the service all the same.
-    check_flight(row, 2 * PREFETCH);
     let tries = HANG.as_secs() / 2 + 1;
+    check_flight(row, PREFETCH * (tries + 1));
     check_copies(
         row,
         PREFETCH * tries,

@@ -71,6 +71,8 @@ pub(super) struct Recovery {
 /// When a fault was there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
+    /// Since when things went well before it.
+    pub since: Instant,
     pub begin: Instant,
     pub end: Instant,
 }
@@ -154,13 +156,13 @@ impl Recovery {
 }
 
 fn steady(span: Span, until: Instant, events: &[Event]) -> Option<Duration> {
-    // The first replies may come late and all at once: the time before them counts, too.
-    let begun = events.iter().map(|event| event.at.checked_sub(event.wait));
-    let start = begun.flatten().min()?;
-    let before = span.begin.checked_duration_since(start)?.as_secs_f64();
+    let before = span
+        .begin
+        .saturating_duration_since(span.since)
+        .as_secs_f64();
     let goods = events
         .iter()
-        .filter(|event| event.is_good && event.at < span.begin);
+        .filter(|event| event.is_good && event.at >= span.since && event.at < span.begin);
     let wanted = OLD_RATE * goods.count() as f64 / before.max(0.001) * WINDOW.as_secs_f64();
     let mut late: Vec<&Event> = events.iter().filter(|event| event.at >= span.end).collect();
     late.sort_by_key(|event| event.at);
@@ -204,6 +206,7 @@ mod tests {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let span = Span {
+            since: start,
             begin: start + 3 * second,
             end: start + 4 * second,
         };

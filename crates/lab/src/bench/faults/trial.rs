@@ -132,15 +132,35 @@ impl Trial {
     /// # Errors
     /// When the fault cannot be made or ended.
     pub fn fault(&mut self, act: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        self.settle();
+        let since = Instant::now();
         thread::sleep(self.calm);
         let begin = Instant::now();
         act()?;
         let end = Instant::now();
-        self.spans.push(Span { begin, end });
+        self.spans.push(Span { since, begin, end });
         while !self.load.has_success_since(end) && end.elapsed() < RECOVERY_MAX {
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// Waits until a second goes by without a failure: connections and pools are made at first use.
+    fn settle(&self) {
+        let begun = Instant::now();
+        let second = Duration::from_secs(1);
+        while begun.elapsed() < RECOVERY_MAX {
+            thread::sleep(second);
+            let events = self.load.events();
+            let now = Instant::now();
+            let mut late = events
+                .iter()
+                .filter(|event| event.at + second >= now)
+                .peekable();
+            if late.peek().is_some() && late.all(|event| event.is_good) {
+                return;
+            }
+        }
     }
 
     /// Lets a last calm time pass and waits until things go steadily, ends the load, and puts what
@@ -245,6 +265,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let spans = [(1, 2), (5, 6)].map(|(begin, end)| Span {
+            since: start,
             begin: at(begin),
             end: at(end),
         });
