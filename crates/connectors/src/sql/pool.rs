@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use component::handler::{LocalFuture, Services, within};
 use component::resources::Resource;
 use expr::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::sql::error::{Class, SqlError};
@@ -18,6 +18,8 @@ use crate::sql::measures::Counted;
 use crate::sql::session::{Doing, Done, Driver, Session, Sink, Statement};
 use crate::sql::{Database, drivers};
 
+/// How many connections one worker makes at a time.
+const CONNECTING_MAX: usize = 2;
 /// How many may wait for each connection.
 const WAITING_MAX: usize = 1000;
 /// After so long without use a connection is asked for a sign of life before it is used.
@@ -38,6 +40,8 @@ pub(crate) struct Pool {
     driver: &'static dyn Driver,
     size: usize,
     places: Arc<Semaphore>,
+    /// For those that connect.
+    turns: Semaphore,
     idle: RefCell<Vec<Idle>>,
     is_closed: Cell<bool>,
     waiting: Cell<usize>,
@@ -72,6 +76,7 @@ impl Pool {
             driver,
             size,
             places: Arc::new(Semaphore::new(size)),
+            turns: Semaphore::new(CONNECTING_MAX),
             idle: RefCell::default(),
             is_closed: Cell::new(false),
             waiting: Cell::new(0),
@@ -134,18 +139,44 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, place: Rc<Place>, services: &dyn Services) -> Result<Lease, SqlError> {
+    /// Makes a connection. That goes on when whoever asked gives up, and the next one finds it
+    /// idle: after an outage messages that cannot wait so long would else begin again and again.
+    async fn connect(
+        self: &Rc<Self>,
+        place: Rc<Place>,
+        services: &dyn Services,
+    ) -> Result<Lease, SqlError> {
+        let (pool, (tell, told)) = (Rc::clone(self), oneshot::channel());
+        tokio::task::spawn_local(async move {
+            let made = pool.make().await;
+            let lease = made.map(|session| pool.lease(session, Instant::now(), place));
+            // A lease that nobody takes any more goes back to the pool.
+            drop(tell.send(lease));
+        });
+        let limits = &self.database.limits;
+        let time = limits.wait + limits.connect_timeout;
+        let late = || SqlError::new(Class::Unreachable, format!("no connection within {time:?}"));
+        match within(time, services, told).await {
+            Some(Ok(lease)) => lease,
+            // The task cannot end without a word but by a panic, which has been told.
+            Some(Err(_)) | None => Err(late()),
+        }
+    }
+
+    /// Makes a connection when it is its turn: a login costs this worker time, and all at once
+    /// would keep each from being ready.
+    async fn make(&self) -> Result<Box<dyn Session>, SqlError> {
+        let _turn = self.turns.acquire().await;
         let time = self.database.limits.connect_timeout;
-        let connecting = self.driver.connect(&self.database);
-        let session = match within(time, services, connecting).await {
-            Some(session) => session?,
-            None => {
+        let session = match timeout(time, self.driver.connect(&self.database)).await {
+            Ok(session) => session?,
+            Err(_) => {
                 let message = format!("no connection within {time:?}");
                 return Err(SqlError::new(Class::Unreachable, message));
             }
         };
         self.database.measures.open.fetch_add(1, Ordering::Relaxed);
-        Ok(self.lease(session, Instant::now(), place))
+        Ok(session)
     }
 
     fn lease(&self, session: Box<dyn Session>, born: Instant, place: Rc<Place>) -> Lease {
