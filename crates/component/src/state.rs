@@ -2,6 +2,7 @@
 //! reload as long as the step stays as it is, and the admin port shows it.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ pub trait State: Any + Send + Sync {
 }
 
 /// Where a state belongs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct StateKey {
     /// The flow's name.
     pub flow: Arc<str>,
@@ -36,6 +37,16 @@ pub struct StateKey {
     pub kind: &'static str,
     /// The settings it was made with: a state of other settings is another one.
     pub settings: String,
+}
+
+/// Without the settings, which may hold a password.
+impl fmt::Debug for StateKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            flow, step, kind, ..
+        } = self;
+        write!(formatter, "{kind} of {flow} {step}")
+    }
 }
 
 /// All states of the process.

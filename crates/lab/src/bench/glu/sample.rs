@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::super::load::Plan;
 use super::super::process::{self, Process};
@@ -30,6 +30,8 @@ const FULL: f64 = 0.97;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long after the window the queues may take to run dry.
 const DRY_MAX: Duration = Duration::from_secs(60);
+/// How often what left meanwhile is made up for.
+const STOCK_MAX: usize = 20;
 /// Bytes of a message that waits for the slow service.
 const MESSAGE: usize = 256;
 
@@ -177,7 +179,7 @@ impl Bench {
         let warm_up = self.warm_up_of(system);
         let window = whole_waits(self.window, delay);
         fill(&mut feed, &stub, warm_up)?;
-        feed.top_up(&stub, window + Duration::from_secs(1))?;
+        stock(&mut feed, &stub, window + Duration::from_secs(1))?;
         let beside = [vec![std::process::id()], parts.family()].concat();
         let done = || stub.counts().done.load(Ordering::Relaxed);
         let (before, done_before) = (self.clock(&family, &beside)?, done());
@@ -253,8 +255,8 @@ impl<'a> Feed<'a> {
         })
     }
 
-    /// Publishes what lasts for so long, beside what is in flight.
-    fn top_up(&mut self, stub: &Counted, time: Duration) -> anyhow::Result<()> {
+    /// Publishes what lasts for so long, beside what is in flight, and says how much was missing.
+    fn top_up(&mut self, stub: &Counted, time: Duration) -> anyhow::Result<u64> {
         let begun = stub.counts().begun.load(Ordering::Relaxed);
         let wanted = begun + self.in_flight + (self.rate * time.as_secs_f64()) as u64;
         let missing = wanted.saturating_sub(self.published);
@@ -268,8 +270,18 @@ impl<'a> Feed<'a> {
             self.client.publish(queue, each, body)?;
             self.published += each;
         }
-        Ok(())
+        Ok(missing)
     }
+}
+
+/// Feeds until there is enough for a time: messages go on leaving while others come.
+fn stock(feed: &mut Feed<'_>, stub: &Counted, time: Duration) -> anyhow::Result<()> {
+    for _ in 0..STOCK_MAX {
+        if feed.top_up(stub, time)? <= feed.in_flight {
+            return Ok(());
+        }
+    }
+    bail!("the broker does not take messages more quickly than they leave")
 }
 
 /// Feeds until so much is in flight as may be, and the warm-up is over.
