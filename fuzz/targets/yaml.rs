@@ -21,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         steps: &verbs,
         connections: &connections,
         sources: steps::SOURCES,
+        endpoints: connectors::ENDPOINTS,
     };
     let _ = flow::secret_sources(&documents, &environment);
     let values = [("SET".to_owned(), "http://secret:9".to_owned())];
