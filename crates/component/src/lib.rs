@@ -29,6 +29,7 @@ pub mod settings;
 pub mod source;
 pub mod state;
 pub mod step;
+pub mod steps;
 #[cfg(test)]
 mod testing;
 pub mod text;

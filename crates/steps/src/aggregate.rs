@@ -17,11 +17,11 @@ use message::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::Steps;
 use crate::codes::{BAD_AGGREGATE, BAD_VARIABLE};
 use crate::inner::{self, Ran, in_background};
 use crate::map::expression;
 use crate::range;
+use component::steps::Steps;
 use config::AnyValue;
 use groups::{Added, Groups, Timer};
 

@@ -11,8 +11,8 @@ use message::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::Steps;
 use crate::codes::BAD_BRANCH;
+use component::steps::Steps;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

@@ -10,8 +10,8 @@ use expr::jq::Expression;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::Steps;
 use crate::map::expression;
+use component::steps::Steps;
 use config::AnyValue;
 
 /// The definition of the step.

@@ -19,10 +19,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use crate::any::Steps;
 use crate::codes::BAD_BRANCH;
 use crate::key::{self, KeyTemplate};
 use crate::{kept, range};
+use component::steps::Steps;
 use config::AnyValue;
 
 /// The definition of the step.

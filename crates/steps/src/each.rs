@@ -13,12 +13,12 @@ use message::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::any::Steps;
 use crate::codes::{BAD_VARIABLE, NO_EFFECT};
 use crate::concurrent::Crowd;
 use crate::inner::{self, Ran};
 use crate::map::expression;
 use crate::range;
+use component::steps::Steps;
 use config::AnyValue;
 
 /// The definition of the step.

@@ -18,10 +18,10 @@ use message::{Fault, Kind, Origin, Reply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::Steps;
 use crate::codes::{BAD_BRANCH, NO_EFFECT};
 use crate::key::{self, KeyTemplate};
 use crate::{kept, range};
+use component::steps::Steps;
 use config::AnyValue;
 
 /// The definition of the step.

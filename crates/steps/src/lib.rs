@@ -5,7 +5,6 @@
 //! schema, reference pages and `intertie list` read that table.
 
 mod aggregate;
-mod any;
 mod attempt;
 mod background;
 mod branch;

@@ -13,11 +13,11 @@ use message::{Fault, Kind, Origin};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::Steps;
 use crate::codes::BAD_VARIABLE;
 use crate::concurrent::give_way;
 use crate::map::expression;
 use crate::range;
+use component::steps::Steps;
 use config::AnyValue;
 
 /// After how many rounds others of the worker have their turn.

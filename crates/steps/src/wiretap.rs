@@ -14,9 +14,9 @@ use config::{Node, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::any::Steps;
 use crate::inner::in_background;
 use crate::range;
+use component::steps::Steps;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

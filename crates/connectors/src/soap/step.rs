@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use component::block::needs_body;
-use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::forward::ForwardPlan;
-use component::handler::{Call, Outbound, Services};
+use component::handler::{Call, Services};
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
 use config::{AnyValue, Node, Spanned, Value as Yaml};
 use expr::template::Template;
 use expr::{Value, value};
-use message::{Fault, Field, Headers, Method, Reply, Request};
+use message::{Fault, Field, Headers, Method, Request};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::ask;
 use crate::codes::{BAD_SOAP, BAD_SOAP_BODY};
 use crate::named;
 use crate::soap::connection::{self, Service};
@@ -256,7 +256,8 @@ impl Soap {
         // Written before anybody stands in, so that a test finds what does not fit.
         let envelope = self.envelope(&body, blocks.as_ref(), exchange, services)?;
         let shown = self.shown(body, blocks, &lines);
-        if let Some(answer) = stand_in(&self.to, shown, exchange, services).await {
+        let of = ("soap", self.to.as_str());
+        if let Some(answer) = ask::stand_in(of, shown, exchange, services).await {
             let reply = answer?;
             let failure = reply::stood_in(&reply);
             exchange.take_over(reply);
@@ -407,28 +408,6 @@ impl Soap {
             members.push(("headers".to_owned(), value::object(lines)));
         }
         value::object(members)
-    }
-}
-
-/// The answer of whoever stands in for the service.
-async fn stand_in(
-    connection: &str,
-    sent: Value,
-    exchange: &mut Exchange,
-    services: &dyn Services,
-) -> Option<Result<Reply, Fault>> {
-    let step = Arc::clone(&exchange.at);
-    let outbound = Outbound {
-        verb: "soap",
-        step: &step,
-        connection,
-    };
-    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent));
-    let answer = services.stand_in(outbound, exchange);
-    exchange.content = own;
-    match answer {
-        Some(answer) => Some(answer.await),
-        None => None,
     }
 }
 

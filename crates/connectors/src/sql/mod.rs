@@ -1,6 +1,5 @@
 //! Databases that speak SQL.
 
-mod any;
 pub mod drivers;
 pub mod error;
 pub mod measures;

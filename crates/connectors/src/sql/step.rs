@@ -11,6 +11,7 @@ use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
+use component::steps::Steps;
 use component::value_template::ValueTemplate;
 use config::{AnyValue, ByteSize, Node, Span, Spanned};
 use expr::{Value, value};
@@ -19,7 +20,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::codes::{BAD_QUERY, BAD_STATEMENT};
-use crate::sql::any::Steps;
 use crate::sql::error::SqlError;
 use crate::sql::session::{Done, Sink, Statement};
 use crate::sql::sink::{Bounds, Collect, First, Ignore};
@@ -28,7 +28,6 @@ use crate::{ask, bounds, named};
 
 use arguments::{check_arguments, check_values, read_args, read_places};
 pub use rows::Rows;
-use rows::body_of;
 use stream::{Batches, Stream};
 
 /// The definition of the step.
@@ -279,16 +278,16 @@ impl Sql {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         if let Some(fault) = ask::failure(&reply) {
-            let named = body_of(reply, exchange)?;
+            let named = ask::body_of(reply, exchange)?;
             let error = value::as_text(&named).and_then(SqlError::of_name);
             return Err(error.map_or(fault, |error| self.fault(error)));
         }
         let result = match &self.action {
             Action::Result(Rows::None) => return Ok(Next::Continue),
-            Action::Result(rows) => rows.result(body_of(reply, exchange)?)?,
-            Action::Procedure => body_of(reply, exchange)?,
+            Action::Result(rows) => rows.result(ask::body_of(reply, exchange)?)?,
+            Action::Procedure => ask::body_of(reply, exchange)?,
             Action::Stream(stream) => {
-                let rows = Rows::Stream.result(body_of(reply, exchange)?)?;
+                let rows = Rows::Stream.result(ask::body_of(reply, exchange)?)?;
                 let max = self.bounds.bytes_max;
                 let mut batches = Batches::new(stream, max, exchange, services);
                 let done = batches.give_all(&rows).await;

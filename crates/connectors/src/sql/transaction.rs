@@ -18,12 +18,12 @@ use tokio::sync::Mutex;
 
 use crate::codes::BAD_TRANSACTION;
 use crate::named;
-use crate::sql::any::Steps;
 use crate::sql::error::{Class, SqlError};
 use crate::sql::pool::Lease;
 use crate::sql::session::{Done, Isolation, Sink, Statement};
 use crate::sql::step::KINDS;
 use crate::sql::{Database, Dialect, pool};
+use component::steps::Steps;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {

@@ -237,12 +237,7 @@ impl Reading<'_> {
         read: Vec<Row>,
         sink: &mut dyn Sink,
     ) -> Result<(), Ended> {
-        let names: Vec<_> = columns.iter().map(Column::name_str).collect();
-        let names = Columns::new(names.iter().map(AsRef::as_ref))?;
-        sink.begin()?;
-        for row in read {
-            self.give(row, columns, &names, sink).await?;
-        }
+        let names = self.short(columns, read, sink).await?;
         while let Some(row) = self.next().await? {
             self.give(row, columns, &names, sink).await?;
         }
@@ -301,7 +296,7 @@ impl Reading<'_> {
             // Its end has been read already unless there were two rows.
             return match read.len() {
                 2 => self.set(columns, read, sink).await,
-                _ => self.short(columns, read, sink).await,
+                _ => self.short(columns, read, sink).await.map(drop),
             };
         }
         for row in read {
@@ -311,20 +306,20 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// A result set of which nothing is left to read.
+    /// What has been read of a result set, and its names.
     async fn short(
         &mut self,
         columns: &Arc<[Column]>,
         read: Vec<Row>,
         sink: &mut dyn Sink,
-    ) -> Result<(), Ended> {
+    ) -> Result<Columns, Ended> {
         let names: Vec<_> = columns.iter().map(Column::name_str).collect();
         let names = Columns::new(names.iter().map(AsRef::as_ref))?;
         sink.begin()?;
         for row in read {
             self.give(row, columns, &names, sink).await?;
         }
-        Ok(())
+        Ok(names)
     }
 }
 

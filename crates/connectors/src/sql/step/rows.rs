@@ -1,8 +1,7 @@
 //! What becomes of the rows of a statement.
 
-use component::exchange::Exchange;
 use expr::{Value, value};
-use message::{Fault, Kind, Origin, Reply};
+use message::{Fault, Kind, Origin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,13 +59,4 @@ impl Rows {
 fn no_row() -> Fault {
     let detail = "the database has no such row".to_owned();
     Fault::raised("no-row", None, detail)
-}
-
-/// The body of a reply as a value; the exchange stays as it was.
-pub(super) fn body_of(reply: Reply, exchange: &mut Exchange) -> Result<Value, Fault> {
-    let (content, head) = (exchange.content.clone(), exchange.reply.take());
-    exchange.take_over(reply);
-    let body = exchange.value().cloned();
-    (exchange.content, exchange.reply) = (content, head);
-    body
 }

@@ -1,4 +1,4 @@
-//! Config values that are read from the YAML tree; these types only describe them to the schema.
+//! What keys that hold steps look like to the schema: the steps themselves are read from the tree.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 /// A list of steps.
 #[derive(Debug, Deserialize)]
 #[allow(dead_code, reason = "describes the key to the schema")]
-pub(crate) struct Steps(IgnoredAny);
+pub struct Steps(IgnoredAny);
 
 impl JsonSchema for Steps {
     fn schema_name() -> Cow<'static, str> {
