@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use config::Span;
 
+use crate::document::Declaration;
 use crate::upstream::UpstreamPlan;
 
 /// A connection to an HTTP system: an upstream and the beginning of its URLs.
@@ -31,11 +32,24 @@ pub struct Connection {
     pub value: Arc<dyn Any + Send + Sync>,
 }
 
-/// The connections that a flow may use, its own before those of the engine.
+/// The connections that a flow may use, its own before those of the engine, and what documents
+/// beside flows declare.
 #[derive(Clone, Default)]
-pub struct Connections(pub Vec<Connection>);
+pub struct Connections(pub Vec<Connection>, pub Arc<[Declaration]>);
 
 impl Connections {
+    /// What a document of this kind declares under this name.
+    pub fn declared(&self, kind: &str, name: &str) -> Option<&Declaration> {
+        let mut all = self.1.iter();
+        all.find(|it| it.kind == kind && *it.name == *name)
+    }
+
+    /// The names of all documents of a kind, for hints.
+    pub fn declared_names(&self, kind: &str) -> impl Iterator<Item = &str> {
+        let of_kind = self.1.iter().filter(move |it| it.kind == kind);
+        of_kind.map(|it| &*it.name)
+    }
+
     /// The connection of this name.
     pub fn get(&self, name: &str) -> Option<&Connection> {
         self.0.iter().find(|connection| connection.name == name)

@@ -6,7 +6,7 @@
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
 //! whole flow seen from outside, [`plan`] all flows at once. [`definition`] and [`scope`] are for
-//! building. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
+//! building; [`document`] is what stands beside flows. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
 //! socket or reads a file.
 
 pub mod block;
@@ -14,6 +14,7 @@ pub mod codes;
 pub mod connection;
 pub mod content;
 pub mod definition;
+pub mod document;
 pub mod endpoint;
 pub mod exchange;
 pub mod failure;

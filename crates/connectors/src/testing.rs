@@ -161,7 +161,7 @@ fn connections(span: config::Span) -> Connections {
             value: connect(definition, yaml).unwrap(),
         }
     });
-    Connections(made.collect())
+    Connections(made.collect(), [].into())
 }
 
 /// A reader for steps that hold no others.

@@ -108,6 +108,7 @@ impl Reader<'_> {
         let mut upstreams = connections::upstreams(&connections);
         let missing = connections::missing(&connections, self.table.connections);
         connections.0.extend(self.shared.0.iter().cloned());
+        connections.1 = Arc::clone(&self.shared.1);
         let trigger = document.get("from").and_then(|from| {
             let mut context = SourceContext {
                 report: &mut *report,

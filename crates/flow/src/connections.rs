@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use component::connection::{Connection, Connections, HttpConnection};
 use component::definition::{ConnectionContext, ConnectionDefinition, Surroundings};
+use component::document::Declared;
 use component::upstream::UpstreamPlan;
 use config::{Entry, Node, Report, Span};
 
@@ -106,10 +107,15 @@ pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
         .collect()
 }
 
-/// All systems that flows send to, each once.
-pub(crate) fn gather(flows: &[Flow]) -> Vec<Arc<UpstreamPlan>> {
+/// All systems that flows and other documents send to, each once.
+pub(crate) fn gather(flows: &[Flow], declared: &[Declared]) -> Vec<Arc<UpstreamPlan>> {
     let mut all: Vec<Arc<UpstreamPlan>> = Vec::new();
-    for upstream in flows.iter().flat_map(|flow| &flow.upstreams) {
+    let declared = declared.iter().flat_map(|it| &it.upstreams);
+    for upstream in flows
+        .iter()
+        .flat_map(|flow| &flow.upstreams)
+        .chain(declared)
+    {
         if !all.iter().any(|known| Arc::ptr_eq(known, upstream)) {
             all.push(Arc::clone(upstream));
         }

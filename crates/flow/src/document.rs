@@ -1,12 +1,13 @@
 //! Sorts documents: which are flows, which is the engine's, and what is neither.
 
+use component::document::DocumentDefinition;
 use config::{Node, Report};
 
 use crate::codes::{NOT_AVAILABLE, SECOND_ENGINE, UNKNOWN_DOCUMENT};
 use crate::suggest::did_you_mean;
 
 /// Documents of DESIGN's language that this version does not have.
-const LATER: [&str; 2] = ["topic", "menu"];
+const LATER: [&str; 1] = ["menu"];
 
 /// All documents by what they declare.
 #[derive(Default)]
@@ -17,16 +18,23 @@ pub(crate) struct Documents {
     pub engine: Option<Node>,
     /// Documents with `test:`.
     pub tests: Vec<Node>,
+    /// Documents beside flows, with what they are.
+    pub declared: Vec<(Node, DocumentDefinition)>,
 }
 
-/// Sorts documents. Every document that is neither flow nor engine is reported.
-pub(crate) fn sort(documents: Vec<Node>, report: &mut Report) -> Documents {
+/// Sorts documents. Every document that is of no kind is reported.
+pub(crate) fn sort(
+    documents: Vec<Node>,
+    definitions: &[DocumentDefinition],
+    report: &mut Report,
+) -> Documents {
     let mut sorted = Documents::default();
     for document in documents {
-        match kind(&document, report) {
+        match kind(&document, definitions, report) {
             Some(Kind::Flow) => sorted.flows.push(document),
             Some(Kind::Engine) => keep_engine(&mut sorted, document, report),
             Some(Kind::Test) => sorted.tests.push(document),
+            Some(Kind::Declared(definition)) => sorted.declared.push((document, definition)),
             None => {}
         }
     }
@@ -37,9 +45,10 @@ enum Kind {
     Flow,
     Engine,
     Test,
+    Declared(DocumentDefinition),
 }
 
-fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
+fn kind(document: &Node, definitions: &[DocumentDefinition], report: &mut Report) -> Option<Kind> {
     let Some(entries) = document.as_mapping() else {
         let message = format!("a document is a mapping, not {}", document.type_name());
         report
@@ -64,6 +73,10 @@ fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
         (None, None) if document.entry("test").is_some() => return Some(Kind::Test),
         (None, None) => {}
     }
+    let mut all = definitions.iter();
+    if let Some(definition) = all.find(|it| document.entry(it.name).is_some()) {
+        return Some(Kind::Declared(*definition));
+    }
     if let Some(entry) = LATER.iter().find_map(|name| document.entry(name)) {
         let message = format!(
             "`{}` documents are not available in this version",
@@ -73,7 +86,9 @@ fn kind(document: &Node, report: &mut Report) -> Option<Kind> {
         return None;
     }
     let near = entries.iter().find_map(|entry| {
-        did_you_mean(&entry.key, ["flow", "engine"]).map(|hint| (entry.key_span, hint))
+        let names = definitions.iter().map(|it| it.name);
+        let names = names.chain(["flow", "engine"]);
+        did_you_mean(&entry.key, names).map(|hint| (entry.key_span, hint))
     });
     let message = "a document declares a `flow:` or the `engine:`; this one does neither";
     match near {

@@ -13,6 +13,7 @@ mod bounds;
 pub mod codes;
 mod compile;
 mod connections;
+mod declared;
 mod document;
 mod engine;
 mod enveloped;
@@ -32,6 +33,7 @@ mod trigger;
 use std::sync::Arc;
 
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
+use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
 use component::handler::Handler;
 use component::plan::Plan;
@@ -86,6 +88,8 @@ pub struct Table<'a> {
     pub sources: &'a [SourceDefinition],
     /// Triggers with a protocol of their own within HTTP.
     pub endpoints: &'a [EndpointDefinition],
+    /// Kinds of documents beside flows.
+    pub documents: &'a [DocumentDefinition],
 }
 
 /// What flow files are loaded with.
@@ -108,7 +112,7 @@ pub struct Input<'a> {
 /// before included.
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
-    let mut documents = document::sort(input.documents, report);
+    let mut documents = document::sort(input.documents, input.table.documents, report);
     let engine_value = documents
         .engine
         .as_ref()
@@ -122,11 +126,12 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         }
         None => engine::Engine::default(),
     };
-    for document in &mut documents.flows {
+    let declared = documents.declared.iter_mut().map(|(document, _)| document);
+    for document in documents.flows.iter_mut().chain(declared) {
         names.expand_document(document, &secrets.values, &mut places, report);
     }
     let connections = input.table.connections;
-    let shared = documents
+    let mut shared = documents
         .engine
         .as_ref()
         .map(|document| connections::read(document, connections, input.surroundings, report))
@@ -136,6 +141,14 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         body_max: engine.settings.limits.body,
         expressions: engine.expressions,
     };
+    let reader = declared::Reader {
+        definitions: connections,
+        shared: &shared,
+        defaults: &defaults,
+        surroundings: input.surroundings,
+    };
+    let read = reader.read_all(&documents.declared, report);
+    shared.1 = declared::declarations(&read.declared);
     let reader = Reader {
         table: input.table,
         shared: &shared,
@@ -145,13 +158,13 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
-    routes::check(&flows, report);
+    routes::check(&flows, &read.declared, report);
     let context = tests_section::Context::new(&names, secrets, input.surroundings);
     let tests = (documents.flows.as_slice(), documents.tests.as_slice());
     tests_section::read_all(&mut flows, tests, &context, report);
     drop_consequences(&places.spoiled, report);
     secrets.finish(&places.secret, report);
-    if flows.is_empty() && !report.has_errors() {
+    if flows.is_empty() && read.declared.is_empty() && !report.has_errors() {
         report
             .global(codes::NO_FLOW, "there is no flow to run")
             .hint("a flow is a YAML document that begins with `flow: NAME`");
@@ -160,12 +173,17 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         return None;
     }
     let mut missing = connections::missing(&shared, connections);
+    missing.extend(read.missing);
     missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
+    let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
     let plan = Plan {
-        listeners: routes::group(&flows),
-        upstreams: connections::gather(&flows),
+        listeners: routes::group(&flows, &read.declared),
+        upstreams: connections::gather(&flows, &read.declared),
         callees: compile::callees(&flows),
-        sources: compile::sources(&flows),
+        sources: compile::sources(&flows)
+            .into_iter()
+            .chain(own_sources)
+            .collect(),
         settings: engine.settings,
     };
     Some(Loaded {

@@ -4,56 +4,94 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use component::plan::{ListenerPlan, RoutePlan};
-use component::trigger::{ListenAddress, Methods};
-use config::Report;
+use component::document::Declared;
+use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
+use component::tls::{ListenerTls, Protocol};
+use component::trigger::{HttpTrigger, ListenAddress, Methods};
+use config::{Report, Span};
 
 use crate::codes::{DIFFERENT_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
 use crate::compile::Flow;
-use crate::trigger::{HttpStart, Trigger};
+use crate::trigger::Trigger;
 
-/// A flow whose trigger could be read.
+/// Something that requests start: a flow or a document beside them.
 #[derive(Clone, Copy)]
 struct Routed<'a> {
-    flow: &'a Flow,
-    trigger: &'a HttpStart,
+    kind: &'a str,
+    name: &'a Arc<str>,
+    http: &'a HttpTrigger,
+    tls: &'a Option<ListenerTls>,
+    protocols: &'a Vec<Protocol>,
+    span: Span,
 }
 
-/// Checks every flow against those before it.
-pub(crate) fn check(flows: &[Flow], report: &mut Report) {
-    let routed: Vec<Routed<'_>> = flows
-        .iter()
-        .filter_map(|flow| {
-            let trigger = flow.trigger.as_ref()?.start()?;
-            Some(Routed { flow, trigger })
+/// What requests start, in the order of the files: flows whose trigger could be read, then the
+/// documents beside them.
+fn routed<'a>(
+    flows: &'a [Flow],
+    declared: &'a [Declared],
+) -> impl Iterator<Item = (Routed<'a>, Option<RouteTarget>)> {
+    let flows = flows.iter().filter_map(|flow| {
+        let start = flow.trigger.as_ref().and_then(Trigger::start)?;
+        let routed = Routed {
+            kind: "flow",
+            name: &flow.name,
+            http: &start.http,
+            tls: &start.tls,
+            protocols: &start.protocols,
+            span: start.span,
+        };
+        Some((routed, flow.target.clone()))
+    });
+    let declared = declared.iter().flat_map(|it| {
+        it.routes.iter().map(|route| {
+            let entrance = &route.entrance;
+            let routed = Routed {
+                kind: it.declaration.kind,
+                name: &it.declaration.name,
+                http: &entrance.http,
+                tls: &entrance.tls,
+                protocols: &entrance.protocols,
+                span: entrance.span,
+            };
+            let target = RouteTarget::Handle {
+                handler: Arc::clone(&route.handler),
+                body_max: entrance.http.body_max,
+            };
+            (routed, Some(target))
         })
-        .collect();
+    });
+    flows.chain(declared)
+}
+
+/// Checks every route against those before it.
+pub(crate) fn check(flows: &[Flow], declared: &[Declared], report: &mut Report) {
+    let routed: Vec<Routed<'_>> = routed(flows, declared).map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
 }
 
 /// The listeners with their routes, addresses in order and routes in the order of the files.
-pub(crate) fn group(flows: &[Flow]) -> Vec<ListenerPlan> {
+pub(crate) fn group(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
-    for flow in flows {
-        let start = flow.trigger.as_ref().and_then(Trigger::start);
-        let (Some(trigger), Some(target)) = (start, &flow.target) else {
+    for (routed, target) in routed(flows, declared) {
+        let Some(target) = target else {
             continue;
         };
         listeners
-            .entry(trigger.http.listen.clone())
+            .entry(routed.http.listen.clone())
             .or_insert_with(|| ListenerPlan {
-                address: trigger.http.listen.clone(),
-                tls: trigger.tls.clone().map(Arc::new),
-                protocols: trigger.protocols.clone(),
+                address: routed.http.listen.clone(),
+                tls: routed.tls.clone().map(Arc::new),
+                protocols: routed.protocols.clone(),
                 routes: Vec::new(),
             })
             .routes
             .push(RoutePlan {
-                flow: flow.name.clone(),
-                methods: trigger.http.methods.clone(),
-                path: trigger.http.path.clone(),
-                target: target.clone(),
+                flow: routed.name.clone(),
+                methods: routed.http.methods.clone(),
+                path: routed.http.path.clone(),
+                target,
             });
     }
     listeners.into_values().collect()
@@ -63,19 +101,19 @@ pub(crate) fn group(flows: &[Flow]) -> Vec<ListenerPlan> {
 fn check_conflicts(routed: &[Routed<'_>], report: &mut Report) {
     let mut places: BTreeMap<(&ListenAddress, String), Vec<Routed<'_>>> = BTreeMap::new();
     for &this in routed {
-        let http = &this.trigger.http;
+        let http = this.http;
         let others = places.entry((&http.listen, http.path.shape())).or_default();
         for other in others.iter() {
-            let Some(shared) = overlap(&http.methods, &other.trigger.http.methods) else {
+            let Some(shared) = overlap(&http.methods, &other.http.methods) else {
                 continue;
             };
             let message = format!(
-                "flow `{}` takes {shared} {}{}, which flow `{}` takes already",
-                this.flow.name, http.listen, http.path, other.flow.name
+                "{} `{}` takes {shared} {}{}, which {} `{}` takes already",
+                this.kind, this.name, http.listen, http.path, other.kind, other.name
             );
             report
-                .error(ROUTE_CONFLICT, this.trigger.span, message)
-                .also(other.trigger.span, format!("flow `{}`", other.flow.name))
+                .error(ROUTE_CONFLICT, this.span, message)
+                .also(other.span, format!("{} `{}`", other.kind, other.name))
                 .hint("change the path, the method or the listening address of one of them");
         }
         others.push(this);
@@ -102,22 +140,17 @@ fn overlap(left: &Methods, right: &Methods) -> Option<String> {
 fn check_listeners(routed: &[Routed<'_>], report: &mut Report) {
     let mut seen: Vec<Routed<'_>> = Vec::new();
     for &this in routed {
-        let listen = &this.trigger.http.listen;
-        let twin = seen
-            .iter()
-            .find(|other| other.trigger.http.listen == *listen);
+        let listen = &this.http.listen;
+        let twin = seen.iter().find(|other| other.http.listen == *listen);
         match twin {
-            Some(other)
-                if other.trigger.tls != this.trigger.tls
-                    || other.trigger.protocols != this.trigger.protocols =>
-            {
+            Some(other) if other.tls != this.tls || other.protocols != this.protocols => {
                 report_tls(this, *other, report);
             }
             Some(_) => {}
             None => {
                 let clash = seen
                     .iter()
-                    .find(|other| clashes(&other.trigger.http.listen, listen));
+                    .find(|other| clashes(&other.http.listen, listen));
                 if let Some(other) = clash {
                     report_overlap(this, *other, report);
                 }
@@ -129,24 +162,33 @@ fn check_listeners(routed: &[Routed<'_>], report: &mut Report) {
 
 fn report_tls(this: Routed<'_>, other: Routed<'_>, report: &mut Report) {
     let message = format!(
-        "flows `{}` and `{}` listen on {} with different `tls` or \
-         `protocols`",
-        other.flow.name, this.flow.name, this.trigger.http.listen
+        "{} listen on {} with different `tls` or `protocols`",
+        pair(other, this),
+        this.http.listen
     );
     report
-        .error(DIFFERENT_TLS, this.trigger.span, message)
-        .also(other.trigger.span, format!("flow `{}`", other.flow.name))
+        .error(DIFFERENT_TLS, this.span, message)
+        .also(other.span, format!("{} `{}`", other.kind, other.name))
         .hint("give both the same, or two ports");
 }
 
+/// What two are called.
+fn pair(first: Routed<'_>, second: Routed<'_>) -> String {
+    let (kind, name, other) = (first.kind, first.name, second.name);
+    match second.kind {
+        same if same == kind => format!("{kind}s `{name}` and `{other}`"),
+        different => format!("{kind} `{name}` and {different} `{other}`"),
+    }
+}
+
 fn report_overlap(this: Routed<'_>, other: Routed<'_>, report: &mut Report) {
-    let (listen, first) = (&this.trigger.http.listen, &other.trigger.http.listen);
+    let (listen, first) = (&this.http.listen, &other.http.listen);
     let message = format!("the addresses {listen} and {first} overlap");
     report
-        .error(OVERLAPPING_LISTENERS, this.trigger.span, message)
+        .error(OVERLAPPING_LISTENERS, this.span, message)
         .also(
-            other.trigger.span,
-            format!("flow `{}` listens on {first}", other.flow.name),
+            other.span,
+            format!("{} `{}` listens on {first}", other.kind, other.name),
         )
         .hint("write the same address in both flows; `:PORT` listens on all interfaces");
 }

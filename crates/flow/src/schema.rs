@@ -19,6 +19,11 @@ pub fn file(table: Table<'_>) -> Value {
     let mut definitions = Map::new();
     place(&mut definitions, "engine-settings", engine::schema());
     place(&mut definitions, "http-trigger", trigger::schema());
+    for (name, schema) in trigger::listener_schemas() {
+        if !table.documents.is_empty() {
+            place(&mut definitions, name, schema);
+        }
+    }
     for step in steps {
         place(&mut definitions, step.name, (step.schema)());
     }
@@ -63,15 +68,24 @@ pub fn file(table: Table<'_>) -> Value {
     definitions.insert("flow".into(), flow);
     let engine = engine::shape(connections, json!({ "$ref": "#/$defs/engine-settings" }));
     definitions.insert("engine".into(), engine);
+    let mut kinds = vec![
+        json!({ "$ref": "#/$defs/flow" }),
+        json!({ "$ref": "#/$defs/engine" }),
+        json!({ "$ref": "#/$defs/tests" }),
+    ];
+    for document in table.documents {
+        let mut schema = (document.schema)();
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            properties.insert("use".into(), json!({ "$ref": "#/$defs/connections" }));
+        }
+        place(&mut definitions, document.name, schema);
+        kinds.push(json!({ "$ref": format!("#/$defs/{}", document.name) }));
+    }
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Intertie flow file",
         "description": "One document of a flow file. Documents are split by lines of `---`.",
-        "oneOf": [
-            { "$ref": "#/$defs/flow" },
-            { "$ref": "#/$defs/engine" },
-            { "$ref": "#/$defs/tests" }
-        ],
+        "oneOf": kinds,
         "$defs": definitions
     })
 }

@@ -184,12 +184,15 @@ fn list() -> String {
     let sources = sources.map(|it| (it.name, it.summary.to_owned()));
     let endpoints = TABLE.endpoints.iter();
     let endpoints = endpoints.map(|it| (it.name, it.summary.to_owned()));
+    let documents = TABLE.documents.iter();
+    let documents = documents.map(|it| (it.name, it.summary.to_owned()));
     let triggers = [http].into_iter().chain(endpoints).chain(sources);
     let mut text = String::new();
     for (title, parts) in [
         ("triggers", triggers.chain([call]).collect()),
         ("steps", steps.collect::<Vec<_>>()),
         ("connections", connections.collect()),
+        ("documents", documents.collect()),
     ] {
         let width = parts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         text.push_str(&format!("{title}:\n"));

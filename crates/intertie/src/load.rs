@@ -246,6 +246,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     connections: &CONNECTIONS,
     sources: &SOURCES,
     endpoints: connectors::ENDPOINTS,
+    documents: topics::DOCUMENTS,
 };
 
 /// The documents of all files.

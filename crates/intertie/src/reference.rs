@@ -3,6 +3,7 @@
 //! fails when it is not.
 
 use component::definition::{ConnectionDefinition, StepDefinition};
+use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 use config::describe;
@@ -40,6 +41,12 @@ pub fn pages() -> Vec<(String, String)> {
     pages.extend(TABLE.endpoints.iter().map(|endpoint| {
         let name = format!("{}-trigger.md", endpoint.name);
         (name, endpoint_page(endpoint))
+    }));
+    pages.extend(TABLE.documents.iter().map(|document| {
+        (
+            format!("{}-document.md", document.name),
+            document_page(document),
+        )
     }));
     pages.extend(
         TABLE
@@ -103,6 +110,15 @@ fn index() -> String {
         table.push_str(&format!(
             "| [`{0}`]({0}-connection.md) | {1} |\n",
             connection.name, connection.summary
+        ));
+    }
+    if !TABLE.documents.is_empty() {
+        table.push_str("\n| document | what it is |\n| --- | --- |\n");
+    }
+    for document in TABLE.documents {
+        table.push_str(&format!(
+            "| [`{0}`]({0}-document.md) | {1} |\n",
+            document.name, document.summary
         ));
     }
     let documents = "\
@@ -326,6 +342,17 @@ fn endpoint_page(endpoint: &EndpointDefinition) -> String {
             &example(endpoint.example),
         ],
     )
+}
+
+fn document_page(document: &DocumentDefinition) -> String {
+    let title = format!("`{}`: a document beside flows", document.name);
+    let parts = [
+        document.summary,
+        document.documentation,
+        &keys(&(document.schema)()),
+        &example(document.example),
+    ];
+    page(&title, &parts)
 }
 
 fn step_page(step: &StepDefinition) -> String {

@@ -179,10 +179,11 @@ fn connections() -> Connections {
         },
         value,
     };
-    Connections(vec![
+    let known = vec![
         connection("crm", "http", Arc::new(crm)),
         connection("queue", "other", Arc::new(())),
-    ])
+    ];
+    Connections(known, [].into())
 }
 
 /// Builds a last step that has no problem.

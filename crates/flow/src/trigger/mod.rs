@@ -1,6 +1,7 @@
 //! The `from:` of a flow: what starts it.
 
 mod endpoint;
+mod entrance;
 mod methods;
 mod path;
 mod text;
@@ -22,6 +23,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 pub(crate) use endpoint::schema as endpoint_schema;
+pub(crate) use entrance::schemas as listener_schemas;
 pub(crate) use text::parse_listen;
 
 use crate::bounds::BODY;

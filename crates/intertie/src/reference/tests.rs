@@ -163,6 +163,15 @@ fn every_example_of_an_endpoint_loads() {
 }
 
 #[test]
+fn every_example_of_a_document_loads() {
+    for document in TABLE.documents {
+        let name = document.name;
+        assert_eq!(codes(name, document.example), [""; 0], "{name}");
+        assert!(document.example.contains(&format!("{name}:")), "{name}");
+    }
+}
+
+#[test]
 fn every_example_of_a_connection_loads() {
     for connection in TABLE.connections {
         let name = connection.name;

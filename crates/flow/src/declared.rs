@@ -1,0 +1,109 @@
+//! Documents beside flows, such as topics: their names and what they are made of.
+
+use std::sync::Arc;
+
+use component::connection::Connections;
+use component::definition::{ConnectionDefinition, Surroundings};
+use component::document::{Declared, DocumentContext, DocumentDefinition};
+use config::{Node, Report, Span, Value};
+
+use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN};
+use crate::connections;
+use crate::names::{NAME_RULE, is_name};
+use crate::trigger::Defaults;
+
+/// What all such documents are read with.
+pub(crate) struct Reader<'a> {
+    pub definitions: &'a [ConnectionDefinition],
+    /// The connections of the engine.
+    pub shared: &'a Connections,
+    pub defaults: &'a Defaults,
+    pub surroundings: &'a Surroundings<'a>,
+}
+
+/// The documents as far as they could be read, and the connections of their own that this build
+/// cannot open.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub declared: Vec<Declared>,
+    pub missing: Vec<(Span, String)>,
+}
+
+impl Reader<'_> {
+    /// Reads all. What has a problem is reported and left out.
+    pub fn read_all(&self, documents: &[(Node, DocumentDefinition)], report: &mut Report) -> Read {
+        let mut all = Read::default();
+        let mut names: Vec<(&str, String, Span)> = Vec::new();
+        for (document, definition) in documents {
+            let name = document.get(definition.name);
+            if let Some((name, span)) = name.and_then(|it| Some((it.as_str()?, it.span))) {
+                check_name((definition.name, name, span), &mut names, report);
+            }
+            self.read(document, definition, &mut all, report);
+        }
+        all
+    }
+
+    fn read(
+        &self,
+        document: &Node,
+        definition: &DocumentDefinition,
+        all: &mut Read,
+        report: &mut Report,
+    ) {
+        let mut own = connections::read(document, self.definitions, self.surroundings, report);
+        all.missing
+            .extend(connections::missing(&own, self.definitions));
+        let mut upstreams = connections::upstreams(&own);
+        own.0.extend(self.shared.0.iter().cloned());
+        let mut context = DocumentContext {
+            report,
+            connections: &own,
+            entrances: self.defaults,
+            surroundings: self.surroundings,
+        };
+        let built = (definition.build)(&without_use(document), &mut context);
+        all.declared.extend(built.map(|mut declared| {
+            declared.upstreams.append(&mut upstreams);
+            declared
+        }));
+    }
+}
+
+fn check_name(
+    (kind, name, span): (&'static str, &str, Span),
+    names: &mut Vec<(&'static str, String, Span)>,
+    report: &mut Report,
+) {
+    if !is_name(name) {
+        let message = format!("`{}` is not a name for a {kind}", name.escape_debug());
+        report.error(BAD_NAME, span, message).hint(NAME_RULE);
+    }
+    let mut known = names.iter();
+    if let Some((.., first)) = known.find(|it| it.0 == kind && it.1 == name) {
+        report
+            .error(
+                FLOW_NAME_TAKEN,
+                span,
+                format!("a second {kind} named `{name}`"),
+            )
+            .also(*first, "the first one")
+            .hint(format!("every {kind} needs a name of its own"));
+    }
+    names.push((kind, name.to_owned(), span));
+}
+
+/// `use:` has been read.
+fn without_use(document: &Node) -> Node {
+    let entries = document.as_mapping().unwrap_or_default().iter();
+    let others = entries.filter(|it| it.key != "use").cloned().collect();
+    Node {
+        value: Value::Mapping(others),
+        span: document.span,
+    }
+}
+
+/// What flows can use of the documents.
+pub(crate) fn declarations(declared: &[Declared]) -> Arc<[component::document::Declaration]> {
+    declared.iter().map(|it| it.declaration.clone()).collect()
+}

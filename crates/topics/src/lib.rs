@@ -1,0 +1,8 @@
+//! Topics: what is published to them, in which order, what is kept, and who gets it.
+
+pub mod event;
+
+use component::document::DocumentDefinition;
+
+/// The kinds of documents of this crate.
+pub const DOCUMENTS: &[DocumentDefinition] = &[];
