@@ -22,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         connections: &connections,
         sources: steps::SOURCES,
         endpoints: connectors::ENDPOINTS,
+        documents: topics::DOCUMENTS,
     };
     let _ = flow::secret_sources(&documents, &environment);
     let values = [("SET".to_owned(), "http://secret:9".to_owned())];

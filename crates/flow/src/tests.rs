@@ -164,6 +164,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         connections: CONNECTIONS,
         sources: &[],
         endpoints: &[],
+        documents: &[],
     };
     let input = Input {
         documents,

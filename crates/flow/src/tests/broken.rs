@@ -48,8 +48,8 @@ fn documents() {
             &["IT0201 f:2:1 a document declares a `flow:` or the `engine:`; this one does neither"],
         ),
         (
-            "topic: prices".into(),
-            &["IT0208 f:1:1 `topic` documents are not available in this version"],
+            "menu: airtime".into(),
+            &["IT0208 f:1:1 `menu` documents are not available in this version"],
         ),
         (
             "flow: a\nengine: {}".into(),
