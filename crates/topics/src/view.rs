@@ -9,6 +9,7 @@ use bytes::Bytes;
 use expr::jq::{Limits, Scope, Variables};
 use expr::{Expression, Value, json, value};
 
+use crate::document::{self, Change, Document};
 use crate::event::{Content, Event};
 use crate::frame::Kind;
 
@@ -186,7 +187,7 @@ impl View {
 
     /// An event as it is shown to those who have the one before. `before` is the document that
     /// these have, where the view makes patches of its own; it becomes the new one.
-    pub fn next<'a>(&self, fresh: &Fresh<'a>, before: &mut Option<Bytes>) -> Shown<'a> {
+    pub fn next<'a>(&self, fresh: &Fresh<'a>, before: &mut Option<Document>) -> Shown<'a> {
         if self.mode != Mode::Patch {
             return self.whole(fresh);
         }
@@ -234,16 +235,20 @@ impl View {
 }
 
 /// The selected document as what has changed in it.
-fn changed<'a>(kind: Kind, document: Cow<'a, [u8]>, before: &mut Option<Bytes>) -> Shown<'a> {
-    let document = Bytes::from(document.into_owned());
-    let Some(old) = before.replace(document.clone()) else {
-        return Shown::Part(kind, Cow::Owned(document.to_vec()));
+fn changed<'a>(
+    kind: Kind,
+    document: Cow<'a, [u8]>,
+    before: &mut Option<Document>,
+) -> Shown<'a> {
+    let Ok(after) = Document::parse(&document) else {
+        *before = None;
+        return Shown::Part(kind, document);
     };
-    if old == document {
-        return Shown::Nothing;
-    }
-    match crate::document::patch_between(&old, &document) {
-        Some(patch) => Shown::Part(Kind::Patch, Cow::Owned(patch.to_vec())),
-        None => Shown::Part(kind, Cow::Owned(document.to_vec())),
+    let change = before.as_ref().map(|before| document::diff(before, &after));
+    *before = Some(after);
+    match change {
+        Some(Change::Nothing) => Shown::Nothing,
+        Some(Change::Patch(patch)) => Shown::Part(Kind::Patch, Cow::Owned(patch.to_vec())),
+        Some(Change::Whole) | None => Shown::Part(kind, document),
     }
 }
