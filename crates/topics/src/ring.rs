@@ -196,9 +196,9 @@ impl Ring {
         Some(self.place_of(self.frames.get(at)).boundary)
     }
 
-    /// Where the event begins before which this many stand; none when it has not come yet.
-    pub fn offset_of(&self, index: u64) -> Option<u64> {
-        let at = self.frames.partition_point(|it| it.index < index);
+    /// Where the first event behind this one begins; none when it has not come yet.
+    pub fn behind(&self, sequence: u64) -> Option<u64> {
+        let at = self.frames.partition_point(|it| it.sequence <= sequence);
         self.frames.get(at).map(|it| it.start)
     }
 
@@ -290,10 +290,10 @@ mod tests {
         for sequence in first..=3000 {
             let from = ring.find(sequence).unwrap();
             assert!(read(&ring, from).starts_with(&format!("<{sequence}>")));
-            assert_eq!(ring.offset_of(sequence - 1), Some(from));
+            assert_eq!(ring.behind(sequence - 1), Some(from));
         }
         assert_eq!(ring.find(3001), Some(ring.end()));
-        assert_eq!((ring.find(3002), ring.offset_of(3000)), (None, None));
+        assert_eq!((ring.find(3002), ring.behind(3000)), (None, None));
     }
 
     #[test]

@@ -1,0 +1,260 @@
+//! What one worker has of a topic: it takes the events as they come, once for all subscribers of
+//! the worker, and hands them to the channels.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use component::handler::LocalFuture;
+use component::resources::Resource;
+use message::Fault;
+use tokio::sync::Mutex;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use crate::channel::{Channel, ChannelKey, End, Pace};
+use crate::counts::Counts;
+use crate::event::{Event, EventId};
+use crate::mailbox::Mailbox;
+use crate::topic::{Attached, Topic};
+use crate::view::Fresh;
+
+/// How often heartbeats and stalled readers are looked at.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+/// For how many ticks a worker stays with a topic that nobody subscribes to.
+const IDLE_TICKS: u32 = 10;
+/// The most channels of a topic on a worker.
+pub(crate) const CHANNELS_MAX: usize = 128;
+
+/// What one worker has of a topic.
+pub(crate) struct Branch {
+    topic: Arc<Topic>,
+    counts: Arc<Counts>,
+    /// The last event that has come, whatever it was.
+    last: Cell<EventId>,
+    /// The oldest event that was kept when the worker came to the topic.
+    first: Cell<u64>,
+    /// The last event of a topic of snapshots.
+    latest: RefCell<Option<Arc<Event>>>,
+    channels: RefCell<Vec<Weak<Channel>>>,
+    is_attached: Cell<bool>,
+    is_closed: Cell<bool>,
+    /// Held while the worker comes to the topic.
+    coming: Mutex<()>,
+    carrier: RefCell<Option<Waker>>,
+}
+
+impl Branch {
+    /// A branch without a subscriber.
+    pub fn new(topic: Arc<Topic>, counts: Arc<Counts>) -> Rc<Self> {
+        let none = EventId {
+            epoch: 0,
+            sequence: 0,
+        };
+        Rc::new(Self {
+            topic,
+            counts,
+            last: Cell::new(none),
+            first: Cell::new(1),
+            latest: RefCell::default(),
+            channels: RefCell::default(),
+            is_attached: Cell::new(false),
+            is_closed: Cell::new(false),
+            coming: Mutex::new(()),
+            carrier: RefCell::default(),
+        })
+    }
+
+    /// The topic.
+    pub fn topic(&self) -> &Arc<Topic> {
+        &self.topic
+    }
+
+    /// The topic's name.
+    pub fn name(&self) -> &str {
+        self.topic.name()
+    }
+
+    /// What is counted of its subscribers.
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.counts
+    }
+
+    /// The last event that the channels have; sequence 0 before the first.
+    pub fn last(&self) -> EventId {
+        self.last.get()
+    }
+
+    /// The oldest event that was kept when the worker came to the topic.
+    pub fn first(&self) -> u64 {
+        self.first.get()
+    }
+
+    /// The last snapshot that the channels have.
+    pub fn latest(&self) -> Option<Arc<Event>> {
+        self.latest.borrow().clone()
+    }
+
+    /// Comes to the topic, unless the worker is there already.
+    ///
+    /// # Errors
+    /// When the topic cannot be read.
+    pub async fn ready(self: &Rc<Self>) -> Result<(), Fault> {
+        let coming = self.coming.lock().await;
+        if self.is_attached.get() {
+            return Ok(());
+        }
+        let attached = self.topic.attach().await?;
+        let Attached {
+            latest,
+            next,
+            first,
+            mailbox,
+        } = attached;
+        self.first.set(first);
+        self.last.set(EventId {
+            sequence: next.sequence.saturating_sub(1),
+            ..next
+        });
+        *self.latest.borrow_mut() = latest;
+        self.is_attached.set(true);
+        drop(coming);
+        tokio::task::spawn_local(Rc::clone(self).carry(mailbox));
+        Ok(())
+    }
+
+    /// Whether events come now.
+    pub fn is_ready(&self) -> bool {
+        self.is_attached.get()
+    }
+
+    /// Whether another channel would be too many.
+    pub fn is_full(&self) -> bool {
+        let channels = self.channels.borrow();
+        channels.iter().filter(|it| it.strong_count() > 0).count() >= CHANNELS_MAX
+    }
+
+    /// The channel of some branches with this key, made when it is not there.
+    pub fn channel(branches: &[Rc<Self>], key: ChannelKey, pace: Pace) -> Option<Rc<Channel>> {
+        let first = branches.first()?;
+        let channels = first.channels.borrow();
+        let known = channels.iter().filter_map(Weak::upgrade);
+        let mut known = known.filter(|it| !it.is_over() && *it.key() == key);
+        let found = known.find(|it| it.is_of(branches));
+        drop(known);
+        drop(channels);
+        found.or_else(|| {
+            let made = Channel::new(key, pace, branches);
+            for branch in branches {
+                branch.channels.borrow_mut().push(Rc::downgrade(&made));
+            }
+            Some(made)
+        })
+    }
+
+    /// Takes events and hands them on, until nobody is there any more.
+    async fn carry(self: Rc<Self>, mailbox: Mailbox) {
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut carrier = Carrier {
+            branch: &self,
+            mailbox,
+            ticks,
+            events: Vec::new(),
+            idle: 0,
+        };
+        poll_fn(|context| carrier.poll(context)).await;
+        drop(carrier);
+        self.is_attached.set(false);
+        for channel in self.live() {
+            channel.finish(End::Stop);
+        }
+    }
+
+    fn live(&self) -> Vec<Rc<Channel>> {
+        let mut channels = self.channels.borrow_mut();
+        channels.retain(|it| it.strong_count() > 0);
+        let live = channels.iter().filter_map(Weak::upgrade);
+        live.filter(|it| !it.is_over()).collect()
+    }
+
+    /// Hands events to the channels, then wakes their readers, each once.
+    fn hand_on(self: &Rc<Self>, events: &mut Vec<Arc<Event>>) {
+        let channels = self.live();
+        for event in events.drain(..) {
+            let fresh = Fresh::new(&event);
+            channels.iter().for_each(|it| it.take(self, &fresh));
+            drop(fresh);
+            self.last.set(event.id);
+            if let crate::event::Content::Snapshot { .. } = event.content {
+                *self.latest.borrow_mut() = Some(event);
+            }
+        }
+        channels.iter().for_each(|it| it.wake());
+    }
+
+    /// Has the channels look at the time; whether there is any.
+    fn tick(self: &Rc<Self>) -> bool {
+        let channels = self.live();
+        for channel in &channels {
+            channel.report();
+            // A channel of several topics lives by the first one's time.
+            if channel.branch(0).is_some_and(|first| Rc::ptr_eq(first, self)) {
+                channel.tick();
+            }
+        }
+        !channels.is_empty()
+    }
+}
+
+/// What carries events from the mailbox to the channels.
+struct Carrier<'a> {
+    branch: &'a Rc<Branch>,
+    mailbox: Mailbox,
+    ticks: Interval,
+    events: Vec<Arc<Event>>,
+    /// For how many ticks nobody has been there.
+    idle: u32,
+}
+
+impl Carrier<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.branch.is_closed.get() {
+            return Poll::Ready(());
+        }
+        *self.branch.carrier.borrow_mut() = Some(context.waker().clone());
+        while self.ticks.poll_tick(context).is_ready() {
+            self.idle = match self.branch.tick() {
+                true => 0,
+                false => self.idle + 1,
+            };
+        }
+        if self.idle >= IDLE_TICKS {
+            return Poll::Ready(());
+        }
+        loop {
+            match self.mailbox.poll_take(context, &mut self.events) {
+                Poll::Ready(Ok(())) => self.branch.hand_on(&mut self.events),
+                // Those who come again find out what they have missed.
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl Resource for Branch {
+    /// The topic is served no more, or in another way: its subscribers come again.
+    fn close(self: Rc<Self>) -> LocalFuture<'static, ()> {
+        self.is_closed.set(true);
+        if let Some(waker) = self.carrier.borrow_mut().take() {
+            waker.wake();
+        }
+        for channel in self.live() {
+            channel.finish(End::Stop);
+        }
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,606 @@
+//! Everybody on a worker who sees the same topics in the same way. Each event is encoded once, into
+//! a ring; each reader has a place in it, and nothing else of its own.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+
+use bytes::Bytes;
+use net::websocket::{Role, Writer};
+
+use crate::branch::Branch;
+use crate::document::Document;
+use crate::event::{Event, EventId};
+use crate::frame::{self, IdForm, Kind, Part, Wire};
+use crate::gzip::Gzip;
+use crate::ring::Ring;
+use crate::seats::{Lost, Next, Outlet, Seats};
+use crate::view::{Fresh, Shown, View};
+
+/// How many bytes that all have read are kept for those who come back.
+const TAIL: u64 = 64 * 1024;
+
+/// What becomes of a reader that is further behind than a ring keeps.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum Policy {
+    /// It gets the newest snapshot and goes on from there.
+    Conflate,
+    /// It is told how many events it has missed, and goes on with the oldest that is kept.
+    Drop,
+    /// Its stream ends, and it may come back to go on where it was.
+    Disconnect,
+}
+
+/// What tells channels of a worker apart.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ChannelKey {
+    /// How frames are written.
+    pub wire: Wire,
+    /// How places are written.
+    pub ids: IdForm,
+    /// What is seen of each topic.
+    pub views: Vec<View>,
+}
+
+/// What a channel does with time, in ticks of its branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// After how many ticks without a byte a heartbeat comes.
+    pub heartbeat: u32,
+    /// After how many ticks a reader is cut that has taken nothing.
+    pub stalled_max: u32,
+    /// How many bytes a reader may be behind.
+    pub bytes_max: u64,
+    /// What becomes of one that is further behind.
+    pub policy: Policy,
+}
+
+/// Why a reader's stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The engine stops, the address or the topic is served no more or has other settings.
+    Stop,
+    /// The longest time of a stream is over.
+    Time,
+    /// The reader is too slow, and its policy says so.
+    Slow,
+    /// The reader has taken nothing for too long.
+    Stalled,
+    /// The topic cannot be read.
+    Failed,
+}
+
+/// One of the topics of a channel.
+struct Member {
+    branch: Rc<Branch>,
+    view: View,
+    /// The place of those who have all that is in the ring.
+    last: Cell<EventId>,
+    /// The document that they have, where the view makes patches of its own.
+    before: RefCell<Option<Document>>,
+    /// The frame of the newest snapshot, for those who come and those who have to skip to it.
+    newest: RefCell<Option<(EventId, Bytes)>>,
+}
+
+/// Everybody on a worker who sees the same topics in the same way.
+pub(crate) struct Channel {
+    key: ChannelKey,
+    pace: Pace,
+    members: Vec<Member>,
+    ring: RefCell<Ring>,
+    seats: RefCell<Seats>,
+    gzip: Option<RefCell<Gzip>>,
+    /// Ticks since the last byte.
+    silent: Cell<u32>,
+    /// Ticks since the beginning.
+    ticks: Cell<u32>,
+    scratch: RefCell<(String, Vec<u8>)>,
+    /// What has been written since it was last told.
+    bytes: Cell<u64>,
+    delivered: Cell<u64>,
+    is_over: Cell<bool>,
+}
+
+
+impl Channel {
+    /// A channel that begins with the next events of these topics.
+    pub fn new(key: ChannelKey, pace: Pace, branches: &[Rc<Branch>]) -> Rc<Self> {
+        let member = |(branch, view): (&Rc<Branch>, &View)| Member {
+            branch: Rc::clone(branch),
+            view: view.clone(),
+            last: Cell::new(branch.last()),
+            before: RefCell::default(),
+            newest: RefCell::default(),
+        };
+        let members: Vec<Member> = branches.iter().zip(&key.views).map(member).collect();
+        let next = members.first().map_or(1, |it| it.last.get().sequence + 1);
+        let is_gzip = matches!(key.wire, Wire::Sse { gzip: true, .. });
+        let channel = Self {
+            pace,
+            ring: RefCell::new(Ring::new(next, pace.bytes_max)),
+            seats: RefCell::default(),
+            gzip: is_gzip.then(|| RefCell::new(Gzip::new())),
+            silent: Cell::new(0),
+            ticks: Cell::new(0),
+            scratch: RefCell::default(),
+            bytes: Cell::new(0),
+            delivered: Cell::new(0),
+            is_over: Cell::new(false),
+            members,
+            key,
+        };
+        for member in &channel.members {
+            if let Some(latest) = member.branch.latest() {
+                // Only what it leaves behind in `before` matters.
+                let _ = member.next(&Fresh::new(&latest));
+            }
+        }
+        Rc::new(channel)
+    }
+
+    /// Whether its streams have been ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// What tells it apart.
+    pub fn key(&self) -> &ChannelKey {
+        &self.key
+    }
+
+    /// Whether it is one of exactly these topics.
+    pub fn is_of(&self, branches: &[Rc<Branch>]) -> bool {
+        let same = |(member, branch): (&Member, &Rc<Branch>)| Rc::ptr_eq(&member.branch, branch);
+        self.members.len() == branches.len() && self.members.iter().zip(branches).all(same)
+    }
+
+    /// The number of its topics.
+    pub fn width(&self) -> usize {
+        self.members.len()
+    }
+
+    /// One of its topics.
+    pub fn branch(&self, member: usize) -> Option<&Rc<Branch>> {
+        self.members.get(member).map(|it| &it.branch)
+    }
+
+    /// What becomes of readers that are too slow.
+    pub fn policy(&self) -> Policy {
+        self.pace.policy
+    }
+
+    /// How many readers there are.
+    pub fn readers(&self) -> u32 {
+        self.seats.borrow().taken()
+    }
+
+    /// Takes an event of one of the topics into the ring. Nobody is woken yet.
+    pub fn take(&self, branch: &Rc<Branch>, fresh: &Fresh<'_>) {
+        let mut members = self.members.iter().enumerate();
+        let Some((at, member)) = members.find(|it| Rc::ptr_eq(&it.1.branch, branch)) else {
+            return;
+        };
+        let id = fresh.event.id;
+        let shown = member.next(fresh);
+        member.last.set(id);
+        let (text, out) = &mut *self.scratch.borrow_mut();
+        out.clear();
+        self.write_shown(at, shown, None, (text, out));
+        match out.is_empty() {
+            true => self.ring.borrow_mut().skip(id.sequence),
+            false => self.push(Some(id.sequence), out),
+        }
+    }
+
+    /// Writes what is shown of an event of a topic. `places` are those that its id says; the
+    /// channel's own without.
+    fn write_shown(
+        &self,
+        member: usize,
+        shown: Shown<'_>,
+        places: Option<&[EventId]>,
+        (text, out): (&mut String, &mut Vec<u8>),
+    ) {
+        let (kind, data) = match shown {
+            Shown::Nothing => return,
+            Shown::Part(kind, data) => (kind, data),
+            Shown::Failed(reason) => (Kind::Error, failure(&reason).into()),
+        };
+        self.write_ids(places, text);
+        self.write_part(member, (text, kind, &data), out);
+    }
+
+    /// Writes one part for a topic, enclosed as the wire wants it.
+    fn write_part(&self, member: usize, (id, kind, data): (&str, Kind, &[u8]), out: &mut Vec<u8>) {
+        let topic = self.members.get(member).map(|it| it.branch.name());
+        let names_topic = self.key.ids == IdForm::Composite || self.key.wire == Wire::WebSocket;
+        let part = Part {
+            id,
+            kind,
+            topic: topic.filter(|_| names_topic),
+            data,
+        };
+        match self.key.wire {
+            Wire::Sse { .. } => frame::write_event(&part, out),
+            Wire::WebSocket => {
+                let start = out.len();
+                frame::write_message(&part, out);
+                enclose_message(start, out);
+            }
+        }
+    }
+
+    fn write_ids(&self, places: Option<&[EventId]>, text: &mut String) {
+        let members = self.members.iter().enumerate();
+        let place = |(at, member): (usize, &'_ Member)| {
+            let given = places.and_then(|it| it.get(at)).copied();
+            given.unwrap_or_else(|| member.last.get())
+        };
+        let named = members.map(|it| (it.1.branch.name(), place(it)));
+        frame::write_id(self.key.ids, named, text);
+    }
+
+    /// Puts plain bytes into the ring, as the wire wants them.
+    fn push(&self, event: Option<u64>, plain: &mut Vec<u8>) {
+        self.enclose(plain, self.gzip.as_ref());
+        self.silent.set(0);
+        self.make_room(plain.len());
+        let mut ring = self.ring.borrow_mut();
+        match event {
+            Some(sequence) => ring.push_event(sequence, plain),
+            None => ring.push_other(plain),
+        }
+    }
+
+    /// Compresses and puts chunks around bytes of server-sent events.
+    fn enclose(&self, plain: &mut Vec<u8>, gzip: Option<&RefCell<Gzip>>) {
+        let Wire::Sse { chunked, .. } = self.key.wire else {
+            return;
+        };
+        if let Some(gzip) = gzip {
+            *plain = gzip.borrow_mut().block(plain);
+        }
+        if chunked {
+            frame::enclose_chunk(0, plain);
+        }
+    }
+
+    /// Forgets what all have read, and what is more than may be kept.
+    fn make_room(&self, length: usize) {
+        let mut ring = self.ring.borrow_mut();
+        if !ring.is_turning(length) {
+            return;
+        }
+        let mut seats = self.seats.borrow_mut();
+        ring.trim(seats.slowest(), TAIL);
+        while let Some(end) = ring.surplus() {
+            let start = ring.start();
+            seats.save_begun(&ring, end);
+            let segment = ring.evict();
+            seats.hand_over(segment, (start, end), self.pace.policy);
+        }
+    }
+
+    /// Wakes those who wait for something to read.
+    pub fn wake(&self) {
+        self.seats.borrow_mut().wake_hungry();
+    }
+
+    /// Notes that a tick has passed: heartbeats, stalled readers, those whose time is over.
+    pub fn tick(&self) {
+        let now = self.ticks.get().wrapping_add(1);
+        self.ticks.set(now);
+        self.silent.set(self.silent.get().saturating_add(1));
+        if self.silent.get() >= self.pace.heartbeat {
+            self.beat();
+        }
+        let mut seats = self.seats.borrow_mut();
+        seats.look(now, self.pace.stalled_max);
+        let slowest = seats.slowest();
+        self.ring.borrow_mut().trim(slowest, TAIL);
+    }
+
+    /// Something that keeps quiet connections open. Where events may have been left out it says how
+    /// far the topic is, so that whoever comes back need not look at those again.
+    fn beat(&self) {
+        let (text, out) = &mut *self.scratch.borrow_mut();
+        out.clear();
+        match self.key.wire {
+            Wire::Sse { .. } => {
+                out.extend_from_slice(b":\n");
+                if self.members.iter().any(|it| !it.view.is_plain()) {
+                    self.write_ids(None, text);
+                    out.extend_from_slice(format!("id: {text}\n").as_bytes());
+                }
+                out.push(b'\n');
+            }
+            // Each connection has pings of its own.
+            Wire::WebSocket => return self.silent.set(0),
+        }
+        self.push(None, out);
+        self.wake();
+    }
+
+    /// Ends a reader's stream, for the engine stops.
+    pub fn finish_one(&self, key: u32) {
+        self.seats.borrow_mut().finish_one(key, End::Stop);
+    }
+
+    /// Ends all streams. Nobody may come any more.
+    pub fn finish(&self, end: End) {
+        self.is_over.set(true);
+        self.seats.borrow_mut().finish_all(end);
+    }
+
+    /// A place for a reader whose stream ends in that many ticks.
+    pub fn enter(&self, ticks: Option<u32>) -> u32 {
+        let over_at = ticks.map(|it| self.ticks.get().wrapping_add(it));
+        self.seats.borrow_mut().enter(over_at)
+    }
+
+    /// Gives the place back.
+    pub fn leave(&self, key: u32) {
+        self.seats.borrow_mut().leave(key);
+    }
+
+    /// Has a reader go on from this offset.
+    pub fn place(&self, key: u32, at: u64) {
+        self.seats.borrow_mut().place(key, at, &self.ring.borrow());
+    }
+
+    /// Where those are who have all there is.
+    pub fn end_of_ring(&self) -> u64 {
+        self.ring.borrow().end()
+    }
+
+    /// Lets a reader have events up to this one.
+    pub fn open_window(&self, key: u32, sequence: u64) {
+        self.seats.borrow_mut().open_window(key, sequence);
+    }
+
+    /// Where this event of the only topic lies in the ring.
+    pub fn find(&self, sequence: u64) -> Option<u64> {
+        let ring = self.ring.borrow();
+        ring.find(sequence).filter(|_| self.members.len() == 1)
+    }
+
+    /// Writes what comes next for a reader.
+    ///
+    /// # Errors
+    /// When its connection has ended.
+    #[inline]
+    pub fn step(
+        &self,
+        key: u32,
+        outlet: &mut (impl Outlet + ?Sized),
+        context: &mut Context<'_>,
+    ) -> io::Result<Next> {
+        let ring = self.ring.borrow();
+        let mut seats = self.seats.borrow_mut();
+        let now = (key, self.ticks.get());
+        let (next, written) = seats.step(now, &ring, outlet, context)?;
+        self.bytes.set(self.bytes.get() + written.bytes);
+        self.delivered.set(self.delivered.get() + written.events);
+        Ok(next)
+    }
+
+    /// What a reader has to end for.
+    pub fn end(&self, key: u32) -> Option<End> {
+        self.seats.borrow_mut().end(key)
+    }
+
+    /// Notes how a write of other bytes than the ring's went.
+    pub fn note_other(&self, key: u32, moved: bool, context: &Context<'_>) {
+        let mut seats = self.seats.borrow_mut();
+        seats.note_other((key, self.ticks.get()), moved, context);
+    }
+
+    /// Counts bytes that have been written for one reader alone.
+    pub fn count_bytes(&self, count: u64) {
+        self.bytes.set(self.bytes.get() + count);
+    }
+
+    /// Counts events that have been written for one reader alone.
+    pub fn count_events(&self, count: u64) {
+        self.delivered.set(self.delivered.get() + count);
+    }
+
+    /// What a reader is given that has missed something, and where it goes on then.
+    pub fn beyond(&self, lost: Lost) -> (Bytes, u64) {
+        let Some(first) = self.members.first() else {
+            return (Bytes::new(), self.end_of_ring());
+        };
+        let counts = first.branch.counts();
+        if self.pace.policy != Policy::Drop {
+            counts.conflated.fetch_add(1, Ordering::Relaxed);
+            let mut out = Vec::new();
+            (0..self.members.len()).for_each(|member| self.write_newest(member, None, &mut out));
+            return (self.sealed(out), self.end_of_ring());
+        }
+        counts.dropped.fetch_add(lost.count, Ordering::Relaxed);
+        let mut out = Vec::new();
+        self.write_gap(lost, &mut out);
+        (self.sealed(out), self.ring.borrow().start())
+    }
+
+    fn write_gap(&self, lost: Lost, out: &mut Vec<u8>) {
+        let count = lost.count;
+        let Some(only) = self.members.first().filter(|_| self.members.len() == 1) else {
+            let data = format!("{{\"count\":{count}}}");
+            return self.write_part(0, ("", Kind::Gap, data.as_bytes()), out);
+        };
+        let epoch = only.last.get().epoch;
+        let id = |sequence| {
+            let mut text = String::new();
+            let place = EventId { epoch, sequence };
+            let named = std::iter::once((only.branch.name(), place));
+            frame::write_id(self.key.ids, named, &mut text);
+            text
+        };
+        let (from, to) = (id(lost.from), id(lost.behind.saturating_sub(1)));
+        let data = format!("{{\"from\":\"{from}\",\"to\":\"{to}\",\"count\":{count}}}");
+        self.write_part(0, (&to, Kind::Gap, data.as_bytes()), out);
+    }
+
+    /// Writes the newest snapshot of a topic, when it has one and the view shows it. `places` are
+    /// those that its id says; the channel's own without.
+    pub fn write_newest(&self, member: usize, places: Option<&[EventId]>, out: &mut Vec<u8>) {
+        let Some(of) = self.members.get(member) else {
+            return;
+        };
+        let Some(latest) = of.branch.latest() else {
+            return;
+        };
+        let is_shared = self.members.len() == 1;
+        let mut newest = of.newest.borrow_mut();
+        if let Some((_, frame)) = newest.as_ref().filter(|it| is_shared && it.0 == latest.id) {
+            return out.extend_from_slice(frame);
+        }
+        let start = out.len();
+        let shown = of.view.whole(&Fresh::new(&latest));
+        self.write_shown(member, shown, places, (&mut String::new(), out));
+        let made = out.get(start..).unwrap_or_default();
+        *newest = is_shared.then(|| (latest.id, Bytes::copy_from_slice(made)));
+    }
+
+    /// Writes an event of a topic's history for one reader, who then is at these places. `before`
+    /// is the event before it, where the view makes patches of its own.
+    pub fn write_past(
+        &self,
+        member: usize,
+        event: &Event,
+        places: &[EventId],
+        out: &mut Vec<u8>,
+    ) {
+        let Some(of) = self.members.get(member) else {
+            return;
+        };
+        let shown = of.view.next(&Fresh::new(event), &mut None);
+        self.write_shown(member, shown, Some(places), (&mut String::new(), out));
+    }
+
+    /// Writes that a reader cannot go on where it wanted to. It is at these places then.
+    pub fn write_reset(&self, member: usize, places: &[EventId], reset: &Reset, out: &mut Vec<u8>) {
+        let mut id = String::new();
+        self.write_ids(Some(places), &mut id);
+        let mut data = b"{\"reason\":".to_vec();
+        frame::write_text(reset.reason, &mut data);
+        for (name, value) in [
+            (&b",\"requested\":"[..], &reset.requested),
+            (b",\"first\":", &reset.first),
+            (b",\"next\":", &reset.next),
+        ] {
+            data.extend_from_slice(name);
+            frame::write_text(value, &mut data);
+        }
+        data.push(b'}');
+        self.write_part(member, (&id, Kind::Reset, &data), out);
+    }
+
+    /// The text of one place of a topic.
+    pub fn id_text(&self, member: usize, id: EventId) -> String {
+        let name = self.members.get(member).map(|it| it.branch.name());
+        let form = match self.key.ids {
+            IdForm::Composite => IdForm::Plain,
+            form => form,
+        };
+        let mut text = String::new();
+        frame::write_id(form, std::iter::once((name.unwrap_or_default(), id)), &mut text);
+        text
+    }
+
+    /// Writes where a reader is, without telling it anything else.
+    pub fn write_place(&self, places: &[EventId], out: &mut Vec<u8>) {
+        if let Wire::Sse { .. } = self.key.wire {
+            let mut text = String::new();
+            self.write_ids(Some(places), &mut text);
+            out.extend_from_slice(format!("id: {text}\n\n").as_bytes());
+        }
+    }
+
+    /// Bytes for one reader alone, as the wire wants them.
+    pub fn sealed(&self, mut plain: Vec<u8>) -> Bytes {
+        if !plain.is_empty() {
+            self.enclose(&mut plain, self.gzip.as_ref());
+        }
+        Bytes::from(plain)
+    }
+
+    /// How the view of a topic is.
+    pub fn view(&self, member: usize) -> Option<&View> {
+        self.members.get(member).map(|it| &it.view)
+    }
+
+    /// The place behind which the next event of a topic comes.
+    pub fn last(&self, member: usize) -> Option<EventId> {
+        self.members.get(member).map(|it| it.last.get())
+    }
+
+    /// Hands over what has been counted since the last time.
+    pub fn report(&self) {
+        let (bytes, delivered) = (self.bytes.take(), self.delivered.take());
+        if let Some(first) = self.members.first() {
+            let counts = first.branch.counts();
+            counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+            counts.deliveries.fetch_add(delivered, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.report();
+    }
+}
+
+/// Why a reader cannot go on where it wanted to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reset {
+    /// `gone`, `ahead`, `other-epoch` or `unknown`.
+    pub reason: &'static str,
+    /// What it wanted to go on from.
+    pub requested: String,
+    /// The oldest event that is kept.
+    pub first: String,
+    /// The event that comes next.
+    pub next: String,
+}
+
+impl Member {
+    /// What is shown of an event to those who have the one before.
+    fn next<'a>(&self, fresh: &Fresh<'a>) -> Shown<'a> {
+        self.view.next(fresh, &mut self.before.borrow_mut())
+    }
+}
+
+/// Makes a WebSocket message of the text behind `start`.
+fn enclose_message(start: usize, out: &mut Vec<u8>) {
+    let text = out.split_off(start.min(out.len()));
+    let writer = Writer {
+        role: Role::Server,
+        deflate: None,
+    };
+    writer.message(net::websocket::Kind::Text, &text, out);
+}
+
+/// What an `error` says.
+fn failure(reason: &str) -> Vec<u8> {
+    let mut out = b"{\"reason\":\"expression\",\"detail\":".to_vec();
+    frame::write_text(reason, &mut out);
+    out.push(b'}');
+    out
+}

@@ -1,0 +1,110 @@
+//! What the admin port shows of a topic's subscribers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use component::state::{Measure, State};
+
+/// What is counted of a topic's subscribers, of all workers together.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    open: AtomicUsize,
+    pub refused: AtomicU64,
+    pub deliveries: AtomicU64,
+    pub bytes: AtomicU64,
+    pub conflated: AtomicU64,
+    pub dropped: AtomicU64,
+    pub disconnected: AtomicU64,
+    pub resets: AtomicU64,
+}
+
+/// A subscriber that is counted as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Counts>);
+
+impl Counts {
+    /// Counts a subscriber, when there are fewer than that many.
+    pub fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
+        let before = self.open.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(self));
+        let is_in = before < most;
+        if !is_in {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        is_in.then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl State for Counts {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let count = |name, help, count: &AtomicU64| Measure {
+            name,
+            help,
+            value: count.load(Ordering::Relaxed) as f64,
+        };
+        vec![
+            Measure {
+                name: "topic_subscribers",
+                help: "Subscribers that are connected.",
+                value: self.open.load(Ordering::Relaxed) as f64,
+            },
+            count(
+                "topic_subscribers_refused_total",
+                "Subscribers refused because there were too many.",
+                &self.refused,
+            ),
+            count(
+                "topic_deliveries_total",
+                "Events written to subscribers.",
+                &self.deliveries,
+            ),
+            count(
+                "topic_delivered_bytes_total",
+                "Bytes written to subscribers.",
+                &self.bytes,
+            ),
+            count(
+                "topic_slow_conflated_total",
+                "Times that a slow subscriber was given the newest snapshot instead of what it missed.",
+                &self.conflated,
+            ),
+            count(
+                "topic_slow_dropped_total",
+                "Events that slow subscribers have missed and been told about.",
+                &self.dropped,
+            ),
+            count(
+                "topic_slow_disconnected_total",
+                "Subscribers whose stream ended because they were too slow.",
+                &self.disconnected,
+            ),
+            count(
+                "topic_resets_total",
+                "Subscribers that could not go on where they wanted to.",
+                &self.resets,
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_allowed_are_let_in() {
+        let counts = Arc::new(Counts::default());
+        let first = counts.enter(1);
+        assert!(first.is_some() && counts.enter(1).is_none());
+        drop(first);
+        assert!(counts.enter(1).is_some());
+        assert_eq!(counts.refused.load(Ordering::Relaxed), 1);
+    }
+}

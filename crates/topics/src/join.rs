@@ -1,0 +1,329 @@
+//! How a subscriber comes to a channel: from now on, or from where it was, without a gap and without
+//! anything twice.
+//!
+//! What it has missed is read from the history in pieces and written to it alone, until the channel's
+//! ring has what comes next. Whether it has, and taking the place there, is one moment of a thread
+//! on which nothing else happens, so no event can come between.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::channel::{Channel, End, Reset};
+use crate::event::EventId;
+use crate::settings::Payload;
+use crate::topic::History;
+use crate::view::Mode;
+
+/// About how many bytes of history are read at once.
+const PIECE: usize = 256 * 1024;
+
+/// Where a subscriber wants to begin in a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With how things are now, or with the next event.
+    Now,
+    /// With the oldest event that is kept.
+    Earliest,
+    /// With this event.
+    From(EventId),
+    /// Behind this event.
+    After(EventId),
+    /// Behind something that is no event's id.
+    Unknown(String),
+}
+
+/// What a subscriber on its way to the ring has to do next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Write this, then ask again.
+    Write(Bytes),
+    /// Go on at this offset of the ring, behind these bytes. At once: the next event moves it.
+    Join(Bytes, u64),
+    /// Wait until it may have more.
+    Full,
+}
+
+/// How far a subscriber is on its way to the ring.
+pub(crate) struct Joining {
+    channel: Rc<Channel>,
+    /// Where it wants to begin, until that has been found out.
+    starts: Vec<Start>,
+    /// The last event of each topic that it has.
+    places: Vec<EventId>,
+    /// The topics whose newest snapshot it has to get.
+    newest: Vec<usize>,
+    /// What has not been written yet.
+    out: Vec<u8>,
+    /// How many events it may have that it has not acknowledged.
+    window: Option<u64>,
+    /// The last event that it may have.
+    most: Option<u64>,
+}
+
+impl Joining {
+    /// A subscriber that begins there in the topics of a channel, behind these bytes.
+    pub fn new(channel: &Rc<Channel>, starts: Vec<Start>, opening: Vec<u8>) -> Self {
+        Self {
+            channel: Rc::clone(channel),
+            starts,
+            places: Vec::new(),
+            newest: Vec::new(),
+            out: opening,
+            window: None,
+            most: None,
+        }
+    }
+
+    /// Lets it have that many events more than it has acknowledged.
+    pub fn with_window(mut self, window: Option<u64>) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// The last event that it may have, once it has begun.
+    pub fn most(&self) -> Option<u64> {
+        self.most
+    }
+
+    /// Notes that it has acknowledged this event.
+    pub fn acknowledge(&mut self, sequence: u64) {
+        let more = self.window.map(|window| sequence.saturating_add(window));
+        self.most = self.most.max(more);
+    }
+
+    /// Finds out what comes next.
+    ///
+    /// # Errors
+    /// The reason when the stream has to end.
+    pub async fn advance(&mut self) -> Result<Step, End> {
+        if self.places.is_empty() {
+            self.begin().await?;
+        }
+        loop {
+            if let Some(at) = self.settle() {
+                let own = self.channel.sealed(std::mem::take(&mut self.out));
+                return Ok(Step::Join(own, at));
+            }
+            if !self.out.is_empty() {
+                // Meanwhile the ring may get what comes next.
+                let piece = self.channel.sealed(std::mem::take(&mut self.out));
+                return Ok(Step::Write(piece));
+            }
+            let place = self.places.first().map(|it| it.sequence);
+            if self.most.is_some() && place >= self.most {
+                return Ok(Step::Full);
+            }
+            self.read_on().await?;
+        }
+    }
+
+    /// Finds out where it begins in each topic.
+    async fn begin(&mut self) -> Result<(), End> {
+        let before = self.out.len();
+        let members = 0..self.channel.width();
+        let lasts = members.clone().filter_map(|it| self.channel.last(it));
+        self.places = lasts.collect();
+        let mut resets = Vec::new();
+        for (member, start) in members.zip(std::mem::take(&mut self.starts)) {
+            if let Some(reset) = self.find_start(member, &start).await? {
+                resets.push((member, reset));
+            }
+        }
+        for (member, reset) in &resets {
+            self.write_reset(*member, reset);
+        }
+        let first = self.places.first().map(|it| it.sequence);
+        self.acknowledge(first.unwrap_or_default());
+        let says_nothing = self.newest.iter().all(|&it| {
+            let branch = self.channel.branch(it);
+            branch.is_none_or(|it| it.latest().is_none())
+        });
+        if self.out.len() == before && says_nothing {
+            self.channel.write_place(&self.places, &mut self.out);
+        }
+        Ok(())
+    }
+
+    /// Finds out where it begins in a topic; tells when that is not where it wanted to.
+    async fn find_start(
+        &mut self,
+        member: usize,
+        start: &Start,
+    ) -> Result<Option<Reset>, End> {
+        let channel = Rc::clone(&self.channel);
+        let (Some(last), Some(view)) = (channel.last(member), channel.view(member)) else {
+            return Ok(None);
+        };
+        let is_snapshot = payload(&self.channel, member) == Payload::Snapshot;
+        let wanted = match start {
+            Start::Now if is_snapshot => return Ok(self.want_newest(member, last)),
+            Start::Now => return Ok(None),
+            Start::Earliest => {
+                let first = oldest(&self.channel, member, last.epoch).await?;
+                return Ok(self.put(member, EventId { sequence: first - 1, ..last }));
+            }
+            Start::Unknown(text) => {
+                return self.reset(member, ("unknown", text.clone())).await.map(Some);
+            }
+            Start::From(id) => EventId {
+                sequence: id.sequence.saturating_sub(1),
+                ..*id
+            },
+            Start::After(id) => *id,
+        };
+        let reason = match wanted {
+            id if id.epoch != last.epoch => "other-epoch",
+            id if id.sequence > last.sequence => "ahead",
+            // Of documents that are made for this view the last one says it all.
+            id if is_snapshot && id != last && (view.mode != Mode::Patch || !view.is_plain()) => {
+                return Ok(self.want_newest(member, last));
+            }
+            id => return Ok(self.put(member, id)),
+        };
+        let requested = channel.id_text(member, wanted);
+        self.reset(member, (reason, requested)).await.map(Some)
+    }
+
+    fn put(&mut self, member: usize, id: EventId) -> Option<Reset> {
+        if let Some(place) = self.places.get_mut(member) {
+            *place = id;
+        }
+        None
+    }
+
+    /// The newest snapshot comes first. Before that the subscriber is nowhere.
+    fn want_newest(&mut self, member: usize, last: EventId) -> Option<Reset> {
+        self.newest.push(member);
+        self.put(member, EventId { sequence: 0, ..last })
+    }
+
+    /// Begins elsewhere than was wanted: with the newest snapshot, or the oldest event.
+    async fn reset(
+        &mut self,
+        member: usize,
+        (reason, requested): (&'static str, String),
+    ) -> Result<Reset, End> {
+        let channel = Rc::clone(&self.channel);
+        let last = channel.last(member).ok_or(End::Failed)?;
+        let oldest = oldest(&self.channel, member, last.epoch).await?;
+        let id = |sequence| channel.id_text(member, EventId { sequence, ..last });
+        let reset = Reset {
+            reason,
+            requested,
+            first: id(oldest),
+            next: id(channel.last(member).unwrap_or(last).sequence + 1),
+        };
+        if let Some(branch) = channel.branch(member) {
+            branch.counts().resets.fetch_add(1, Ordering::Relaxed);
+        }
+        match payload(&self.channel, member) {
+            Payload::Snapshot => self.want_newest(member, last),
+            Payload::Event => self.put(
+                member,
+                EventId {
+                    sequence: oldest - 1,
+                    ..last
+                },
+            ),
+        };
+        Ok(reset)
+    }
+
+    fn write_reset(&mut self, member: usize, reset: &Reset) {
+        let channel = Rc::clone(&self.channel);
+        channel.write_reset(member, &self.places, reset, &mut self.out);
+    }
+
+    /// Where the ring has all that comes next, if it has; what has not been written yet comes before.
+    fn settle(&mut self) -> Option<u64> {
+        for member in std::mem::take(&mut self.newest) {
+            let last = self.channel.last(member);
+            if let (Some(last), Some(place)) = (last, self.places.get_mut(member)) {
+                *place = last;
+            }
+            let before = self.out.len();
+            let channel = &self.channel;
+            channel.write_newest(member, Some(&self.places), &mut self.out);
+            channel.count_events(u64::from(self.out.len() > before));
+            let first = self.places.first().map(|it| it.sequence);
+            self.acknowledge(first.unwrap_or_default());
+        }
+        let Some(member) = self.behind() else {
+            return Some(self.channel.end_of_ring());
+        };
+        let place = self.places.get(member)?;
+        self.channel.find(place.sequence + 1)
+    }
+
+    /// The first topic of which something is missing.
+    fn behind(&self) -> Option<usize> {
+        let mut places = self.places.iter().enumerate();
+        let is_behind = |(member, place): (usize, &EventId)| {
+            let last = self.channel.last(member);
+            last.is_some_and(|last| place.sequence < last.sequence)
+        };
+        places.find(|it| is_behind(*it)).map(|it| it.0)
+    }
+
+    /// Reads more of the history of a topic of which something is missing.
+    async fn read_on(&mut self) -> Result<(), End> {
+        let channel = Rc::clone(&self.channel);
+        let member = self.behind().ok_or(End::Failed)?;
+        let branch = channel.branch(member).ok_or(End::Failed)?;
+        let place = *self.places.get(member).ok_or(End::Failed)?;
+        let from = EventId {
+            sequence: place.sequence + 1,
+            ..place
+        };
+        let history = branch.topic().history(from, PIECE).await;
+        let history = history.map_err(|fault| {
+            tracing::warn!(target: "topics", topic = branch.name(), %fault, "history");
+            End::Failed
+        })?;
+        let reason = match history {
+            History::Events(events) => {
+                let last = channel.last(member).ok_or(End::Failed)?.sequence;
+                let last = self.most.map_or(last, |most| most.min(last));
+                let fit = events.iter().take_while(|it| it.id.sequence <= last);
+                let mut count = 0;
+                for event in fit {
+                    self.put(member, event.id);
+                    channel.write_past(member, event, &self.places, &mut self.out);
+                    count += 1;
+                }
+                channel.count_events(count);
+                // What the channel has had must be there.
+                return if count == 0 { Err(End::Failed) } else { Ok(()) };
+            }
+            History::Gone { .. } => "gone",
+            History::OtherEpoch => "other-epoch",
+            History::Ahead => "ahead",
+        };
+        let requested = channel.id_text(member, place);
+        let reset = self.reset(member, (reason, requested)).await?;
+        self.write_reset(member, &reset);
+        Ok(())
+    }
+}
+
+fn payload(channel: &Channel, member: usize) -> Payload {
+    let branch = channel.branch(member);
+    branch.map_or(Payload::Event, |it| it.topic().settings().payload)
+}
+
+/// The oldest event of a topic that is kept; the next one when there is none.
+async fn oldest(channel: &Channel, member: usize, epoch: u64) -> Result<u64, End> {
+    let branch = channel.branch(member).ok_or(End::Failed)?;
+    let from = EventId { epoch, sequence: 1 };
+    let history = branch.topic().history(from, 1).await;
+    let history = history.map_err(|fault| {
+        tracing::warn!(target: "topics", topic = branch.name(), %fault, "history");
+        End::Failed
+    })?;
+    Ok(match history {
+        History::Gone { first, .. } => first.max(1),
+        _ => 1,
+    })
+}

@@ -1,0 +1,367 @@
+//! The places of a channel's readers in its ring, and what is kept of each: a few words, no buffer.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::channel::{End, Policy};
+use crate::ring::{Ring, Segment};
+
+/// The place of a reader that does not read from the ring.
+pub(crate) const APART: u64 = u64::MAX;
+
+/// What takes a reader's bytes.
+pub(crate) trait Outlet {
+    /// Writes some of these bytes, at least one. A write that was pending is repeated with the same
+    /// bytes at its front.
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+}
+
+/// Who reads.
+#[derive(Default)]
+pub(crate) struct Seats {
+    all: Vec<Seat>,
+    free: Vec<u32>,
+    taken: u32,
+}
+
+/// A reader's place.
+#[derive(Default)]
+struct Seat {
+    waker: Option<Waker>,
+    /// Where it is in the ring; [`APART`] while it does not read from it.
+    at: u64,
+    /// How many events it had when it was last at the end of the ring.
+    seen: u64,
+    /// Up to where the bytes of a write that is pending go.
+    offered: u64,
+    /// What it has begun of bytes that are forgotten.
+    rest: Option<Box<Rest>>,
+    /// Since which tick it has taken nothing.
+    stalled: Option<u32>,
+    /// The tick in which its time is over.
+    over_at: Option<u32>,
+    end: Option<End>,
+    /// The last event that it may have.
+    window: Option<u64>,
+    /// Whether it waits for something to read.
+    is_hungry: bool,
+    is_taken: bool,
+}
+
+/// What a reader has begun of bytes that the ring has forgotten, and what stood behind that.
+struct Rest {
+    segment: Option<Rc<Segment>>,
+    until: u64,
+    sequence: u64,
+    index: u64,
+}
+
+/// What a reader has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing but to wait.
+    Wait,
+    /// To ask again: something has been written.
+    Again,
+    /// It is further behind than it may be.
+    Behind(Lost),
+    /// Its stream ends. It is not within a frame, unless it is too slow.
+    End(End),
+}
+
+/// What a reader has missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// The sequence of the first event.
+    pub from: u64,
+    /// The sequence of the event that is kept behind the last one.
+    pub behind: u64,
+    /// How many they are.
+    pub count: u64,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    /// Bytes.
+    pub bytes: u64,
+    /// Events that have been written wholly.
+    pub events: u64,
+}
+
+impl Seats {
+    /// How many readers there are.
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// A place for a reader that does not read from the ring yet.
+    pub fn enter(&mut self, over_at: Option<u32>) -> u32 {
+        self.taken += 1;
+        let seat = Seat {
+            at: APART,
+            is_taken: true,
+            over_at,
+            ..Seat::default()
+        };
+        match self.free.pop() {
+            Some(key) => {
+                if let Some(place) = self.all.get_mut(key as usize) {
+                    *place = seat;
+                }
+                key
+            }
+            None => {
+                self.all.push(seat);
+                (self.all.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Gives a place back.
+    pub fn leave(&mut self, key: u32) {
+        if let Some(seat) = self.seat(key).filter(|it| it.is_taken) {
+            *seat = Seat::default();
+            self.taken -= 1;
+            self.free.push(key);
+        }
+    }
+
+    #[inline]
+    fn seat(&mut self, key: u32) -> Option<&mut Seat> {
+        self.all.get_mut(key as usize)
+    }
+
+    /// Has a reader go on from this offset of the ring.
+    pub fn place(&mut self, key: u32, at: u64, ring: &Ring) {
+        if let Some(seat) = self.seat(key) {
+            seat.at = at;
+            seat.seen = ring.place(at).index;
+            seat.rest = None;
+            seat.offered = at;
+        }
+    }
+
+    /// Lets a reader have the events up to this one.
+    pub fn open_window(&mut self, key: u32, sequence: u64) {
+        if let Some(seat) = self.seat(key) {
+            seat.window = Some(sequence);
+        }
+    }
+
+    /// Wakes those who wait for something to read.
+    pub fn wake_hungry(&mut self) {
+        for seat in &mut self.all {
+            if seat.is_hungry {
+                seat.is_hungry = false;
+                if let Some(waker) = &seat.waker {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+
+    /// Ends the streams of those who have taken nothing for that many ticks, and of those whose
+    /// time is over.
+    pub fn look(&mut self, now: u32, stalled_max: u32) {
+        for seat in self.all.iter_mut().filter(|it| it.is_taken) {
+            let stalled = seat.stalled.map(|since| now.wrapping_sub(since));
+            if stalled.is_some_and(|time| time >= stalled_max) {
+                seat.finish(End::Stalled);
+            } else if seat.over_at == Some(now) {
+                seat.finish(End::Time);
+            }
+        }
+    }
+
+    /// Ends the stream of one. It is asked by itself.
+    pub fn finish_one(&mut self, key: u32, end: End) {
+        if let Some(seat) = self.seat(key) {
+            seat.end = seat.end.or(Some(end));
+        }
+    }
+
+    /// Ends all streams.
+    pub fn finish_all(&mut self, end: End) {
+        self.all.iter_mut().for_each(|seat| seat.finish(end));
+    }
+
+    /// Where the slowest of those is who read from the ring.
+    pub fn slowest(&self) -> u64 {
+        let taken = self.all.iter().filter(|it| it.is_taken);
+        taken.map(|it| it.at).min().unwrap_or(APART)
+    }
+
+    /// Notes of all who are in the oldest segment what they have begun, for it ends here and is
+    /// about to be forgotten.
+    pub fn save_begun(&mut self, ring: &Ring, end: u64) {
+        let start = ring.start();
+        let within = |seat: &&mut Seat| seat.is_taken && (start..end).contains(&seat.at);
+        for seat in self.all.iter_mut().filter(within) {
+            let place = ring.place(seat.at.max(seat.offered));
+            seat.rest = Some(Box::new(Rest {
+                segment: None,
+                until: place.boundary,
+                sequence: place.sequence,
+                index: place.index,
+            }));
+        }
+    }
+
+    /// Gives the forgotten segment to those who have begun something of it.
+    pub fn hand_over(&mut self, segment: Option<Rc<Segment>>, (start, end): (u64, u64), policy: Policy) {
+        let within = |seat: &&mut Seat| seat.is_taken && (start..end).contains(&seat.at);
+        for seat in self.all.iter_mut().filter(within) {
+            let at = seat.at;
+            if let Some(rest) = seat.rest.as_mut().filter(|it| it.until > at) {
+                rest.segment = segment.as_ref().map(Rc::clone);
+            }
+            if policy == Policy::Disconnect {
+                seat.finish(End::Slow);
+            }
+        }
+    }
+
+    /// Writes what comes next for a reader, in one write.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    #[inline]
+    pub fn step(
+        &mut self,
+        (key, now): (u32, u32),
+        ring: &Ring,
+        client: &mut (impl Outlet + ?Sized),
+        context: &mut Context<'_>,
+    ) -> io::Result<(Next, Written)> {
+        let mut written = Written::default();
+        let Some(seat) = self.seat(key) else {
+            return Ok((Next::End(End::Failed), written));
+        };
+        seat.listen(context);
+        let next = seat.step(now, ring, client, context, &mut written)?;
+        Ok((next, written))
+    }
+
+    /// What the reader has to end for, once it is not within a frame.
+    pub fn end(&mut self, key: u32) -> Option<End> {
+        self.seat(key).and_then(|seat| seat.end)
+    }
+
+    /// Notes how a write of other bytes than the ring's went.
+    pub fn note_other(&mut self, (key, now): (u32, u32), moved: bool, context: &Context<'_>) {
+        if let Some(seat) = self.seat(key) {
+            seat.listen(context);
+            seat.stalled = match moved {
+                true => None,
+                false => seat.stalled.or(Some(now)),
+            };
+        }
+    }
+}
+
+impl Seat {
+    #[inline]
+    fn listen(&mut self, context: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) if waker.will_wake(context.waker()) => {}
+            waker => *waker = Some(context.waker().clone()),
+        }
+    }
+
+    /// Has the reader end its stream.
+    fn finish(&mut self, end: End) {
+        let is_last_word = matches!(self.end, Some(End::Stalled | End::Slow));
+        if self.is_taken && !is_last_word {
+            self.end = Some(end);
+            if let Some(waker) = &self.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    #[inline]
+    fn step(
+        &mut self,
+        now: u32,
+        ring: &Ring,
+        client: &mut (impl Outlet + ?Sized),
+        context: &mut Context<'_>,
+        written: &mut Written,
+    ) -> io::Result<Next> {
+        let mut stop_at = u64::MAX;
+        if let Some(end) = self.end {
+            stop_at = ring.place(self.at.max(self.offered)).boundary;
+            let is_whole = self.at >= stop_at && self.rest.is_none();
+            if is_whole || matches!(end, End::Slow | End::Stalled) {
+                return Ok(Next::End(end));
+            }
+        }
+        if let Some(limit) = self.window.and_then(|it| ring.behind(it)) {
+            stop_at = stop_at.min(limit);
+            if self.at >= limit {
+                return Ok(Next::Wait);
+            }
+        }
+        let rest = self.rest.take();
+        let bytes = match &rest {
+            Some(rest) if self.at >= rest.until => return Ok(self.pass(rest, ring, written)),
+            Some(rest) => {
+                let segment = rest.segment.as_deref();
+                segment.map(|it| it.between(self.at, rest.until)).unwrap_or_default()
+            }
+            None => ring.slice(self.at).unwrap_or_default(),
+        };
+        let room = usize::try_from(stop_at.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..room).unwrap_or(bytes);
+        if bytes.is_empty() {
+            return Ok(self.rest_here(ring, written));
+        }
+        let wrote = client.poll_write(context, bytes);
+        match wrote {
+            Poll::Ready(count) => {
+                let count = count? as u64;
+                self.at += count;
+                self.offered = self.at;
+                self.stalled = None;
+                written.bytes += count;
+            }
+            Poll::Pending => {
+                self.offered = self.at + bytes.len() as u64;
+                self.stalled = self.stalled.or(Some(now));
+            }
+        }
+        self.rest = rest;
+        match wrote {
+            Poll::Ready(_) if self.at == ring.end() => Ok(self.rest_here(ring, written)),
+            Poll::Ready(_) => Ok(Next::Again),
+            Poll::Pending => Ok(Next::Wait),
+        }
+    }
+
+    /// At the end of the ring.
+    #[inline]
+    fn rest_here(&mut self, ring: &Ring, written: &mut Written) -> Next {
+        if self.at != APART {
+            written.events += ring.events() - self.seen;
+            self.seen = ring.events();
+        }
+        self.is_hungry = true;
+        Next::Wait
+    }
+
+    /// At the end of what it had begun: the ring may go on right there.
+    fn pass(&mut self, rest: &Rest, ring: &Ring, written: &mut Written) -> Next {
+        if self.at >= ring.start() {
+            return Next::Again;
+        }
+        written.events += rest.index.saturating_sub(self.seen);
+        let oldest = ring.place(ring.start());
+        Next::Behind(Lost {
+            from: rest.sequence,
+            behind: oldest.sequence,
+            count: oldest.index.saturating_sub(rest.index),
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! A stream of events from its first byte to its last.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use component::handler::{LocalFuture, Services};
+use component::stream::{Client, Feed};
+
+use crate::branch::{Branch, TICK};
+use crate::channel::{ChannelKey, End, Pace};
+use crate::counts::Place;
+use crate::frame::{self, IdForm, Wire};
+use crate::gzip;
+use crate::join::{Joining, Start};
+use crate::reader::Reader;
+use crate::stream;
+use crate::view::View;
+
+/// A stream of events that is about to begin.
+pub(super) struct SseFeed {
+    pub branches: Vec<Rc<Branch>>,
+    pub views: Vec<View>,
+    pub starts: Vec<Start>,
+    pub ids: IdForm,
+    pub gzip: bool,
+    pub pace: Pace,
+    pub retry: Duration,
+    pub max_time: Option<Duration>,
+    pub places: Vec<Place>,
+}
+
+impl SseFeed {
+    /// Whether it is compressed.
+    pub fn is_gzip(&self) -> bool {
+        self.gzip
+    }
+
+    /// Opens the stream: the subscriber is in the ring then, unless the stream has to end already.
+    async fn begin(
+        self,
+        client: &mut dyn Client,
+        chance: f64,
+    ) -> Option<(Reader, Vec<Place>, Option<End>)> {
+        for branch in &self.branches {
+            // The head has been sent: what fails now ends the stream, and the client comes again.
+            if let Err(fault) = branch.ready().await {
+                tracing::warn!(target: "topics", topic = branch.name(), %fault, "subscribe");
+                return None;
+            }
+        }
+        let chunked = client.is_chunked();
+        let key = ChannelKey {
+            wire: Wire::Sse {
+                chunked,
+                gzip: self.gzip,
+            },
+            ids: self.ids,
+            views: self.views,
+        };
+        let channel = Branch::channel(&self.branches, key, self.pace)?;
+        let ticks = self.max_time.map(|time| in_ticks(time, chance));
+        let mut reader = Reader::new(&channel, ticks);
+        if self.gzip {
+            let mut head = gzip::HEAD.to_vec();
+            if chunked {
+                frame::enclose_chunk(0, &mut head);
+            }
+            if let Some(end) = stream::write_own(&mut reader, client, Bytes::from(head)).await.ok()? {
+                return Some((reader, self.places, Some(end)));
+            }
+        }
+        let opening = format!("retry: {}\n", self.retry.as_millis());
+        let mut opening = opening.into_bytes();
+        if self.ids == IdForm::Axway {
+            opening.clear();
+        }
+        let joining = Joining::new(&channel, self.starts, opening);
+        let end = stream::join(&mut reader, client, joining).await.ok()?;
+        Some((reader, self.places, end))
+    }
+}
+
+/// A time as ticks, somewhat shorter by chance so that not all who came together go together.
+fn in_ticks(time: Duration, chance: f64) -> u32 {
+    let shorter = time.mul_f64(1.0 - chance.clamp(0.0, 1.0) / 10.0);
+    let ticks = shorter.as_millis() / TICK.as_millis();
+    u32::try_from(ticks).unwrap_or(u32::MAX / 2).max(1)
+}
+
+impl Feed for SseFeed {
+    fn run<'a>(
+        self: Box<Self>,
+        client: Box<dyn Client>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, ()> {
+        let retry = self.retry;
+        Box::pin(async move {
+            let mut client = client;
+            // What is needed only at the beginning is not kept for as long as the stream lasts.
+            let begun = Box::pin(self.begin(&mut *client, services.chance())).await;
+            let Some((mut reader, places, end)) = begun else {
+                return;
+            };
+            let end = match end {
+                Some(end) => Some(end),
+                None => stream::deliver(&mut reader, &mut *client).await,
+            };
+            if let Some(end) = end {
+                let words = last_words(retry, services.chance());
+                Box::pin(stream::finish(&reader, &mut *client, end, words)).await;
+            }
+            drop(places);
+        })
+    }
+}
+
+/// Tells a client when to come again: not all at once.
+fn last_words(retry: Duration, chance: f64) -> Vec<u8> {
+    let time = retry.mul_f64(0.5 + chance.clamp(0.0, 1.0));
+    format!("retry: {}\n\n", time.as_millis()).into_bytes()
+}

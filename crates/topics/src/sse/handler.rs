@@ -1,0 +1,231 @@
+//! Requests for streams of events: what is asked for, and the head of the reply.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::trigger::ListenAddress;
+use message::{Fault, Kind, Method, Origin, Reply, Request};
+
+use super::feed::SseFeed;
+use crate::ask::{self, Accepted, Ask, TOPICS_MAX};
+use crate::branch::Branch;
+use crate::channel::{Pace, Policy};
+use crate::counts::Place;
+use crate::endpoint::{Directory, Endpoint};
+use crate::frame::IdForm;
+use crate::origin;
+
+/// Which topics a route serves.
+pub(crate) enum Of {
+    /// This one.
+    One(Arc<Endpoint>),
+    /// Those of a listener that the query names.
+    Several(Arc<Directory>, ListenAddress),
+    /// The one of a listener that the path names, as the profile `axway-streams` has it.
+    Axway(Arc<Directory>, ListenAddress),
+}
+
+/// Answers requests for streams of events.
+pub(crate) struct SseHandler(pub Of);
+
+impl Handler for SseHandler {
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    fn shares(&self) -> Option<&'static str> {
+        match self.0 {
+            Of::One(_) => None,
+            Of::Several(..) => Some("topics as server-sent events"),
+            Of::Axway(..) => Some("topics of axway-streams as server-sent events"),
+        }
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            let (endpoints, ids) = self.endpoints(&request)?;
+            if request.method == Method::Options {
+                return Ok(Outcome::Reply(origin::preflight(&endpoints, &request)));
+            }
+            let accept = request.headers.get("Accept");
+            let is_axway = ids == IdForm::Axway;
+            let accepted = ask::accepted(accept, is_axway)?;
+            let Accepted::Events(mode) = accepted else {
+                let detail = "there is only `text/event-stream` here";
+                return Err(Fault::invalid(detail).with_status(406));
+            };
+            let mut ask = Ask::of(&request)?;
+            ask.mode = ask.mode.or(mode);
+            let open = Opening {
+                endpoints: &endpoints,
+                ask: &ask,
+                ids,
+            };
+            let feed = open.feed(&request, services).await?;
+            let reply = head(&endpoints, &request, feed.is_gzip());
+            Ok(Outcome::Stream(reply, Box::new(feed)))
+        })
+    }
+}
+
+impl SseHandler {
+    /// The topics that a request is for.
+    fn endpoints(&self, request: &Request) -> Result<(Vec<Arc<Endpoint>>, IdForm), Fault> {
+        match &self.0 {
+            Of::One(endpoint) => Ok((vec![Arc::clone(endpoint)], IdForm::Plain)),
+            Of::Several(directory, listen) => {
+                let names = Ask::of(request)?.topics;
+                let found = several(directory, listen, &names)?;
+                Ok((found, IdForm::Composite))
+            }
+            Of::Axway(directory, listen) => {
+                let found = crate::profile::axway::find(directory, listen, request);
+                Ok((vec![found?], IdForm::Axway))
+            }
+        }
+    }
+}
+
+/// The topics of these names.
+///
+/// # Errors
+/// 404 when there is no such topic, 400 when there is none or too many.
+pub(crate) fn several(
+    directory: &Directory,
+    listen: &ListenAddress,
+    names: &[String],
+) -> Result<Vec<Arc<Endpoint>>, Fault> {
+    if names.is_empty() {
+        return Err(Fault::invalid("name the topics: `?topic=NAME&topic=NAME`"));
+    }
+    if names.len() > TOPICS_MAX {
+        let detail = format!("a stream has at most {TOPICS_MAX} topics");
+        return Err(Fault::invalid(detail));
+    }
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    // One stream for all who want the same, in whichever order they say it.
+    names.sort_unstable();
+    names.dedup();
+    let find = |name: &&str| {
+        let fits = |it: &Endpoint| it.settings.sse && **it.topic.name() == **name;
+        let missing = || {
+            let detail = format!("there is no topic `{}` here", name.escape_debug());
+            Fault::invalid(detail).with_status(404)
+        };
+        directory.find(listen, fits).ok_or_else(missing)
+    };
+    names.iter().map(find).collect()
+}
+
+/// A stream that is about to be opened.
+struct Opening<'a> {
+    endpoints: &'a [Arc<Endpoint>],
+    ask: &'a Ask,
+    ids: IdForm,
+}
+
+impl Opening<'_> {
+    async fn feed(&self, request: &Request, services: &dyn Services) -> Result<SseFeed, Fault> {
+        let views = self.endpoints.iter().map(|it| self.ask.view(it));
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        let places = enter(self.endpoints)?;
+        let branches = ready(self.endpoints, services).await?;
+        let has_expressions = views.iter().any(|it| !it.is_plain());
+        if has_expressions && branches.iter().any(|it| it.is_full()) {
+            return Err(busy("too many different expressions of subscribers"));
+        }
+        let epochs: Vec<u64> = branches.iter().map(|it| it.last().epoch).collect();
+        let starts = self.ask.starts(self.endpoints, &epochs, self.ids)?;
+        let settings = || self.endpoints.iter().map(|it| &it.settings);
+        let may_gzip = settings().all(|it| it.compression);
+        let encoding = request.headers.get("Accept-Encoding");
+        let max_time = settings().filter_map(|it| it.max_time).min();
+        Ok(SseFeed {
+            views,
+            starts,
+            ids: self.ids,
+            gzip: may_gzip && ask::accepts_gzip(encoding),
+            pace: pace(settings().map(|it| it.pace)),
+            retry: settings().map(|it| it.retry).max().unwrap_or_default(),
+            max_time,
+            branches,
+            places,
+        })
+    }
+}
+
+/// Counts a subscriber of all these topics.
+///
+/// # Errors
+/// 503 when one has too many.
+pub(crate) fn enter(endpoints: &[Arc<Endpoint>]) -> Result<Vec<Place>, Fault> {
+    let mut places = Vec::with_capacity(endpoints.len());
+    for endpoint in endpoints {
+        let place = endpoint.counts.enter(endpoint.settings.connections);
+        places.push(place.ok_or_else(|| busy("the topic has too many subscribers"))?);
+    }
+    Ok(places)
+}
+
+fn busy(detail: &'static str) -> Fault {
+    let fault = Fault::new(Kind::Unavailable, Origin::Engine, detail);
+    fault.with_retry_after(std::time::Duration::from_secs(1))
+}
+
+/// Comes to all these topics.
+///
+/// # Errors
+/// When one cannot be read.
+pub(crate) async fn ready(
+    endpoints: &[Arc<Endpoint>],
+    services: &dyn Services,
+) -> Result<Vec<Rc<Branch>>, Fault> {
+    let mut branches = Vec::with_capacity(endpoints.len());
+    for endpoint in endpoints {
+        let branch = endpoint.branch(services);
+        branch.ready().await?;
+        branches.push(branch);
+    }
+    Ok(branches)
+}
+
+/// The pace of a stream of topics with these: the strictest of each.
+pub(crate) fn pace(paces: impl Iterator<Item = Pace>) -> Pace {
+    let strictest = paces.reduce(|left, right| Pace {
+        heartbeat: left.heartbeat.min(right.heartbeat),
+        stalled_max: left.stalled_max.min(right.stalled_max),
+        bytes_max: left.bytes_max.min(right.bytes_max),
+        policy: match left.policy == right.policy {
+            true => left.policy,
+            false => Policy::Disconnect,
+        },
+    });
+    strictest.unwrap_or(Pace {
+        heartbeat: 15,
+        stalled_max: 30,
+        bytes_max: 1 << 20,
+        policy: Policy::Disconnect,
+    })
+}
+
+/// The head of a stream.
+fn head(endpoints: &[Arc<Endpoint>], request: &Request, is_gzip: bool) -> Reply {
+    let mut reply = Reply::new(200);
+    let headers = &mut reply.headers;
+    headers.append("Content-Type", "text/event-stream");
+    headers.append("Cache-Control", "no-store");
+    headers.append("X-Accel-Buffering", "no");
+    if is_gzip {
+        headers.append("Content-Encoding", "gzip");
+    }
+    if endpoints.iter().all(|it| it.settings.compression) {
+        headers.append("Vary", "Accept-Encoding");
+    }
+    origin::allow(endpoints, request, headers);
+    reply
+}

@@ -1,0 +1,6 @@
+//! Topics as server-sent events (WHATWG HTML, section 9.2): requests for streams, and the streams.
+
+mod feed;
+mod handler;
+
+pub(crate) use handler::{Of, SseHandler};

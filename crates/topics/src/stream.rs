@@ -1,0 +1,122 @@
+//! The connection of a subscriber that only listens, from its head to its end.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use component::stream::{Client, poll_gone, write_all};
+
+use crate::channel::End;
+use crate::join::{Joining, Step};
+use crate::reader::{Reader, Turn};
+use crate::seats::Outlet;
+
+impl Outlet for dyn Client + '_ {
+    #[inline]
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Client::poll_write(self, context, bytes)
+    }
+}
+
+/// Writes what a subscriber has missed, and has it go on in the ring. Gives a reason to end the
+/// stream instead.
+///
+/// # Errors
+/// When the connection has ended.
+pub(crate) async fn join(
+    reader: &mut Reader,
+    client: &mut dyn Client,
+    mut joining: Joining,
+) -> io::Result<Option<End>> {
+    loop {
+        match joining.advance().await {
+            Err(end) => return Ok(Some(end)),
+            Ok(Step::Join(own, at)) => {
+                reader.join(own, at);
+                return Ok(None);
+            }
+            Ok(Step::Write(piece)) => {
+                if let Some(end) = write_own(reader, client, piece).await? {
+                    return Ok(Some(end));
+                }
+            }
+            // Nothing has to be acknowledged here.
+            Ok(Step::Full) => return Ok(Some(End::Failed)),
+        }
+    }
+}
+
+/// Writes bytes of a subscriber's own. Gives a reason not to go on.
+///
+/// # Errors
+/// When the connection has ended.
+pub(crate) async fn write_own(
+    reader: &mut Reader,
+    client: &mut dyn Client,
+    bytes: Bytes,
+) -> io::Result<Option<End>> {
+    reader.put_own(bytes);
+    poll_fn(|context| {
+        if client.poll_stop(context).is_ready() {
+            reader.finish();
+        }
+        reader.poll_write_own(client, context)
+    })
+    .await
+}
+
+/// Writes what comes until the stream has to end, for a reason, or the client has left.
+pub(crate) async fn deliver(reader: &mut Reader, client: &mut dyn Client) -> Option<End> {
+    poll_fn(|context| poll(reader, client, context)).await
+}
+
+fn poll(
+    reader: &mut Reader,
+    client: &mut dyn Client,
+    context: &mut Context<'_>,
+) -> Poll<Option<End>> {
+    if client.poll_stop(context).is_ready() {
+        reader.finish();
+    }
+    loop {
+        match reader.poll_read(client, context) {
+            Poll::Ready(Ok(Turn::Behind(lost))) => reader.skip(lost),
+            Poll::Ready(Ok(Turn::End(end))) => return Poll::Ready(Some(end)),
+            Poll::Ready(Err(_)) => return Poll::Ready(None),
+            Poll::Pending => break,
+        }
+    }
+    match poll_gone(client, context) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+/// Ends a stream: last words, then the proper end. One that has taken nothing is cut.
+pub(crate) async fn finish(reader: &Reader, client: &mut dyn Client, end: End, words: Vec<u8>) {
+    let channel = reader.channel();
+    if matches!(end, End::Slow | End::Stalled) {
+        if let Some(branch) = channel.branch(0) {
+            let counts = Rc::clone(branch);
+            counts.counts().disconnected.fetch_add(1, Ordering::Relaxed);
+        }
+        return;
+    }
+    let words = channel.sealed(words);
+    // The client may leave at any moment; there is nobody to tell then.
+    let _ = say(client, &words).await;
+}
+
+async fn say(client: &mut dyn Client, words: &[u8]) -> io::Result<()> {
+    let mut writing = std::pin::pin!(write_all(client, words));
+    let time = tokio::time::timeout(LAST_WORDS, writing.as_mut()).await;
+    let said = time.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+    said?;
+    poll_fn(|context| client.poll_finish(context)).await
+}
+
+/// How long a client may take to read the last words.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,0 +1,475 @@
+//! `subscribe:` of a topic: where and how it is subscribed to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::document::{DeclaredRoute, DocumentContext, Listening};
+use component::handler::Handler;
+use component::state::{StateKey, States};
+use config::{AnyValue, ByteSize, Node, Report, Span, Spanned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use crate::bounds;
+use crate::branch::TICK;
+use crate::channel::{Pace, Policy};
+use crate::codes::{BAD_MODES, BAD_ORIGIN, BAD_SUBSCRIBE, NOT_YET};
+use crate::counts::Counts;
+use crate::endpoint::{self, Directory, Endpoint};
+use crate::profile::axway;
+use crate::settings::Payload;
+use crate::sse::{Of, SseHandler};
+use crate::topic::Topic;
+use crate::view::Mode;
+use crate::websocket::WebSocketHandler;
+
+/// Where and how a topic is subscribed to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(crate) struct SubscribeConfig {
+    /// Where to listen, such as `:8080`; without it where the engine listens.
+    #[allow(dead_code, reason = "read from the tree, as listeners are")]
+    listen: Option<String>,
+    /// TLS of the listener.
+    #[allow(dead_code, reason = "read from the tree, as listeners are")]
+    tls: Option<AnyValue>,
+    /// The protocols of the listener.
+    #[allow(dead_code, reason = "read from the tree, as listeners are")]
+    protocols: Option<AnyValue>,
+    /// The path under which `/sse` and `/ws` are; `/topics/NAME` without it.
+    path: Option<Spanned<String>>,
+    /// The ways to subscribe: `sse`, `websocket`. Both without it.
+    via: Option<Spanned<Vec<Spanned<Via>>>>,
+    /// The forms in which the topic comes: `snapshot` and `patch` for a topic of snapshots, `event`
+    /// for one of events. All that are possible without it.
+    modes: Option<Spanned<Vec<Mode>>>,
+    /// The form for those who ask for none: the first of `modes`; `patch` for a topic of snapshots
+    /// without them.
+    mode: Option<Spanned<Mode>>,
+    /// After which time without an event something is sent that keeps the connection open, from 1s
+    /// to 10m.
+    #[schemars(extend("default" = "15s"))]
+    heartbeat: Option<Spanned<config::Duration>>,
+    /// After which time clients are told to come again when a stream has ended, from 10ms to 1h.
+    #[schemars(extend("default" = "2s"))]
+    retry: Option<Spanned<config::Duration>>,
+    /// How long a stream lasts at most, from 2s to 366d, somewhat less by chance; without it as long
+    /// as both sides like.
+    max_time: Option<Spanned<config::Duration>>,
+    /// What becomes of subscribers that do not read fast enough.
+    #[serde(default)]
+    slow: SlowConfig,
+    /// Whether events are compressed for those who accept gzip. It costs CPU for each event, not for
+    /// each subscriber.
+    #[serde(default)]
+    compression: bool,
+    /// The origins of web pages of other hosts that may read the topic, such as
+    /// `https://app.example`, or `*` for all.
+    #[serde(default)]
+    origins: Vec<Spanned<String>>,
+    /// The most subscribers at a time, from 1 to 10000000; more are refused with 503.
+    #[schemars(extend("default" = 100_000))]
+    connections: Option<Spanned<u64>>,
+    /// Whether subscribers may ask for part of the events by expressions: `?filter=` and `?select=`.
+    #[serde(default = "yes")]
+    #[schemars(extend("default" = true))]
+    allow_expressions: bool,
+    /// What holds for subscribers over WebSocket.
+    websocket: Option<Spanned<WebSocketConfig>>,
+    /// Serves the topic in the manner of another system too.
+    profile: Option<Spanned<Profile>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A way to subscribe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Via {
+    /// Server-sent events: `GET PATH/sse`.
+    Sse,
+    /// WebSocket: `GET PATH/ws`.
+    WebSocket,
+    /// Requests to the subscriber; not available in this version.
+    Webhook,
+    /// W3C WebSub; not available in this version.
+    WebSub,
+}
+
+/// The manner of another system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+enum Profile {
+    /// Paths, media types, event names and ids of Axway Amplify Streams.
+    AxwayStreams,
+}
+
+/// What becomes of subscribers that do not read fast enough.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+struct SlowConfig {
+    /// How many bytes a subscriber may be behind, from 16KiB to 1GiB. They are kept once for all
+    /// subscribers of a worker that see the same.
+    #[schemars(extend("default" = "1MiB"))]
+    buffer: Option<Spanned<ByteSize>>,
+    /// What becomes of one that is further behind: `conflate` gives it the newest snapshot, `drop`
+    /// goes on with the oldest event in the buffer and tells it how many are missing, `disconnect`
+    /// ends its stream, so that it can come again and go on where it was. Without it `conflate` for
+    /// a topic of snapshots and `disconnect` for one of events.
+    policy: Option<Spanned<Policy>>,
+    /// After which time one that takes nothing at all is cut off, from 2s to 1h.
+    #[schemars(extend("default" = "30s"))]
+    time: Option<Spanned<config::Duration>>,
+}
+
+/// What holds for subscribers over WebSocket.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+struct WebSocketConfig {
+    /// Whether subscribers may publish to the topic on the same connection.
+    #[serde(default)]
+    publish: bool,
+    /// How many events are sent that the subscriber has not acknowledged, from 1 to 1000000; without
+    /// it nothing has to be acknowledged.
+    window: Option<Spanned<u64>>,
+}
+
+/// The schema of `subscribe`.
+pub(crate) fn complete_schema(schema: &mut Json) {
+    for (key, definition) in [("tls", "listener-tls"), ("protocols", "protocols")] {
+        let place = schema.pointer_mut(&format!("/properties/{key}"));
+        if let Some(Json::Object(place)) = place {
+            place.remove("anyOf");
+            place.insert("$ref".to_owned(), json!(format!("#/$defs/{definition}")));
+        }
+    }
+}
+
+/// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
+pub(crate) fn read(
+    node: &Node,
+    topic: &Arc<Topic>,
+    context: &mut DocumentContext<'_>,
+) -> Option<Vec<DeclaredRoute>> {
+    let before = context.report.errors();
+    let config: SubscribeConfig = match node.is_null() {
+        true => SubscribeConfig::default(),
+        false => config::decode(node, context.report)?,
+    };
+    let listening = context
+        .entrances
+        .read_listening(Some(node).filter(|it| !it.is_null()), context.report);
+    let reading = Reading {
+        config: &config,
+        topic,
+        span: node.span,
+    };
+    let settings = reading.settings(listening.as_ref()?, context.report)?;
+    if context.report.errors() > before {
+        return None;
+    }
+    let states = context.surroundings.states;
+    let endpoint = Arc::new(Endpoint {
+        topic: Arc::clone(topic),
+        settings,
+        counts: counts(topic, states),
+    });
+    let directory = Directory::of(states);
+    directory.put(&endpoint);
+    let routes = Routes {
+        endpoint,
+        directory,
+        listening: listening?,
+        span: node.span,
+    };
+    routes.make(&config, context)
+}
+
+fn counts(topic: &Arc<Topic>, states: &States) -> Arc<Counts> {
+    let key = StateKey {
+        flow: Arc::clone(topic.name()),
+        step: "subscribe".into(),
+        kind: "subscribers",
+        settings: String::new(),
+    };
+    states.get(key, Counts::default)
+}
+
+struct Reading<'a> {
+    config: &'a SubscribeConfig,
+    topic: &'a Arc<Topic>,
+    span: Span,
+}
+
+impl Reading<'_> {
+    fn settings(&self, listening: &Listening, report: &mut Report) -> Option<endpoint::Settings> {
+        let config = self.config;
+        let via = self.via(report);
+        let (modes, mode) = self.modes(report)?;
+        let time = |name, value, (least, most), default, report: &mut Report| {
+            time(name, value, (least, most), report).unwrap_or(default)
+        };
+        let second = Duration::from_secs(1);
+        let retry = (Duration::from_millis(10), second * 3600);
+        let max_time = (second * 2, second * 3600 * 24 * 366);
+        let connections = config.connections.as_ref();
+        Some(endpoint::Settings {
+            listen: listening.address.clone(),
+            modes,
+            mode,
+            pace: self.pace(report),
+            retry: time("retry", config.retry.as_ref(), retry, second * 2, report),
+            max_time: self::time("max_time", config.max_time.as_ref(), max_time, report),
+            compression: config.compression,
+            origins: self.origins(report),
+            connections: bounds::count("connections", connections, 1..=10_000_000, report)
+                .unwrap_or(100_000) as usize,
+            allow_expressions: config.allow_expressions,
+            sse: via.contains(&Via::Sse),
+            websocket: self.websocket(&via, report),
+        })
+    }
+
+    fn via(&self, report: &mut Report) -> Vec<Via> {
+        let Some(via) = &self.config.via else {
+            return vec![Via::Sse, Via::WebSocket];
+        };
+        if via.value.is_empty() {
+            let message = "`via` names no way to subscribe";
+            report
+                .error(BAD_SUBSCRIBE, via.span, message)
+                .hint("write `[sse]`, `[websocket]` or both, or leave it out");
+        }
+        for one in &via.value {
+            let name = match one.value {
+                Via::Webhook => "webhook",
+                Via::WebSub => "websub",
+                Via::Sse | Via::WebSocket => continue,
+            };
+            let message = format!("`{name}` is not available in this version");
+            report
+                .error(NOT_YET, one.span, message)
+                .hint("topics are subscribed to by `sse` and `websocket`");
+        }
+        via.value.iter().map(|it| it.value).collect()
+    }
+
+    /// The forms, and the one without another wish.
+    fn modes(&self, report: &mut Report) -> Option<(Vec<Mode>, Mode)> {
+        let possible = match self.topic.settings().payload {
+            Payload::Snapshot => vec![Mode::Patch, Mode::Snapshot],
+            Payload::Event => vec![Mode::Event],
+        };
+        let mut modes = possible.clone();
+        if let Some(own) = &self.config.modes {
+            modes = own.value.clone();
+            let odd = modes.iter().find(|it| !possible.contains(it));
+            if modes.is_empty() || odd.is_some() {
+                let names: Vec<&str> = possible.iter().map(|it| it.name()).collect();
+                let payload = self.topic.settings().payload.name();
+                let message = match odd {
+                    Some(odd) => format!(
+                        "a topic of payload `{payload}` does not come as `{}`",
+                        odd.name()
+                    ),
+                    None => "`modes` names no form".to_owned(),
+                };
+                let hint = format!("possible: {}", names.join(", "));
+                report.error(BAD_MODES, own.span, message).hint(hint);
+                return None;
+            }
+        }
+        let Some(mode) = &self.config.mode else {
+            let first = *modes.first()?;
+            return Some((modes, first));
+        };
+        if !modes.contains(&mode.value) {
+            let message = format!("`{}` is not among the topic's `modes`", mode.value.name());
+            let names: Vec<&str> = modes.iter().map(|it| it.name()).collect();
+            let hint = format!("possible: {}", names.join(", "));
+            report.error(BAD_MODES, mode.span, message).hint(hint);
+            return None;
+        }
+        Some((modes, mode.value))
+    }
+
+    fn pace(&self, report: &mut Report) -> Pace {
+        let slow = &self.config.slow;
+        let second = Duration::from_secs(1);
+        let is_axway = self.config.profile.is_some();
+        let usual = if is_axway { 5 } else { 15 };
+        let beat = time(
+            "heartbeat",
+            self.config.heartbeat.as_ref(),
+            (second, second * 600),
+            report,
+        );
+        let stalled = time("time", slow.time.as_ref(), (second * 2, second * 3600), report);
+        let buffer = bounds::size("buffer", slow.buffer.as_ref(), 16 << 10..=1 << 30, report);
+        let is_snapshot = self.topic.settings().payload == Payload::Snapshot;
+        if let Some(policy) = &slow.policy
+            && policy.value == Policy::Conflate
+            && !is_snapshot
+        {
+            let message = "events cannot be conflated: each says something of its own";
+            report
+                .error(BAD_SUBSCRIBE, policy.span, message)
+                .hint("write `drop` or `disconnect`, or make it a topic of snapshots");
+        }
+        if let Some(policy) = &slow.policy
+            && policy.value == Policy::Drop
+            && is_snapshot
+        {
+            let message = "patches cannot be applied when one before them is left out";
+            report
+                .error(BAD_SUBSCRIBE, policy.span, message)
+                .hint("write `conflate` or `disconnect`, or make it a topic of events");
+        }
+        let usual_policy = match is_snapshot {
+            true => Policy::Conflate,
+            false => Policy::Disconnect,
+        };
+        Pace {
+            heartbeat: beat.map_or(usual, ticks),
+            stalled_max: stalled.map_or(30, ticks),
+            bytes_max: buffer.unwrap_or(1 << 20),
+            policy: slow.policy.as_ref().map_or(usual_policy, |it| it.value),
+        }
+    }
+
+    fn origins(&self, report: &mut Report) -> Vec<String> {
+        for origin in &self.config.origins {
+            if !is_origin(&origin.value) {
+                let shown = origin.value.escape_debug();
+                let message = format!("`{shown}` is not the origin of a web page");
+                report
+                    .error(BAD_ORIGIN, origin.span, message)
+                    .hint("write scheme and host, such as `https://app.example`, or `*`");
+            }
+        }
+        let origins = self.config.origins.iter();
+        origins.map(|it| it.value.clone()).collect()
+    }
+
+    fn websocket(&self, via: &[Via], report: &mut Report) -> Option<endpoint::WebSocket> {
+        let is_served = via.contains(&Via::WebSocket);
+        let Some(config) = &self.config.websocket else {
+            return is_served.then_some(endpoint::WebSocket {
+                publish: false,
+                window: None,
+            });
+        };
+        if !is_served {
+            let message = "`websocket` has no effect: `via` does not name it";
+            report
+                .error(BAD_SUBSCRIBE, config.span, message)
+                .hint("add `websocket` to `via`, or leave this out");
+        }
+        let window = config.value.window.as_ref();
+        Some(endpoint::WebSocket {
+            publish: config.value.publish,
+            window: bounds::count("window", window, 1..=1_000_000, report),
+        })
+    }
+}
+
+fn time(
+    name: &'static str,
+    value: Option<&Spanned<config::Duration>>,
+    (least, most): (Duration, Duration),
+    report: &mut Report,
+) -> Option<Duration> {
+    value.map(|value| bounds::time(name, value, least..=most, report))
+}
+
+fn ticks(time: Duration) -> u32 {
+    let ticks = time.as_millis().div_ceil(TICK.as_millis());
+    u32::try_from(ticks).unwrap_or(u32::MAX / 2)
+}
+
+/// Scheme, host and port, without anything behind (RFC 6454, section 6.1); or all of them.
+fn is_origin(text: &str) -> bool {
+    let rest = match text.split_once("://") {
+        Some(("http" | "https", rest)) => rest,
+        _ => return text == "*",
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+    !rest.is_empty() && rest.bytes().all(is_host)
+}
+
+/// The routes of a topic that is subscribed to.
+struct Routes {
+    endpoint: Arc<Endpoint>,
+    directory: Arc<Directory>,
+    listening: Listening,
+    span: Span,
+}
+
+impl Routes {
+    fn make(
+        &self,
+        config: &SubscribeConfig,
+        context: &mut DocumentContext<'_>,
+    ) -> Option<Vec<DeclaredRoute>> {
+        let settings = &self.endpoint.settings;
+        let name = self.endpoint.topic.name();
+        let usual = format!("/topics/{name}");
+        let (base, span) = match &config.path {
+            Some(path) => (path.value.trim_end_matches('/'), path.span),
+            None => (usual.as_str(), self.span),
+        };
+        if base.contains(['{', '*']) {
+            let message = "the path of a topic has no variable parts";
+            context
+                .report
+                .error(BAD_SUBSCRIBE, span, message)
+                .hint("write a path such as `/prices`");
+            return None;
+        }
+        let listen = || settings.listen.clone();
+        let directory = || Arc::clone(&self.directory);
+        let mut wanted: Vec<(String, Arc<dyn Handler>)> = Vec::new();
+        if settings.sse {
+            let one = Of::One(Arc::clone(&self.endpoint));
+            let several = Of::Several(directory(), listen());
+            wanted.push((format!("{base}/sse"), Arc::new(SseHandler(one))));
+            wanted.push(("/topics/sse".to_owned(), Arc::new(SseHandler(several))));
+        }
+        if settings.websocket.is_some() {
+            let one = WebSocketHandler::One(Arc::clone(&self.endpoint));
+            let several = WebSocketHandler::Several(directory(), listen());
+            wanted.push((format!("{base}/ws"), Arc::new(one)));
+            wanted.push(("/topics/ws".to_owned(), Arc::new(several)));
+        }
+        if config.profile.is_some() {
+            let of = Of::Axway(directory(), listen());
+            let publisher = axway::Publisher::new(directory(), listen());
+            wanted.push((axway::SSE.to_owned(), Arc::new(SseHandler(of))));
+            wanted.push((axway::POST.to_owned(), Arc::new(publisher)));
+        }
+        let routes = wanted.into_iter().map(|(path, handler)| {
+            let methods = match path.as_str() {
+                axway::POST => "POST",
+                path if path.ends_with("/ws") => "GET",
+                _ if settings.origins.is_empty() => "GET",
+                _ => "GET,OPTIONS",
+            };
+            let entrance = context.entrances.entrance(
+                methods,
+                (&path, span),
+                &self.listening,
+                context.report,
+            )?;
+            Some(DeclaredRoute { entrance, handler })
+        });
+        routes.collect()
+    }
+}
