@@ -19,6 +19,7 @@ use crate::pipe::{Encoding, Pipe, PipeError};
 use crate::request_head::{self, CameBy, ForwardTarget, Outgoing};
 use crate::response_head::{self, ClientSide, encoding_for};
 use crate::session::{After, Served, Session};
+use crate::stream::Streams;
 use crate::tunnel;
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
@@ -47,6 +48,7 @@ pub(crate) async fn forward(
     target: &Rc<ForwardTarget>,
     source: Source,
     time: Option<Duration>,
+    streams: Streams<'_>,
 ) -> Served {
     if let Some(time) = time {
         session.deadline.cap(session.now, time);

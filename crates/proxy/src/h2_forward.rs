@@ -16,16 +16,16 @@ use crate::forward::{INTERIM_MAX, balance_key, head_limits};
 use crate::h2_request::{Served, StreamSession};
 use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
 use crate::response_head::relayed_fields;
+use crate::stream::Streams;
 use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 
 /// Forwards one request and relays the reply, whose head must come within `time`.
 pub(crate) async fn forward(
     session: &mut StreamSession,
     target: &ForwardTarget,
-    request: Outgoing<'_>,
-    path: &[u8],
-    upload: Flow,
+    (request, path, upload): (Outgoing<'_>, &[u8], Flow),
     time: Option<Duration>,
+    streams: Streams<'_>,
 ) -> Served {
     if let Some(time) = time {
         session.deadline.cap(session.now, time);
