@@ -7,7 +7,9 @@ use std::sync::Arc;
 use config::Node;
 use message::{Fault, Method, Reply, Request};
 
-use crate::source::SourceContext;
+use crate::content::Format;
+use crate::source::{SourceContext, Started};
+use crate::stream::Feed;
 
 /// What a protocol notes of a request for its reply.
 pub type Note = Box<dyn Any>;
@@ -18,12 +20,25 @@ pub enum Opened {
     Reply(Reply),
     /// It is a message to the flow.
     Message(Box<Request>, Note),
+    /// The client's connection stays open behind this head, and messages to the flow come by it.
+    Stream(Reply, Box<dyn Conversation>),
+}
+
+/// Messages to a flow that come by a client's connection that stays open.
+pub trait Conversation {
+    /// What goes on with the connection: messages start this flow, each of which runs for itself.
+    fn with(self: Box<Self>, flow: Arc<dyn Started>) -> Box<dyn Feed>;
 }
 
 /// A protocol around a flow. One value serves all workers.
 pub trait Envelope: Send + Sync {
     /// The methods that are taken.
     fn methods(&self) -> Vec<Method>;
+
+    /// The format of the bodies of its messages, when it does not go by their `Content-Type`.
+    fn decode(&self) -> Option<Format> {
+        None
+    }
 
     /// Opens a request, its body in memory.
     fn open(&self, request: Request) -> Opened;
@@ -34,7 +49,7 @@ pub trait Envelope: Send + Sync {
 }
 
 /// The declaration of one kind of endpoint. Its keys under `from` stand beside those that every
-/// endpoint has: `listen`, `path`, `body_max`, `tls` and `protocols`.
+/// endpoint has: `listen`, `path`, `tls` and `protocols`, and `body_max` when requests have bodies.
 #[derive(Clone, Copy)]
 pub struct EndpointDefinition {
     /// The key under `from`.
@@ -47,6 +62,8 @@ pub struct EndpointDefinition {
     pub example: &'static str,
     /// The JSON Schema of its own keys.
     pub schema: fn() -> serde_json::Value,
+    /// Whether its requests have bodies, so that `body_max` means something.
+    pub has_body: bool,
     /// Checks its own keys, which stand in a mapping without the others, and makes the endpoint.
     /// Every problem goes into the report; `None` only when there was one. Opens nothing.
     pub build: fn(&Node, &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>>,

@@ -22,6 +22,11 @@ pub trait Started: Send + Sync {
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>>;
+
+    /// Whether the work goes on when whoever has sent the message leaves.
+    fn detaches(&self) -> bool {
+        false
+    }
 }
 
 /// Something that starts a flow by itself. It runs on one worker, whichever that is, unless it says

@@ -251,7 +251,7 @@ impl Reader<'_> {
             None => RouteTarget::Handle {
                 handler: match envelope {
                     Some(envelope) => Arc::new(Enveloped {
-                        flow: Arc::clone(&running) as Arc<dyn Handler>,
+                        flow: Arc::clone(&running),
                         envelope,
                     }),
                     None => Arc::clone(&running) as Arc<dyn Handler>,

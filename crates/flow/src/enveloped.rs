@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use component::endpoint::{Envelope, Opened};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::source::Started;
 use message::{Fault, Kind, Origin, Request};
+
+use crate::running::RunningFlow;
 
 /// A flow and the protocol around it.
 pub(crate) struct Enveloped {
-    pub flow: Arc<dyn Handler>,
+    pub flow: Arc<RunningFlow>,
     pub envelope: Arc<dyn Envelope>,
 }
 
@@ -17,8 +20,13 @@ impl Enveloped {
         let (request, note) = match self.envelope.open(request) {
             Opened::Reply(reply) => return Outcome::Reply(reply),
             Opened::Message(request, note) => (request, note),
+            Opened::Stream(head, conversation) => {
+                let flow = Arc::clone(&self.flow) as Arc<dyn Started>;
+                return Outcome::Stream(head, conversation.with(flow));
+            }
         };
-        let end = match self.flow.handle(*request, services).await {
+        let flow: &dyn Handler = &*self.flow;
+        let end = match flow.handle(*request, services).await {
             Ok(Outcome::Reply(reply)) => Ok(reply),
             // The loader has told the last step that nobody streams here.
             Ok(Outcome::Forward(..) | Outcome::Stream(..)) => {
@@ -56,7 +64,7 @@ impl Handler for Enveloped {
     }
 
     fn detaches(&self) -> bool {
-        self.flow.detaches()
+        Handler::detaches(&*self.flow)
     }
 
     fn handle<'a>(

@@ -230,6 +230,10 @@ impl Started for RunningFlow {
             })
         })
     }
+
+    fn detaches(&self) -> bool {
+        self.detaches
+    }
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn from_schema(
 /// The schema of all keys of an endpoint: its own, and those that each has.
 pub fn endpoint_keys(endpoint: &EndpointDefinition) -> Value {
     let mut schema = (endpoint.schema)();
-    let common = trigger::endpoint_schema();
+    let common = trigger::endpoint_schema(endpoint);
     for part in ["properties", "$defs"] {
         let Some(Value::Object(more)) = common.get(part).cloned() else {
             continue;
@@ -177,8 +177,9 @@ pub fn endpoint_keys(endpoint: &EndpointDefinition) -> Value {
             _ => schema[part] = Value::Object(more),
         }
     }
-    if let Some(Value::Array(required)) = schema.get_mut("required") {
-        required.push(json!("path"));
+    match schema.get_mut("required") {
+        Some(Value::Array(required)) => required.push(json!("path")),
+        _ => schema["required"] = json!(["path"]),
     }
     schema
 }

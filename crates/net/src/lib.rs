@@ -1,9 +1,10 @@
-//! Sockets, TLS, HTTP/1.1 and HTTP/2: the only home of their libraries.
+//! Sockets, TLS, HTTP/1.1, HTTP/2 and WebSocket: the only home of their libraries.
 //!
 //! Reading order: [`listen`] makes listening sockets, [`connection`] is a socket with its buffer,
 //! [`tls`] encrypts it, [`deadline`] bounds every wait, [`http1`] reads and frames messages,
-//! [`endpoint`] keeps connections to other systems. Everything here belongs to one worker thread
-//! and never crosses to another. What to do with a message is decided elsewhere.
+//! [`websocket`] does the same behind an upgrade, [`endpoint`] keeps connections to other systems.
+//! Everything here belongs to one worker thread and never crosses to another. What to do with a
+//! message is decided elsewhere.
 
 mod buffer;
 pub mod connection;
@@ -14,6 +15,7 @@ pub mod http2;
 pub mod listen;
 pub mod queue;
 pub mod tls;
+pub mod websocket;
 pub mod wire;
 
 pub use buffer::Buffer;

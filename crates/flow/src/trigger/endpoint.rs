@@ -29,9 +29,15 @@ struct CommonConfig {
     protocols: Option<Spanned<Vec<Protocol>>>,
 }
 
-/// The schema of what every endpoint has.
-pub(crate) fn schema() -> serde_json::Value {
-    config::schema_for::<CommonConfig>()
+/// The schema of what every endpoint of this kind has beside its own keys.
+pub(crate) fn schema(definition: &EndpointDefinition) -> serde_json::Value {
+    let mut schema = config::schema_for::<CommonConfig>();
+    if !definition.has_body
+        && let Some(keys) = schema["properties"].as_object_mut()
+    {
+        keys.remove("body_max");
+    }
+    schema
 }
 
 /// Reads an endpoint. Every problem is reported; `None` when there was one.
@@ -62,8 +68,10 @@ pub(super) fn read(
     let (own, common) = (part(own), part(common));
     let before = context.report.errors();
     let envelope = (definition.build)(&own, context);
-    let config: Option<CommonConfig> = config::decode(&common, context.report);
-    let config = config?;
+    if !config::check(&common, &schema(definition), context.report) {
+        return None;
+    }
+    let config: CommonConfig = config::decode(&common, context.report)?;
     let http = HttpConfig {
         method: None,
         listen: config.listen,
@@ -76,6 +84,7 @@ pub(super) fn read(
     let mut start = start(node, http, defaults, context.report)?;
     let envelope = envelope?;
     start.http.methods = Methods::Only(envelope.methods());
+    start.http.decode = envelope.decode();
     start.envelope = Some(envelope);
     (context.report.errors() == before).then_some(start)
 }

@@ -27,6 +27,7 @@ pub const DEFINITION: EndpointDefinition = EndpointDefinition {
     documentation: include_str!("endpoint.md"),
     example: include_str!("endpoint.yaml"),
     schema: config::schema_for::<SoapEndpointConfig>,
+    has_body: true,
     build,
 };
 

@@ -1,0 +1,8 @@
+//! WebSocket connections of clients: what every one of them needs, and flows that they start.
+
+pub mod session;
+#[cfg(test)]
+mod testing;
+pub mod trigger;
+
+mod conversation;
