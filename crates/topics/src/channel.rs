@@ -227,7 +227,7 @@ impl Channel {
     /// Writes one part for a topic, enclosed as the wire wants it.
     fn write_part(&self, member: usize, (id, kind, data): (&str, Kind, &[u8]), out: &mut Vec<u8>) {
         let topic = self.members.get(member).map(|it| it.branch.name());
-        let names_topic = self.key.ids == IdForm::Composite || self.key.wire == Wire::WebSocket;
+        let names_topic = self.key.ids == IdForm::Composite || self.is_websocket();
         let part = Part {
             id,
             kind,
@@ -236,10 +236,11 @@ impl Channel {
         };
         match self.key.wire {
             Wire::Sse { .. } => frame::write_event(&part, out),
-            Wire::WebSocket => {
-                let start = out.len();
-                frame::write_message(&part, out);
-                enclose_message(start, out);
+            Wire::WebSocket(deflate) => {
+                let mut text = Vec::with_capacity(data.len() + 128);
+                frame::write_message(&part, &mut text);
+                let role = Role::Server;
+                Writer { role, deflate }.message(net::websocket::Kind::Text, &text, out);
             }
         }
     }
@@ -329,7 +330,7 @@ impl Channel {
                 out.push(b'\n');
             }
             // Each connection has pings of its own.
-            Wire::WebSocket => return self.silent.set(0),
+            Wire::WebSocket(_) => return self.silent.set(0),
         }
         self.push(None, out);
         self.wake();
@@ -523,13 +524,21 @@ impl Channel {
         text
     }
 
-    /// Writes where a reader is, without telling it anything else.
+    /// Writes where a reader is when it has come, without telling it of an event.
     pub fn write_place(&self, places: &[EventId], out: &mut Vec<u8>) {
-        if let Wire::Sse { .. } = self.key.wire {
-            let mut text = String::new();
-            self.write_ids(Some(places), &mut text);
-            out.extend_from_slice(format!("id: {text}\n\n").as_bytes());
+        let mut text = String::new();
+        self.write_ids(Some(places), &mut text);
+        if !self.is_websocket() {
+            return out.extend_from_slice(format!("id: {text}\n\n").as_bytes());
         }
+        let mode = self.key.views.first().map_or("", |it| it.mode.name());
+        let data = format!("{{\"mode\":\"{mode}\"}}");
+        self.write_part(0, (&text, Kind::Subscribed, data.as_bytes()), out);
+    }
+
+    /// Whether its readers have WebSocket connections.
+    pub fn is_websocket(&self) -> bool {
+        matches!(self.key.wire, Wire::WebSocket(_))
     }
 
     /// Bytes for one reader alone, as the wire wants them.
@@ -585,16 +594,6 @@ impl Member {
     fn next<'a>(&self, fresh: &Fresh<'a>) -> Shown<'a> {
         self.view.next(fresh, &mut self.before.borrow_mut())
     }
-}
-
-/// Makes a WebSocket message of the text behind `start`.
-fn enclose_message(start: usize, out: &mut Vec<u8>) {
-    let text = out.split_off(start.min(out.len()));
-    let writer = Writer {
-        role: Role::Server,
-        deflate: None,
-    };
-    writer.message(net::websocket::Kind::Text, &text, out);
 }
 
 /// What an `error` says.

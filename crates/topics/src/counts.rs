@@ -15,7 +15,7 @@ pub(crate) struct Counts {
     pub bytes: AtomicU64,
     pub conflated: AtomicU64,
     pub dropped: AtomicU64,
-    pub disconnected: AtomicU64,
+    disconnected: AtomicU64,
     pub resets: AtomicU64,
 }
 
@@ -33,6 +33,11 @@ impl Counts {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         is_in.then_some(place)
+    }
+
+    /// Counts a subscriber whose stream has ended because it was too slow.
+    pub fn note_disconnected(&self) {
+        self.disconnected.fetch_add(1, Ordering::Relaxed);
     }
 }
 

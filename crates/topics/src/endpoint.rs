@@ -1,7 +1,7 @@
 //! A topic as its subscribers meet it: settings, counters, and where the others of a listener are.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use component::handler::Services;
@@ -57,25 +57,31 @@ pub(crate) struct Endpoint {
     pub topic: Arc<Topic>,
     pub settings: Settings,
     pub counts: Arc<Counts>,
+    /// The same for all plans in which nothing of this changes, so that a reload ends no stream.
+    pub identity: Arc<Identity>,
 }
+
+/// All that makes a difference to what workers have of a topic.
+pub(crate) struct Identity(String);
 
 impl Endpoint {
     /// What this worker has of the topic.
-    pub fn branch(self: &Arc<Self>, services: &dyn Services) -> Rc<Branch> {
+    pub fn branch(&self, services: &dyn Services) -> Rc<Branch> {
         let make = || Branch::new(Arc::clone(&self.topic), Arc::clone(&self.counts));
-        services.resources().get(self, Self::identity, make)
-    }
-
-    /// All that makes a difference to a worker.
-    fn identity(&self) -> String {
-        let topic = self.topic.settings();
-        format!("topic {} {topic:?} {:?}", self.topic.name(), self.settings)
+        let resources = services.resources();
+        resources.get(&self.identity, |it| it.0.clone(), make)
     }
 }
 
 /// The topics that are served, to be found by their names.
 #[derive(Default)]
-pub(crate) struct Directory(Mutex<Vec<Weak<Endpoint>>>);
+pub(crate) struct Directory(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    endpoints: Vec<Weak<Endpoint>>,
+    identities: Vec<Weak<Identity>>,
+}
 
 impl State for Directory {}
 
@@ -91,11 +97,43 @@ impl Directory {
         states.get(key, Self::default)
     }
 
-    /// Puts in a topic. It is found as long as a plan has it.
-    pub fn put(&self, endpoint: &Arc<Endpoint>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|it| it.strong_count() > 0);
-        all.push(Arc::downgrade(endpoint));
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a topic's endpoint. It is found as long as a plan has it.
+    pub fn put(&self, topic: &Arc<Topic>, settings: Settings, counts: Arc<Counts>) -> Arc<Endpoint> {
+        let of_topic = topic.settings();
+        let text = format!("topic {} {of_topic:?} {settings:?}", topic.name());
+        let mut known = self.known();
+        known.endpoints.retain(|it| it.strong_count() > 0);
+        known.identities.retain(|it| it.strong_count() > 0);
+        let mut identities = known.identities.iter().filter_map(Weak::upgrade);
+        let same = identities.find(|it| it.0 == text);
+        drop(identities);
+        let identity = same.unwrap_or_else(|| {
+            let made = Arc::new(Identity(text));
+            known.identities.push(Arc::downgrade(&made));
+            made
+        });
+        let endpoint = Arc::new(Endpoint {
+            topic: Arc::clone(topic),
+            settings,
+            counts,
+            identity,
+        });
+        known.endpoints.push(Arc::downgrade(&endpoint));
+        endpoint
+    }
+
+    /// Looks at each topic of a listener until one is wanted.
+    pub fn each(&self, listen: &ListenAddress, is_wanted: impl FnMut(&Endpoint) -> bool) {
+        let mut is_wanted = is_wanted;
+        let known = self.known();
+        let live = known.endpoints.iter().rev().filter_map(Weak::upgrade);
+        let mut here = live.filter(|it| it.settings.listen == *listen);
+        // Whoever asks has noted what it wanted.
+        let _ = here.find(|it| is_wanted(it));
     }
 
     /// The topic that fits, of the newest plan that has one.
@@ -104,8 +142,8 @@ impl Directory {
         listen: &ListenAddress,
         fits: impl Fn(&Endpoint) -> bool,
     ) -> Option<Arc<Endpoint>> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut live = all.iter().rev().filter_map(Weak::upgrade);
+        let known = self.known();
+        let mut live = known.endpoints.iter().rev().filter_map(Weak::upgrade);
         live.find(|it| it.settings.listen == *listen && fits(it))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use net::websocket::Deflate;
+
 use crate::event::EventId;
 
 /// What a subscriber is told.
@@ -19,6 +21,8 @@ pub(crate) enum Kind {
     Gap,
     /// An event cannot be shown.
     Error,
+    /// The subscriber is there from now on.
+    Subscribed,
 }
 
 impl Kind {
@@ -31,6 +35,7 @@ impl Kind {
             Self::Reset => "reset",
             Self::Gap => "gap",
             Self::Error => "error",
+            Self::Subscribed => "subscribed",
         }
     }
 }
@@ -58,8 +63,8 @@ pub(crate) enum Wire {
         /// As blocks of one deflate stream, each of which can be the first one.
         gzip: bool,
     },
-    /// Text messages of WebSocket (RFC 6455).
-    WebSocket,
+    /// Text messages of WebSocket (RFC 6455), compressed as agreed on.
+    WebSocket(Option<Deflate>),
 }
 
 /// A part as a server-sent event.

@@ -93,6 +93,12 @@ impl Joining {
         self.most = self.most.max(more);
     }
 
+    /// Whether it may have the next event.
+    pub fn may_go_on(&self) -> bool {
+        let place = self.places.first().map(|it| it.sequence);
+        self.most.is_none() || place < self.most
+    }
+
     /// Finds out what comes next.
     ///
     /// # Errors
@@ -111,8 +117,7 @@ impl Joining {
                 let piece = self.channel.sealed(std::mem::take(&mut self.out));
                 return Ok(Step::Write(piece));
             }
-            let place = self.places.first().map(|it| it.sequence);
-            if self.most.is_some() && place >= self.most {
+            if !self.may_go_on() {
                 return Ok(Step::Full);
             }
             self.read_on().await?;
@@ -130,6 +135,9 @@ impl Joining {
             if let Some(reset) = self.find_start(member, &start).await? {
                 resets.push((member, reset));
             }
+        }
+        if self.channel.is_websocket() {
+            self.channel.write_place(&self.places, &mut self.out);
         }
         for (member, reset) in &resets {
             self.write_reset(*member, reset);

@@ -2,8 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -100,8 +98,7 @@ pub(crate) async fn finish(reader: &Reader, client: &mut dyn Client, end: End, w
     let channel = reader.channel();
     if matches!(end, End::Slow | End::Stalled) {
         if let Some(branch) = channel.branch(0) {
-            let counts = Rc::clone(branch);
-            counts.counts().disconnected.fetch_add(1, Ordering::Relaxed);
+            branch.counts().note_disconnected();
         }
         return;
     }

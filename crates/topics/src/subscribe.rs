@@ -22,7 +22,7 @@ use crate::settings::Payload;
 use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
-use crate::websocket::WebSocketHandler;
+use crate::socket::WebSocketHandler;
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -177,13 +177,8 @@ pub(crate) fn read(
         return None;
     }
     let states = context.surroundings.states;
-    let endpoint = Arc::new(Endpoint {
-        topic: Arc::clone(topic),
-        settings,
-        counts: counts(topic, states),
-    });
     let directory = Directory::of(states);
-    directory.put(&endpoint);
+    let endpoint = directory.put(topic, settings, counts(topic, states));
     let routes = Routes {
         endpoint,
         directory,
@@ -444,10 +439,15 @@ impl Routes {
             wanted.push(("/topics/sse".to_owned(), Arc::new(SseHandler(several))));
         }
         if settings.websocket.is_some() {
-            let one = WebSocketHandler::One(Arc::clone(&self.endpoint));
-            let several = WebSocketHandler::Several(directory(), listen());
-            wanted.push((format!("{base}/ws"), Arc::new(one)));
-            wanted.push(("/topics/ws".to_owned(), Arc::new(several)));
+            let handler = |only: Option<&Arc<Endpoint>>| {
+                Arc::new(WebSocketHandler {
+                    directory: directory(),
+                    listen: listen(),
+                    only: only.map(Arc::clone),
+                })
+            };
+            wanted.push((format!("{base}/ws"), handler(Some(&self.endpoint))));
+            wanted.push(("/topics/ws".to_owned(), handler(None)));
         }
         if config.profile.is_some() {
             let of = Of::Axway(directory(), listen());

@@ -172,7 +172,7 @@ pub(crate) fn enter(endpoints: &[Arc<Endpoint>]) -> Result<Vec<Place>, Fault> {
     Ok(places)
 }
 
-fn busy(detail: &'static str) -> Fault {
+pub(crate) fn busy(detail: &'static str) -> Fault {
     let fault = Fault::new(Kind::Unavailable, Origin::Engine, detail);
     fault.with_retry_after(std::time::Duration::from_secs(1))
 }

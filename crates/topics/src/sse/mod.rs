@@ -3,4 +3,4 @@
 mod feed;
 mod handler;
 
-pub(crate) use handler::{Of, SseHandler};
+pub(crate) use handler::{Of, SseHandler, busy, enter, ready};

@@ -1,0 +1,160 @@
+//! `profile: axway-streams`: paths, media types, event names, ids and errors of Axway Amplify Streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::trigger::ListenAddress;
+use message::{Body, Fault, Reply, Request};
+use serde_json::json;
+
+use crate::endpoint::{Directory, Endpoint};
+use crate::frame;
+use crate::topic::Publication;
+
+/// Where topics are subscribed to, by name or id.
+pub(crate) const SSE: &str = "/streams/subscribers/sse/api/v1/topics/{topic}";
+/// Where events are published, by name or id.
+pub(crate) const POST: &str = "/streams/publishers/http-post/api/v1/topics/{topic}";
+
+/// The topic that a path names.
+///
+/// # Errors
+/// 404 when there is none.
+pub(crate) fn find(
+    directory: &Directory,
+    listen: &ListenAddress,
+    request: &Request,
+) -> Result<Arc<Endpoint>, Fault> {
+    let mut parameters = request.parameters.iter();
+    let named = parameters.find(|it| &*it.0 == "topic").map(|it| it.1.as_str());
+    let named = named.unwrap_or_default();
+    let fits = |it: &Endpoint| {
+        let name = &**it.topic.name();
+        let is_id = |epoch| frame::topic_uuid(name, epoch).eq_ignore_ascii_case(named);
+        it.settings.is_axway && (name == named || it.topic.epoch().is_some_and(is_id))
+    };
+    let missing = || Fault::invalid("there is no such topic").with_status(404);
+    directory.find(listen, fits).ok_or_else(missing)
+}
+
+/// What clients read of a failure: they go by `code` and `category`.
+pub(crate) fn failed(fault: &Fault, now: Duration) -> Reply {
+    let (code, category) = match fault.status {
+        404 => (40404, "subscription"),
+        400..=499 => (40400, "subscription"),
+        503 => (50503, "server"),
+        _ => (50500, "server"),
+    };
+    let body = body(code, category, &fault.detail, now);
+    let mut reply = Reply::with_content(fault.status, "application/json", body);
+    if let Some(time) = fault.retry_after {
+        let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
+        reply.headers.append("Retry-After", seconds);
+    }
+    reply
+}
+
+/// The body of an error.
+fn body(code: u32, category: &str, message: &str, now: Duration) -> Vec<u8> {
+    let body = json!({
+        "datetime": datetime(now),
+        "code": code,
+        "category": category,
+        "message": message,
+    });
+    body.to_string().into_bytes()
+}
+
+/// What an `error` event says of an event that cannot be shown.
+pub(crate) fn event_error(reason: &str, at_ms: u64) -> Vec<u8> {
+    body(40400, "subscription", reason, Duration::from_millis(at_ms))
+}
+
+/// A time as RFC 3339, section 5.6 writes it.
+fn datetime(now: Duration) -> String {
+    let (days, seconds) = (now.as_secs() / 86_400, now.as_secs() % 86_400);
+    // Howard Hinnant's algorithm: days since 0000-03-01, in eras of 400 years.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Takes events for topics.
+pub(crate) struct Publisher {
+    directory: Arc<Directory>,
+    listen: ListenAddress,
+}
+
+impl Publisher {
+    /// A publisher for the topics of a listener.
+    pub fn new(directory: Arc<Directory>, listen: ListenAddress) -> Self {
+        Self { directory, listen }
+    }
+
+    async fn publish(&self, request: Request) -> Result<Reply, Fault> {
+        let endpoint = find(&self.directory, &self.listen, &request)?;
+        let media_type = request.headers.get("Content-Type").unwrap_or_default();
+        let essence = media_type.split(|it| *it == b';').next().unwrap_or_default();
+        if !essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
+            let detail = "an event is `application/json`";
+            return Err(Fault::invalid(detail).with_status(415));
+        }
+        let body = match request.body {
+            Body::Bytes(bytes) => bytes,
+            Body::Empty | Body::Unread => Bytes::new(),
+        };
+        endpoint.topic.publish(Publication { body, key: None }).await?;
+        Ok(Reply::new(202))
+    }
+}
+
+impl Handler for Publisher {
+    fn reads_body(&self) -> bool {
+        true
+    }
+
+    fn shares(&self) -> Option<&'static str> {
+        Some("publishers of axway-streams")
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            let reply = match self.publish(request).await {
+                Ok(reply) => reply,
+                Err(fault) => failed(&fault, services.wall()),
+            };
+            Ok(Outcome::Reply(reply))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_calendars_have_them() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_795_285_501, "2026-11-21T19:05:01Z"),
+        ] {
+            assert_eq!(datetime(Duration::from_secs(seconds)), expected);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Topics in the manner of other systems.
+
+pub(crate) mod axway;

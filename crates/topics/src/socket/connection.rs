@@ -1,0 +1,400 @@
+//! A WebSocket connection to topics: its subscriptions, what the client wants, and the answers.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use component::handler::{LocalFuture, Services};
+use component::trigger::ListenAddress;
+use message::Fault;
+use net::websocket::{CloseCode, Deflate, Kind};
+use serde_json::{Value as Json, json};
+
+use super::message::{self, Order, Want};
+use super::subscription::{Subscription, Wish};
+use crate::ask::TOPICS_MAX;
+use crate::channel::End;
+use crate::endpoint::{Directory, Endpoint};
+use crate::origin::Caller;
+use crate::seats::Outlet;
+use crate::topic::{Publication, Topic};
+use crate::websocket::session::Session;
+
+/// How many orders of a client may be under way; with more it is not read.
+const WORKS_MAX: usize = 16;
+
+/// Which topics a connection may name.
+pub(super) struct Scope {
+    pub directory: Arc<Directory>,
+    pub listen: ListenAddress,
+    /// The only one.
+    pub only: Option<Arc<str>>,
+    pub origin: Caller,
+}
+
+impl Scope {
+    /// The topic that a client names, or the only one.
+    fn find(&self, name: Option<&str>) -> Result<Arc<Endpoint>, Fault> {
+        let name = match (name, self.only.as_deref()) {
+            (Some(name), None) => name,
+            (Some(name), Some(only)) if name == only => name,
+            (None, Some(only)) => only,
+            (None, None) => return Err(Fault::invalid("`topic` is missing")),
+            (Some(_), Some(_)) => return Err(Fault::invalid("this address is for one topic only")),
+        };
+        let fits = |it: &Endpoint| it.settings.websocket.is_some() && **it.topic.name() == *name;
+        let found = self.directory.find(&self.listen, fits).filter(|found| {
+            self.only.is_some() || self.origin.may_connect(&found.settings.origins)
+        });
+        let missing = || Fault::invalid("there is no such topic here").with_status(404);
+        found.ok_or_else(missing)
+    }
+
+    /// The most bytes of what may be published.
+    pub fn body_max(&self) -> usize {
+        let mut most = 0;
+        let look = |it: &Endpoint| {
+            let publishes = it.settings.websocket.is_some_and(|it| it.publish);
+            if publishes {
+                most = most.max(it.topic.settings().body_max);
+            }
+            false
+        };
+        self.directory.each(&self.listen, look);
+        most
+    }
+}
+
+/// What has come of an order.
+enum Done {
+    /// A subscription to this topic.
+    Subscribed(Arc<str>, Box<Subscription>),
+    /// This answer.
+    Answer(String),
+}
+
+/// A WebSocket connection to topics.
+pub(super) struct Connection<'a> {
+    session: Session,
+    scope: Scope,
+    deflate: Option<Deflate>,
+    services: &'a dyn Services,
+    subscriptions: Vec<(Arc<str>, Subscription)>,
+    /// Which of them is within a frame: it goes on before all others.
+    amid: Option<usize>,
+    works: Vec<LocalFuture<'a, Done>>,
+    /// How many of them are going to be subscriptions.
+    coming: usize,
+}
+
+/// Writes bytes that are the same for many.
+struct Shared<'a> {
+    session: &'a mut Session,
+    /// Whether a write has not gone out as a whole.
+    is_amid: bool,
+}
+
+impl Outlet for Shared<'_> {
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let wrote = self.session.poll_write_shared(context, bytes);
+        self.is_amid = !matches!(wrote, Poll::Ready(count) if count == bytes.len());
+        wrote.map(|count| match count {
+            0 => Err(io::ErrorKind::BrokenPipe.into()),
+            count => Ok(count),
+        })
+    }
+}
+
+impl<'a> Connection<'a> {
+    /// A connection without a subscription.
+    pub fn new(
+        session: Session,
+        scope: Scope,
+        deflate: Option<Deflate>,
+        services: &'a dyn Services,
+    ) -> Self {
+        Self {
+            session,
+            scope,
+            deflate,
+            services,
+            subscriptions: Vec::new(),
+            amid: None,
+            works: Vec::new(),
+            coming: 0,
+        }
+    }
+
+    /// Begins with a subscription to the only topic.
+    pub fn subscribe_first(&mut self, wish: Wish) {
+        self.order(Order {
+            want: Want::Subscribe(Box::new(wish)),
+            topic: None,
+            reference: None,
+        });
+    }
+
+    /// Serves the client until one of them ends the connection.
+    pub async fn serve(&mut self) {
+        poll_fn(|context| self.poll(context)).await;
+    }
+
+    /// The connection, to be ended.
+    pub fn into_session(self) -> Session {
+        self.session
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.session.poll_stop(context).is_ready() {
+            self.session.close(CloseCode::GOING_AWAY, "the server stops");
+            return Poll::Ready(());
+        }
+        loop {
+            let read = self.poll_messages(context);
+            let done = self.poll_works(context);
+            if let Some((code, reason)) = self.poll_subscriptions(context) {
+                self.session.close(code, reason);
+                return Poll::Ready(());
+            }
+            let flushed = self.session.poll_flush(context).is_ready();
+            let has_more = self.amid.is_some() || !flushed;
+            let _ = self.session.poll_watch(context, self.services, has_more);
+            if self.session.is_over() || read.is_none() {
+                return Poll::Ready(());
+            }
+            if read == Some(false) && !done {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Reads what the client wants. True when there was something, none when no more comes.
+    fn poll_messages(&mut self, context: &mut Context<'_>) -> Option<bool> {
+        let mut has_read = false;
+        while self.works.len() < WORKS_MAX {
+            match self.session.poll_message(context) {
+                Poll::Ready(Some((Kind::Text, text))) => self.read(&text),
+                Poll::Ready(Some((Kind::Binary, _))) => {
+                    let text = message::failure(None, None, "invalid", "messages are JSON texts");
+                    self.session.send(Kind::Text, text.as_bytes());
+                }
+                Poll::Ready(None) => return None,
+                Poll::Pending => break,
+            }
+            has_read = true;
+        }
+        Some(has_read)
+    }
+
+    fn read(&mut self, text: &Bytes) {
+        match message::read(text) {
+            Ok(order) => self.order(order),
+            Err(detail) => {
+                let text = message::failure(None, None, "invalid", &detail);
+                self.session.send(Kind::Text, text.as_bytes());
+            }
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        let (topic, reference) = (order.topic.clone(), order.reference.clone());
+        if let Err(fault) = self.try_order(order) {
+            let text = shown(&fault, topic.as_deref(), reference.as_ref());
+            self.session.send(Kind::Text, text.as_bytes());
+        }
+    }
+
+    fn try_order(&mut self, order: Order) -> Result<(), Fault> {
+        let Order {
+            want,
+            topic,
+            reference,
+        } = order;
+        match want {
+            Want::Pong => self.send(message::answer("pong", None, reference.as_ref(), [])),
+            Want::Subscribe(wish) => self.subscribe(*wish, topic.as_deref(), reference)?,
+            Want::Unsubscribe => {
+                let at = self.position(topic.as_deref())?;
+                let name = self.subscriptions.get(at).map(|it| Arc::clone(&it.0));
+                // Others may not write before the frame that it is in has ended.
+                if self.amid == Some(at) {
+                    let detail = "the subscription is busy: ask again";
+                    return Err(Fault::invalid(detail).with_status(409));
+                }
+                self.subscriptions.remove(at);
+                self.amid = self.amid.map(|it| if it > at { it - 1 } else { it });
+                let name = name.as_deref();
+                self.send(message::answer("unsubscribed", name, reference.as_ref(), []));
+            }
+            Want::Acknowledge(id) => {
+                let at = self.position(topic.as_deref())?;
+                let id = id.parse::<crate::event::EventId>();
+                let id = id.map_err(|_| Fault::invalid("`id` is no id of an event"))?;
+                if let Some((_, subscription)) = self.subscriptions.get_mut(at) {
+                    if id.epoch != subscription.branch().last().epoch {
+                        return Err(Fault::invalid("`id` is of another log of the topic"));
+                    }
+                    subscription.acknowledge(id.sequence);
+                }
+            }
+            Want::Publish { data, key } => {
+                let endpoint = self.scope.find(topic.as_deref())?;
+                if !endpoint.settings.websocket.is_some_and(|it| it.publish) {
+                    let detail = "the topic is not published to over WebSocket";
+                    return Err(Fault::invalid(detail).with_status(403));
+                }
+                let publication = Publication {
+                    body: data,
+                    key: key.map(|it| Bytes::from(it.into_bytes())),
+                };
+                let topic = Arc::clone(&endpoint.topic);
+                self.works.push(Box::pin(publish(topic, publication, reference)));
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, text: String) {
+        self.session.send(Kind::Text, text.as_bytes());
+    }
+
+    /// The subscription to a topic, or the only one.
+    fn position(&self, topic: Option<&str>) -> Result<usize, Fault> {
+        let mut all = self.subscriptions.iter();
+        let found = match topic {
+            Some(name) => all.position(|it| *it.0 == *name),
+            None => (all.len() == 1).then_some(0),
+        };
+        found.ok_or_else(|| Fault::invalid("there is no such subscription").with_status(404))
+    }
+
+    fn subscribe(
+        &mut self,
+        wish: Wish,
+        topic: Option<&str>,
+        reference: Option<Json>,
+    ) -> Result<(), Fault> {
+        let endpoint = self.scope.find(topic)?;
+        let name = Arc::clone(endpoint.topic.name());
+        if self.subscriptions.iter().any(|it| it.0 == name) {
+            let detail = "the topic is subscribed to already";
+            return Err(Fault::invalid(detail).with_status(409));
+        }
+        if self.subscriptions.len() + self.coming >= TOPICS_MAX {
+            return Err(Fault::invalid("too many subscriptions on one connection"));
+        }
+        self.coming += 1;
+        let (deflate, services) = (self.deflate, self.services);
+        self.works.push(Box::pin(async move {
+            match wish.subscribe(&endpoint, deflate, services).await {
+                Ok(subscription) => Done::Subscribed(name, Box::new(subscription)),
+                Err(fault) => Done::Answer(shown(&fault, Some(&name), reference.as_ref())),
+            }
+        }));
+        Ok(())
+    }
+
+    /// Goes on with what is under way; true when something is done.
+    fn poll_works(&mut self, context: &mut Context<'_>) -> bool {
+        let mut done = Vec::new();
+        self.works.retain_mut(|work| match work.as_mut().poll(context) {
+            Poll::Ready(it) => {
+                done.push(it);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if self.works.is_empty() {
+            self.works = Vec::new();
+            self.coming = 0;
+        }
+        let is_any = !done.is_empty();
+        for it in done {
+            match it {
+                Done::Answer(text) => self.send(text),
+                Done::Subscribed(name, subscription) => self.add(name, *subscription),
+            }
+        }
+        is_any
+    }
+
+    fn add(&mut self, name: Arc<str>, subscription: Subscription) {
+        if self.subscriptions.iter().any(|it| it.0 == name) {
+            let detail = "the topic is subscribed to already";
+            let fault = Fault::invalid(detail).with_status(409);
+            return self.send(shown(&fault, Some(&name), None));
+        }
+        self.subscriptions.push((name, subscription));
+    }
+
+    /// Writes what there is for the subscriptions; gives a reason to end the connection.
+    fn poll_subscriptions(&mut self, context: &mut Context<'_>) -> Option<(CloseCode, &'static str)> {
+        let first = self.amid.unwrap_or_default();
+        for step in 0..self.subscriptions.len() {
+            let at = (first + step) % self.subscriptions.len();
+            let Some((_, subscription)) = self.subscriptions.get_mut(at) else {
+                continue;
+            };
+            let mut shared = Shared {
+                session: &mut self.session,
+                is_amid: false,
+            };
+            let polled = subscription.poll(&mut shared, context);
+            let is_amid = shared.is_amid;
+            match polled {
+                Poll::Ready(Ok(end)) => {
+                    if let End::Slow | End::Stalled = end {
+                        let counts = subscription.branch().counts();
+                        counts.note_disconnected();
+                    }
+                    return Some(close_code(end));
+                }
+                Poll::Ready(Err(_)) => return Some((CloseCode::NORMAL, "")),
+                Poll::Pending if is_amid => {
+                    self.amid = Some(at);
+                    return None;
+                }
+                Poll::Pending => self.amid = None,
+            }
+        }
+        None
+    }
+}
+
+fn close_code(end: End) -> (CloseCode, &'static str) {
+    match end {
+        End::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
+        End::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
+        // "Try again later": the registry of close codes of RFC 6455, section 11.7.
+        End::Slow | End::Stalled => (CloseCode(1013), "too slow: come again and go on"),
+        End::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),
+    }
+}
+
+async fn publish(topic: Arc<Topic>, publication: Publication, reference: Option<Json>) -> Done {
+    let name = Arc::clone(topic.name());
+    let text = match topic.publish(publication).await {
+        Ok(receipt) => message::answer(
+            "ack",
+            Some(&name),
+            reference.as_ref(),
+            [
+                ("id", json!(receipt.id.to_string())),
+                ("new", json!(receipt.is_new)),
+                ("durability", json!(receipt.durability.name())),
+            ],
+        ),
+        Err(fault) => shown(&fault, Some(&name), reference.as_ref()),
+    };
+    Done::Answer(text)
+}
+
+/// A failure as the client reads it.
+fn shown(fault: &Fault, topic: Option<&str>, reference: Option<&Json>) -> String {
+    if fault.status >= 500 {
+        tracing::warn!(target: "topics", topic, %fault, "websocket");
+    }
+    message::failure(topic, reference, fault.name(), &fault.detail)
+}

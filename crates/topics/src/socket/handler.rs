@@ -1,0 +1,142 @@
+//! Requests for WebSocket connections to topics.
+
+use std::sync::Arc;
+
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::stream::{Client, Feed};
+use component::trigger::ListenAddress;
+use message::{Fault, Kind, Origin, Request};
+use net::websocket::{CloseCode, Handshake, Terms};
+
+use super::connection::{Connection, Scope};
+use super::subscription::Wish;
+use crate::ask::Ask;
+use crate::endpoint::{Directory, Endpoint};
+use crate::origin;
+use crate::websocket::session::{Options, Session};
+
+/// After how long a silence a client is asked whether it is there.
+const PING: std::time::Duration = std::time::Duration::from_secs(25);
+/// The largest message of a client beside what it publishes.
+const MESSAGE_MAX: usize = 64 * 1024;
+
+/// Answers requests for WebSocket connections to topics.
+pub(crate) struct WebSocketHandler {
+    pub directory: Arc<Directory>,
+    pub listen: ListenAddress,
+    /// The only topic; without it those of the listener that the client names.
+    pub only: Option<Arc<Endpoint>>,
+}
+
+impl Handler for WebSocketHandler {
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    fn shares(&self) -> Option<&'static str> {
+        self.only.is_none().then_some("topics over WebSocket")
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            match self.accept(request, services).await {
+                Ok(outcome) => Ok(outcome),
+                Err(Refusal::Reply(reply)) => Ok(Outcome::Reply(*reply)),
+                Err(Refusal::Fault(fault)) => Err(fault),
+            }
+        })
+    }
+}
+
+/// Why there is no connection.
+enum Refusal {
+    Reply(Box<message::Reply>),
+    Fault(Fault),
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl WebSocketHandler {
+    async fn accept(&self, request: Request, services: &dyn Services) -> Result<Outcome, Refusal> {
+        let only = self.only.as_ref();
+        let terms = Terms {
+            subprotocols: &[],
+            compresses: only.is_none_or(|it| it.settings.compression),
+        };
+        let handshake = Handshake::accept(&request, terms).map_err(Refusal::Reply)?;
+        let scope = Scope {
+            directory: Arc::clone(&self.directory),
+            listen: self.listen.clone(),
+            only: only.map(|it| Arc::clone(it.topic.name())),
+            origin: origin::Caller::of(&request),
+        };
+        let mut wishes = Vec::new();
+        let mut message_max = MESSAGE_MAX;
+        if let Some(endpoint) = only {
+            if !scope.origin.may_connect(&endpoint.settings.origins) {
+                let detail = "pages of this origin may not connect";
+                return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
+            }
+            let wish = Wish {
+                ask: Ask::of(&request)?,
+                window: None,
+            };
+            // What is wrong with it is said before the connection is there.
+            wish.check(endpoint, services).await?;
+            message_max += endpoint.topic.settings().body_max;
+            wishes.push(wish);
+        } else {
+            message_max += scope.body_max();
+        }
+        let feed = SocketFeed {
+            scope,
+            wishes,
+            options: Options {
+                message_max,
+                deflate: handshake.deflate,
+                ping: PING,
+            },
+        };
+        Ok(Outcome::Stream(handshake.reply, Box::new(feed)))
+    }
+}
+
+/// A connection that is about to begin.
+struct SocketFeed {
+    scope: Scope,
+    wishes: Vec<Wish>,
+    options: Options,
+}
+
+impl Feed for SocketFeed {
+    fn run<'a>(
+        self: Box<Self>,
+        client: Box<dyn Client>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            let Self {
+                scope,
+                wishes,
+                options,
+            } = *self;
+            let session = Session::new(client, options);
+            let mut connection = Connection::new(session, scope, options.deflate, services);
+            for wish in wishes {
+                connection.subscribe_first(wish);
+            }
+            connection.serve().await;
+            let mut session = connection.into_session();
+            session.close(CloseCode::NORMAL, "");
+            Box::pin(session.end(services)).await;
+        })
+    }
+}

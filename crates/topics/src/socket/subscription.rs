@@ -1,0 +1,234 @@
+//! One topic of a WebSocket connection.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use component::handler::{LocalFuture, Services};
+use message::Fault;
+use net::websocket::Deflate;
+
+use crate::ask::Ask;
+use crate::branch::Branch;
+use crate::channel::{ChannelKey, End};
+use crate::counts::Place;
+use crate::endpoint::Endpoint;
+use crate::frame::{IdForm, Wire};
+use crate::join::{Joining, Start, Step};
+use crate::reader::{Reader, Turn};
+use crate::seats::Outlet;
+use crate::sse;
+use crate::view::View;
+
+/// What a client wants to have of a topic.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub ask: Ask,
+    /// How many events it may get that it has not acknowledged.
+    pub window: Option<u64>,
+}
+
+/// A topic of which a client gets events, or is about to.
+pub(super) struct Subscription {
+    branch: Rc<Branch>,
+    reader: Reader,
+    state: State,
+    /// How many events it may get that it has not acknowledged.
+    window: Option<u64>,
+    /// The last event that it has acknowledged.
+    acknowledged: Option<u64>,
+    _place: Place,
+}
+
+/// How far a subscription is.
+enum State {
+    /// What comes next is being found out.
+    Finding(LocalFuture<'static, (Joining, Result<Step, End>)>),
+    /// Something of its own is being written.
+    Writing(Box<Joining>),
+    /// It may have nothing more before it acknowledges something.
+    Full(Box<Joining>),
+    /// It reads from the ring.
+    Live,
+}
+
+impl Wish {
+    fn view(&self, endpoint: &Endpoint) -> Result<(View, Option<u64>), Fault> {
+        let view = self.ask.view(endpoint)?;
+        let usual = endpoint.settings.websocket.and_then(|it| it.window);
+        let window = self.window.or(usual);
+        if window.is_some() && view.filter.is_some() {
+            let detail = "`filter` does not go with a `window`: what it leaves out cannot be \
+                          acknowledged";
+            return Err(Fault::invalid(detail));
+        }
+        Ok((view, window))
+    }
+
+    async fn starts(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        services: &dyn Services,
+    ) -> Result<(Rc<Branch>, Vec<Start>), Fault> {
+        let one = [Arc::clone(endpoint)];
+        let mut branches = sse::ready(&one, services).await?;
+        let missing = || Fault::invalid("the topic is not there");
+        let branch = branches.pop().ok_or_else(missing)?;
+        let epoch = branch.last().epoch;
+        let starts = self.ask.starts(&one, &[epoch], IdForm::Plain)?;
+        Ok((branch, starts))
+    }
+
+    /// Says what is wrong with it.
+    ///
+    /// # Errors
+    /// That.
+    pub async fn check(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
+        self.view(endpoint)?;
+        self.starts(endpoint, services).await?;
+        sse::enter(&[Arc::clone(endpoint)]).map(drop)
+    }
+
+    /// Makes a subscription of it.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there are too many.
+    pub async fn subscribe(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        deflate: Option<Deflate>,
+        services: &dyn Services,
+    ) -> Result<Subscription, Fault> {
+        let (view, window) = self.view(endpoint)?;
+        let one = [Arc::clone(endpoint)];
+        let place = sse::enter(&one)?.pop();
+        let (branch, starts) = self.starts(endpoint, services).await?;
+        if !view.is_plain() && branch.is_full() {
+            return Err(sse::busy("too many different expressions of subscribers"));
+        }
+        let deflate = deflate.filter(|_| endpoint.settings.compression);
+        let key = ChannelKey {
+            wire: Wire::WebSocket(deflate),
+            ids: IdForm::Plain,
+            views: vec![view],
+        };
+        let pace = endpoint.settings.pace;
+        let channel = Branch::channel(&[Rc::clone(&branch)], key, pace);
+        let (Some(channel), Some(place)) = (channel, place) else {
+            return Err(sse::busy("the topic is not there"));
+        };
+        let joining = Joining::new(&channel, starts, Vec::new()).with_window(window);
+        Ok(Subscription {
+            branch,
+            reader: Reader::new(&channel, None),
+            state: State::find(Box::new(joining)),
+            window,
+            acknowledged: None,
+            _place: place,
+        })
+    }
+}
+
+impl State {
+    fn find(mut joining: Box<Joining>) -> Self {
+        Self::Finding(Box::pin(async move {
+            let step = joining.advance().await;
+            (*joining, step)
+        }))
+    }
+}
+
+impl Subscription {
+    /// The topic's branch.
+    pub fn branch(&self) -> &Rc<Branch> {
+        &self.branch
+    }
+
+    /// Notes that the client has this event and all before it.
+    pub fn acknowledge(&mut self, sequence: u64) {
+        let Some(window) = self.window else {
+            return;
+        };
+        self.acknowledged = self.acknowledged.max(Some(sequence));
+        self.reader.open_window(sequence.saturating_add(window));
+        self.state = match std::mem::replace(&mut self.state, State::Live) {
+            State::Full(mut joining) => {
+                joining.acknowledge(sequence);
+                State::find(joining)
+            }
+            State::Writing(mut joining) => {
+                joining.acknowledge(sequence);
+                State::Writing(joining)
+            }
+            other => other,
+        };
+    }
+
+    /// Writes what there is. Ready with a reason to end the connection.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub fn poll(
+        &mut self,
+        outlet: &mut impl Outlet,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<End>> {
+        loop {
+            match &mut self.state {
+                State::Finding(finding) => {
+                    let Poll::Ready((mut joining, step)) = finding.as_mut().poll(context) else {
+                        return Poll::Pending;
+                    };
+                    if let Some(sequence) = self.acknowledged {
+                        joining.acknowledge(sequence);
+                    }
+                    match step {
+                        Err(end) => return Poll::Ready(Ok(end)),
+                        Ok(step) => self.take(Box::new(joining), step),
+                    }
+                }
+                State::Writing(_) => {
+                    let Poll::Ready(done) = self.reader.poll_write_own(outlet, context)? else {
+                        return Poll::Pending;
+                    };
+                    if let Some(end) = done {
+                        return Poll::Ready(Ok(end));
+                    }
+                    if let State::Writing(joining) = std::mem::replace(&mut self.state, State::Live) {
+                        self.state = State::find(joining);
+                    }
+                }
+                State::Full(_) => return Poll::Pending,
+                State::Live => match self.reader.poll_read(outlet, context) {
+                    Poll::Ready(Ok(Turn::Behind(lost))) => self.reader.skip(lost),
+                    Poll::Ready(Ok(Turn::End(end))) => return Poll::Ready(Ok(end)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => return Poll::Pending,
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, joining: Box<Joining>, step: Step) {
+        self.state = match step {
+            Step::Write(piece) => {
+                self.reader.put_own(piece);
+                State::Writing(joining)
+            }
+            Step::Join(own, at) => {
+                self.reader.join(own, at);
+                if let Some(most) = joining.most() {
+                    self.reader.open_window(most);
+                }
+                State::Live
+            }
+            Step::Full if joining.may_go_on() => State::find(joining),
+            Step::Full => State::Full(joining),
+        };
+    }
+}
