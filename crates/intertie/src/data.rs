@@ -9,6 +9,7 @@ use anyhow::Context;
 use component::state::States;
 use journal::{DataFolder, Options, Outbox};
 use steps::store::Depot;
+use topics::hub::Hub;
 
 /// Where it is when nobody says.
 pub(crate) const DEFAULT: &str = "./intertie-data";
@@ -17,12 +18,18 @@ pub(crate) const DEFAULT: &str = "./intertie-data";
 ///
 /// # Errors
 /// When another process has it, when it is damaged, or when the disk fails.
-pub(crate) fn open(path: &Path, states: &States) -> anyhow::Result<()> {
+pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<()> {
     let depot = Depot::of(states);
     if depot.is_needed() && !depot.is_open() {
         depot.open(outbox(path)?);
     }
+    Hub::of(states).open().await?;
     Ok(())
+}
+
+/// Finishes what waits to be written.
+pub(crate) async fn close(states: &States) {
+    Hub::of(states).close().await;
 }
 
 /// Opens the store of a folder.
