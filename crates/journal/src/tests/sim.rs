@@ -296,14 +296,14 @@ fn with<T>(
 }
 
 impl DiskFile for Open {
-    fn size(&mut self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         with(self, |world, file| {
             world.step()?;
             Ok(file.seen.len() as u64)
         })
     }
 
-    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         with(self, |_, file| {
             let end = at as usize + bytes.len();
             let part = file.seen.get(at as usize..end);
@@ -312,7 +312,7 @@ impl DiskFile for Open {
         })
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         with(self, |world, file| {
             let begun = world.step();
             let grown = (at + bytes.len() as u64).saturating_sub(file.seen.len() as u64);
@@ -335,16 +335,16 @@ impl DiskFile for Open {
         })
     }
 
-    fn truncate(&mut self, size: u64) -> io::Result<()> {
+    fn truncate(&self, size: u64) -> io::Result<()> {
         with(self, |world, file| {
             world.step()?;
-            file.seen.truncate(size as usize);
+            file.seen.resize(size as usize, 0);
             file.pending.push(Change::Truncate(size));
             Ok(())
         })
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         with(self, |world, file| {
             world.step()?;
             if world.sync_fails() {
@@ -354,7 +354,7 @@ impl DiskFile for Open {
             for change in file.pending.drain(..) {
                 match change {
                     Change::Write(at, bytes) => put(&mut file.durable, at, &bytes),
-                    Change::Truncate(size) => file.durable.truncate(size as usize),
+                    Change::Truncate(size) => file.durable.resize(size as usize, 0),
                 }
             }
             // The power may go between the work and the answer.
