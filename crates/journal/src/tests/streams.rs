@@ -1,5 +1,8 @@
 //! Streams: what is appended is read, kept as long as it should be, and no longer.
 
+mod crash;
+mod faults;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
