@@ -4,10 +4,11 @@
 pub(crate) mod command;
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use component::state::States;
-use journal::{DataFolder, Options, Outbox};
+use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
 use steps::store::Depot;
 use topics::hub::Hub;
 
@@ -34,7 +35,63 @@ pub(crate) async fn close(states: &States) {
 
 /// Opens the store of a folder.
 fn outbox(path: &Path) -> anyhow::Result<Outbox> {
-    let disk = DataFolder::take(path).and_then(DataFolder::store);
+    let disk = folder(path).and_then(|folder| folder.store());
     let outbox = disk.and_then(|disk| Outbox::open(disk, Options::default()));
     outbox.with_context(|| format!("cannot open the data folder {}", path.display()))
+}
+
+/// Opens what topics keep in a folder; once, for the whole process.
+///
+/// # Errors
+/// When another process has it, when it is damaged, or when the disk fails.
+#[cfg_attr(not(test), expect(dead_code, reason = "no plan has topics yet"))]
+pub(crate) fn streams(path: &Path) -> anyhow::Result<Streams> {
+    let disk = folder(path).and_then(|folder| folder.topics());
+    let streams = disk.and_then(|disk| Streams::open(disk, StreamOptions::default()));
+    streams.with_context(|| format!("cannot open the data folder {}", path.display()))
+}
+
+/// Opens the keyed state of a folder; once, for the whole process.
+///
+/// # Errors
+/// When another process has it, when it is damaged, or when the disk fails.
+#[cfg_attr(not(test), expect(dead_code, reason = "no plan has topics yet"))]
+pub(crate) fn keyed(path: &Path) -> anyhow::Result<Keyed> {
+    let keyed = folder(path).and_then(|folder| folder.keyed());
+    let keyed = keyed.and_then(Keyed::open);
+    keyed.with_context(|| format!("cannot open the data folder {}", path.display()))
+}
+
+/// The folders that this process has.
+static TAKEN: Mutex<Vec<DataFolder>> = Mutex::new(Vec::new());
+
+/// Takes a folder, which is locked once for all that is in it, and stays so.
+fn folder(path: &Path) -> Result<DataFolder, OpenError> {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(folder) = taken.iter().find(|it| it.path() == path) {
+        return Ok(folder.clone());
+    }
+    let folder = DataFolder::take(path)?;
+    taken.push(folder.clone());
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_in_a_folder_has_one_lock() {
+        let path = std::env::temp_dir().join(format!("intertie-data-{}", std::process::id()));
+        let outbox = outbox(&path).unwrap();
+        let (streams, keyed_state) = (streams(&path).unwrap(), keyed(&path).unwrap());
+        assert!(DataFolder::take(&path).is_err());
+        for again in [super::streams(&path).err(), keyed(&path).err()] {
+            let error = format!("{:#}", again.unwrap());
+            assert!(error.contains("in use by process"), "{error}");
+        }
+        drop((streams, keyed_state));
+        outbox.close();
+        std::fs::remove_dir_all(path).unwrap();
+    }
 }
