@@ -24,7 +24,13 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<()> {
     if depot.is_needed() && !depot.is_open() {
         depot.open(outbox(path)?);
     }
-    Hub::of(states).open().await?;
+    let hub = Hub::of(states);
+    // What was on the disk before is looked at too: it must not be forgotten silently.
+    let has_topics = hub.has_topics() && path.join("topics").exists();
+    if !hub.has_disk() && (hub.needs_disk() || has_topics) {
+        hub.set_disk(streams(path)?, keyed(path)?);
+    }
+    hub.open().await?;
     Ok(())
 }
 
@@ -44,7 +50,6 @@ fn outbox(path: &Path) -> anyhow::Result<Outbox> {
 ///
 /// # Errors
 /// When another process has it, when it is damaged, or when the disk fails.
-#[cfg_attr(not(test), expect(dead_code, reason = "no plan has topics yet"))]
 pub(crate) fn streams(path: &Path) -> anyhow::Result<Streams> {
     let disk = folder(path).and_then(|folder| folder.topics());
     let streams = disk.and_then(|disk| Streams::open(disk, StreamOptions::default()));
@@ -55,7 +60,6 @@ pub(crate) fn streams(path: &Path) -> anyhow::Result<Streams> {
 ///
 /// # Errors
 /// When another process has it, when it is damaged, or when the disk fails.
-#[cfg_attr(not(test), expect(dead_code, reason = "no plan has topics yet"))]
 pub(crate) fn keyed(path: &Path) -> anyhow::Result<Keyed> {
     let keyed = folder(path).and_then(|folder| folder.keyed());
     let keyed = keyed.and_then(Keyed::open);

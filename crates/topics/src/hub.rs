@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use component::state::{State, StateKey, States};
+use journal::{Keyed, Streams};
 
 use crate::log::{Log, LogParts, Slot};
 use crate::sequencer::Sequencer;
 use crate::settings::{Durability, Settings};
+use crate::store::journal::JournalStore;
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 use crate::topic::Topic;
@@ -41,9 +43,15 @@ impl std::error::Error for OpenError {}
 pub struct Hub {
     sequencer: OnceLock<Arc<Sequencer>>,
     memory: Arc<MemoryStore>,
-    disk: OnceLock<Arc<dyn Store>>,
+    disk: OnceLock<Disk>,
     /// Those that a plan names.
     topics: Mutex<Vec<Weak<Topic>>>,
+}
+
+/// What is on the disk: events, and how far those who take them have come.
+struct Disk {
+    store: Arc<dyn Store>,
+    keyed: Keyed,
 }
 
 impl State for Hub {}
@@ -80,11 +88,33 @@ impl Hub {
         there.filter(|it| it.log.get().is_none()).collect()
     }
 
-    /// Whether a topic needs the data folder, which is not open yet.
+    /// Whether there are topics that have to be opened.
+    pub fn has_topics(&self) -> bool {
+        !self.waiting().is_empty()
+    }
+
+    /// Whether one of them needs the data folder.
     pub fn needs_disk(&self) -> bool {
         let waiting = self.waiting();
         let on_disk = |it: &Arc<Topic>| it.settings().durability == Durability::Disk;
-        self.disk.get().is_none() && waiting.iter().any(on_disk)
+        waiting.iter().any(on_disk)
+    }
+
+    /// Whether the data folder is open.
+    pub fn has_disk(&self) -> bool {
+        self.disk.get().is_some()
+    }
+
+    /// From here on topics can be on the disk. The first one stays.
+    pub fn set_disk(&self, streams: Streams, keyed: Keyed) {
+        let store = Arc::new(JournalStore::new(streams)) as _;
+        // Whoever was faster has opened the same folder.
+        let _ = self.disk.set(Disk { store, keyed });
+    }
+
+    /// The keyed state of the data folder, when that is open.
+    pub(crate) fn keyed(&self) -> Option<&Keyed> {
+        self.disk.get().map(|disk| &disk.keyed)
     }
 
     /// Opens the topics that have been declared since: from here on they take publications.
@@ -122,10 +152,11 @@ impl Hub {
         let store: Arc<dyn Store> = match settings.durability {
             Durability::Memory => Arc::clone(&self.memory) as _,
             Durability::Disk => {
-                let disk = self.disk.get().map(Arc::clone);
+                let disk = self.disk.get().map(|disk| Arc::clone(&disk.store));
                 disk.ok_or_else(|| OpenError::NoFolder(topic.name().to_string()))?
             }
         };
+        self.check_durability(topic)?;
         let before = topic.slot().log();
         let is_same = |log: &Arc<Log>| {
             log.payload == settings.payload && log.durability == settings.durability
@@ -157,6 +188,18 @@ impl Hub {
         Ok(Arc::new(log.map_err(failed)?))
     }
 
+    /// Events on the disk are not forgotten because a document says `memory` now.
+    fn check_durability(&self, topic: &Topic) -> Result<(), OpenError> {
+        let on_disk = self.disk.get().and_then(|disk| disk.store.find(topic.name()));
+        let has_events = on_disk.is_some_and(|found| found.next > 1);
+        if !has_events || topic.settings().durability == Durability::Disk {
+            return Ok(());
+        }
+        let why = "its events are on the disk, and it says `durability: memory` now: give the topic \
+                   another name, or leave its durability as it was";
+        Err(OpenError::Topic(topic.name().to_string(), why.to_owned()))
+    }
+
     /// Finishes what waits and closes the stores: whoever publishes later is refused.
     pub async fn close(&self) {
         if let Some(sequencer) = self.sequencer.get().map(Arc::clone) {
@@ -165,10 +208,11 @@ impl Hub {
                 tracing::error!(target: "topics", %error, "topics are not closed");
             }
         }
-        if let Some(disk) = self.disk.get()
-            && let Err(error) = disk.close().await
-        {
-            tracing::error!(target: "topics", %error, "topics are not closed");
+        if let Some(disk) = self.disk.get() {
+            if let Err(error) = disk.store.close().await {
+                tracing::error!(target: "topics", %error, "topics are not closed");
+            }
+            disk.keyed.close().await;
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Where the events of topics are kept: the trait, and what all stores have in common.
 
+#[cfg(test)]
+mod conformance;
+pub(crate) mod journal;
 pub(crate) mod memory;
 
 use std::fmt;

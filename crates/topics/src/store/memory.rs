@@ -11,6 +11,9 @@ use bytes::Bytes;
 use super::{Answer, Found, Record, RecordKind, Store, StoreError};
 use crate::settings::Keep;
 
+/// What a record takes beside its bytes.
+const EACH: usize = 32;
+
 /// All logs.
 #[derive(Default)]
 pub(crate) struct MemoryStore(Mutex<HashMap<Arc<str>, Arc<Mutex<Log>>>>);
@@ -47,9 +50,9 @@ impl Log {
         while let Some(record) = self.records.front() {
             let is_old = oldest.is_some_and(|oldest| record.at_ms < oldest);
             let count = self.records.len() as u64;
-            // The last one stays, however large it is.
-            let is_too_much = self.bytes > self.keep.bytes && count > 1;
-            if !is_old && !is_too_much && count <= self.keep.events {
+            let is_too_much = self.bytes > self.keep.bytes || count > self.keep.events;
+            // The last one stays, however large and old it is.
+            if count == 1 || !is_old && !is_too_much {
                 return;
             }
             self.bytes -= size(record);
@@ -59,7 +62,7 @@ impl Log {
 }
 
 fn size(record: &Record) -> u64 {
-    (record.body.len() + record.key.len()) as u64
+    (record.body.len() + record.key.len() + EACH) as u64
 }
 
 /// The time of day, in milliseconds since 1970.
