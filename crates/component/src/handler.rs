@@ -45,6 +45,12 @@ pub trait Handler: Send + Sync {
         false
     }
 
+    /// Other handlers with the same answer do the same: of those whose requests coincide the first
+    /// one takes them all.
+    fn shares(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What its streams may take.
     fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
         None

@@ -61,7 +61,19 @@ fn routed<'a>(
             (routed, Some(target))
         })
     });
-    flows.chain(declared)
+    let mut shared = Vec::new();
+    flows.chain(declared).filter(move |(routed, target)| {
+        let Some(RouteTarget::Handle { handler, .. }) = target else {
+            return true;
+        };
+        // Of handlers that do the same the first one is enough.
+        handler.shares().is_none_or(|what| {
+            let place = (what, &routed.http.listen, routed.http.path.shape());
+            let is_first = !shared.contains(&place);
+            shared.push(place);
+            is_first
+        })
+    })
 }
 
 /// Checks every route against those before it.

@@ -34,8 +34,6 @@ pub(crate) struct Branch {
     counts: Arc<Counts>,
     /// The last event that has come, whatever it was.
     last: Cell<EventId>,
-    /// The oldest event that was kept when the worker came to the topic.
-    first: Cell<u64>,
     /// The last event of a topic of snapshots.
     latest: RefCell<Option<Arc<Event>>>,
     channels: RefCell<Vec<Weak<Channel>>>,
@@ -57,7 +55,6 @@ impl Branch {
             topic,
             counts,
             last: Cell::new(none),
-            first: Cell::new(1),
             latest: RefCell::default(),
             channels: RefCell::default(),
             is_attached: Cell::new(false),
@@ -87,11 +84,6 @@ impl Branch {
         self.last.get()
     }
 
-    /// The oldest event that was kept when the worker came to the topic.
-    pub fn first(&self) -> u64 {
-        self.first.get()
-    }
-
     /// The last snapshot that the channels have.
     pub fn latest(&self) -> Option<Arc<Event>> {
         self.latest.borrow().clone()
@@ -110,10 +102,9 @@ impl Branch {
         let Attached {
             latest,
             next,
-            first,
             mailbox,
+            ..
         } = attached;
-        self.first.set(first);
         self.last.set(EventId {
             sequence: next.sequence.saturating_sub(1),
             ..next
@@ -123,11 +114,6 @@ impl Branch {
         drop(coming);
         tokio::task::spawn_local(Rc::clone(self).carry(mailbox));
         Ok(())
-    }
-
-    /// Whether events come now.
-    pub fn is_ready(&self) -> bool {
-        self.is_attached.get()
     }
 
     /// Whether another channel would be too many.

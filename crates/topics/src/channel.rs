@@ -15,6 +15,7 @@ use crate::document::Document;
 use crate::event::{Event, EventId};
 use crate::frame::{self, IdForm, Kind, Part, Wire};
 use crate::gzip::Gzip;
+use crate::profile::axway;
 use crate::ring::Ring;
 use crate::seats::{Lost, Next, Outlet, Seats};
 use crate::view::{Fresh, Shown, View};
@@ -178,16 +179,6 @@ impl Channel {
         self.members.get(member).map(|it| &it.branch)
     }
 
-    /// What becomes of readers that are too slow.
-    pub fn policy(&self) -> Policy {
-        self.pace.policy
-    }
-
-    /// How many readers there are.
-    pub fn readers(&self) -> u32 {
-        self.seats.borrow().taken()
-    }
-
     /// Takes an event of one of the topics into the ring. Nobody is woken yet.
     pub fn take(&self, branch: &Rc<Branch>, fresh: &Fresh<'_>) {
         let mut members = self.members.iter().enumerate();
@@ -218,10 +209,21 @@ impl Channel {
         let (kind, data) = match shown {
             Shown::Nothing => return,
             Shown::Part(kind, data) => (kind, data),
-            Shown::Failed(reason) => (Kind::Error, failure(&reason).into()),
+            Shown::Failed(reason) => (Kind::Error, self.failure(&reason).into()),
         };
         self.write_ids(places, text);
         self.write_part(member, (text, kind, &data), out);
+    }
+
+    /// What an `error` says of an event that cannot be shown.
+    fn failure(&self, reason: &str) -> Vec<u8> {
+        if self.key.ids == IdForm::Axway {
+            return axway::event_error(reason);
+        }
+        let mut out = b"{\"reason\":\"expression\",\"detail\":".to_vec();
+        frame::write_text(reason, &mut out);
+        out.push(b'}');
+        out
     }
 
     /// Writes one part for a topic, enclosed as the wire wants it.
@@ -596,10 +598,3 @@ impl Member {
     }
 }
 
-/// What an `error` says.
-fn failure(reason: &str) -> Vec<u8> {
-    let mut out = b"{\"reason\":\"expression\",\"detail\":".to_vec();
-    frame::write_text(reason, &mut out);
-    out.push(b'}');
-    out
-}

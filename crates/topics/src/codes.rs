@@ -8,6 +8,18 @@ pub const BAD_ORIGIN: Code = Code::new("IT0601");
 pub const BAD_SUBPROTOCOL: Code = Code::new("IT0602");
 /// A setting of a WebSocket trigger outside its range.
 pub const WEBSOCKET_RANGE: Code = Code::new("IT0603");
+/// A setting of a topic outside its range.
+pub const OUT_OF_RANGE: Code = Code::new("IT0640");
+/// A way to publish by HTTP that cannot be one.
+pub const BAD_PUBLISHER: Code = Code::new("IT0641");
+/// A topic that no document declares.
+pub const UNKNOWN_TOPIC: Code = Code::new("IT0642");
+/// Settings of subscriptions that contradict each other or have no effect.
+pub const BAD_SUBSCRIBE: Code = Code::new("IT0660");
+/// A form in which a topic does not come.
+pub const BAD_MODES: Code = Code::new("IT0661");
+/// A way to subscribe that this version does not have.
+pub const NOT_YET: Code = Code::new("IT0662");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -22,5 +34,29 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: WEBSOCKET_RANGE,
         title: "setting of a WebSocket trigger out of range",
+    },
+    CodeInfo {
+        code: OUT_OF_RANGE,
+        title: "setting of a topic out of range",
+    },
+    CodeInfo {
+        code: BAD_PUBLISHER,
+        title: "bad way to publish by HTTP",
+    },
+    CodeInfo {
+        code: UNKNOWN_TOPIC,
+        title: "unknown topic",
+    },
+    CodeInfo {
+        code: BAD_SUBSCRIBE,
+        title: "settings of subscriptions that do not fit together",
+    },
+    CodeInfo {
+        code: BAD_MODES,
+        title: "form in which a topic does not come",
+    },
+    CodeInfo {
+        code: NOT_YET,
+        title: "way to subscribe that is not available in this version",
     },
 ];

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use component::state::{Measure, State};
 
+use crate::topic::Listener;
+
 /// What is counted of a topic's subscribers, of all workers together.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -21,18 +23,31 @@ pub(crate) struct Counts {
 
 /// A subscriber that is counted as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<Counts>);
+pub(crate) struct Place {
+    counts: Arc<Counts>,
+    /// Counts it for those who publish only when somebody listens.
+    #[allow(dead_code, reason = "counts as long as it is there")]
+    listener: Option<Listener>,
+}
 
 impl Counts {
     /// Counts a subscriber, when there are fewer than that many.
-    pub fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
+    pub fn enter(
+        self: &Arc<Self>,
+        most: usize,
+        listen: impl FnOnce() -> Option<Listener>,
+    ) -> Option<Place> {
         let before = self.open.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Arc::clone(self));
-        let is_in = before < most;
-        if !is_in {
+        let mut place = Place {
+            counts: Arc::clone(self),
+            listener: None,
+        };
+        if before >= most {
             self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
         }
-        is_in.then_some(place)
+        place.listener = listen();
+        Some(place)
     }
 
     /// Counts a subscriber whose stream has ended because it was too slow.
@@ -43,7 +58,7 @@ impl Counts {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -55,11 +70,6 @@ impl State for Counts {
             value: count.load(Ordering::Relaxed) as f64,
         };
         vec![
-            Measure {
-                name: "topic_subscribers",
-                help: "Subscribers that are connected.",
-                value: self.open.load(Ordering::Relaxed) as f64,
-            },
             count(
                 "topic_subscribers_refused_total",
                 "Subscribers refused because there were too many.",
@@ -106,10 +116,10 @@ mod tests {
     #[test]
     fn no_more_than_allowed_are_let_in() {
         let counts = Arc::new(Counts::default());
-        let first = counts.enter(1);
-        assert!(first.is_some() && counts.enter(1).is_none());
+        let first = counts.enter(1, || None);
+        assert!(first.is_some() && counts.enter(1, || None).is_none());
         drop(first);
-        assert!(counts.enter(1).is_some());
+        assert!(counts.enter(1, || None).is_some());
         assert_eq!(counts.refused.load(Ordering::Relaxed), 1);
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     pub sse: bool,
     /// How it is served over WebSocket.
     pub websocket: Option<WebSocket>,
+    /// Whether it is served in the manner of Axway Streams too.
+    pub is_axway: bool,
 }
 
 /// How a topic is served over WebSocket.

@@ -1,15 +1,61 @@
 //! Topics: what is published to them, in which order, what is kept, and who gets it; and connections
 //! of clients that stay open.
+//!
+//! [`topic::Topic`] is what the rest has: `prepare` checks what is published on the worker,
+//! `sequencer` is the thread that orders it and has a `store` keep it, `log` is what everybody sees
+//! then, and [`mailbox`] how a worker gets it. [`document`] compares snapshots. [`declare`] reads
+//! `topic:` documents, [`hub`] opens what they declare, `publisher` takes events by HTTP.
+//!
+//! `branch` is what a worker has of a topic; it hands events to `channel`s, each of which encodes
+//! them once into a `ring` for all its `reader`s, whose places `seats` keeps. `join` is how a
+//! subscriber comes to a channel. `sse` and `socket` are the endpoints, `subscribe` reads their
+//! settings, `profile` has the manners of other systems. [`websocket`] is what every WebSocket
+//! connection of a client needs.
 
+mod ask;
+mod bounds;
+mod branch;
+mod channel;
 pub mod codes;
+mod counts;
+pub mod declare;
+pub mod document;
+mod endpoint;
 pub mod event;
+mod frame;
+mod gzip;
+pub mod hub;
+mod join;
+mod keys;
+mod log;
+pub mod mailbox;
+mod origin;
+mod prepare;
+mod profile;
+mod publisher;
+mod reader;
+mod ring;
+mod seats;
+mod sequencer;
+pub mod settings;
+mod socket;
+mod sse;
+mod store;
+mod stream;
+mod subscribe;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod topic;
+mod view;
 pub mod websocket;
 
 use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
 
 /// The kinds of documents of this crate.
-pub const DOCUMENTS: &[DocumentDefinition] = &[];
+pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 
 /// Every kind of trigger with a protocol of its own within HTTP.
 pub const ENDPOINTS: &[EndpointDefinition] = &[websocket::trigger::DEFINITION];

@@ -22,7 +22,6 @@ pub(crate) trait Outlet {
 pub(crate) struct Seats {
     all: Vec<Seat>,
     free: Vec<u32>,
-    taken: u32,
 }
 
 /// A reader's place.
@@ -91,14 +90,8 @@ pub(crate) struct Written {
 }
 
 impl Seats {
-    /// How many readers there are.
-    pub fn taken(&self) -> u32 {
-        self.taken
-    }
-
     /// A place for a reader that does not read from the ring yet.
     pub fn enter(&mut self, over_at: Option<u32>) -> u32 {
-        self.taken += 1;
         let seat = Seat {
             at: APART,
             is_taken: true,
@@ -123,7 +116,6 @@ impl Seats {
     pub fn leave(&mut self, key: u32) {
         if let Some(seat) = self.seat(key).filter(|it| it.is_taken) {
             *seat = Seat::default();
-            self.taken -= 1;
             self.free.push(key);
         }
     }
@@ -232,7 +224,7 @@ impl Seats {
         &mut self,
         (key, now): (u32, u32),
         ring: &Ring,
-        client: &mut (impl Outlet + ?Sized),
+        outlet: &mut (impl Outlet + ?Sized),
         context: &mut Context<'_>,
     ) -> io::Result<(Next, Written)> {
         let mut written = Written::default();
@@ -240,7 +232,7 @@ impl Seats {
             return Ok((Next::End(End::Failed), written));
         };
         seat.listen(context);
-        let next = seat.step(now, ring, client, context, &mut written)?;
+        let next = seat.step(now, ring, outlet, context, &mut written)?;
         Ok((next, written))
     }
 
@@ -286,7 +278,7 @@ impl Seat {
         &mut self,
         now: u32,
         ring: &Ring,
-        client: &mut (impl Outlet + ?Sized),
+        outlet: &mut (impl Outlet + ?Sized),
         context: &mut Context<'_>,
         written: &mut Written,
     ) -> io::Result<Next> {
@@ -318,26 +310,22 @@ impl Seat {
         if bytes.is_empty() {
             return Ok(self.rest_here(ring, written));
         }
-        let wrote = client.poll_write(context, bytes);
-        match wrote {
-            Poll::Ready(count) => {
-                let count = count? as u64;
-                self.at += count;
-                self.offered = self.at;
-                self.stalled = None;
-                written.bytes += count;
-            }
-            Poll::Pending => {
-                self.offered = self.at + bytes.len() as u64;
-                self.stalled = self.stalled.or(Some(now));
-            }
-        }
+        let Poll::Ready(count) = outlet.poll_write(context, bytes) else {
+            self.offered = self.at + bytes.len() as u64;
+            self.stalled = self.stalled.or(Some(now));
+            self.rest = rest;
+            return Ok(Next::Wait);
+        };
+        let count = count? as u64;
+        self.at += count;
+        self.offered = self.at;
+        self.stalled = None;
         self.rest = rest;
-        match wrote {
-            Poll::Ready(_) if self.at == ring.end() => Ok(self.rest_here(ring, written)),
-            Poll::Ready(_) => Ok(Next::Again),
-            Poll::Pending => Ok(Next::Wait),
+        written.bytes += count;
+        if self.at == ring.end() {
+            return Ok(self.rest_here(ring, written));
         }
+        Ok(Next::Again)
     }
 
     /// At the end of the ring.

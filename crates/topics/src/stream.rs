@@ -108,10 +108,8 @@ pub(crate) async fn finish(reader: &Reader, client: &mut dyn Client, end: End, w
 }
 
 async fn say(client: &mut dyn Client, words: &[u8]) -> io::Result<()> {
-    let mut writing = std::pin::pin!(write_all(client, words));
-    let time = tokio::time::timeout(LAST_WORDS, writing.as_mut()).await;
-    let said = time.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
-    said?;
+    let said = tokio::time::timeout(LAST_WORDS, write_all(client, words)).await;
+    said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     poll_fn(|context| client.poll_finish(context)).await
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use component::document::{DeclaredRoute, DocumentContext, Listening};
 use component::handler::Handler;
 use component::state::{StateKey, States};
-use config::{AnyValue, ByteSize, Node, Report, Span, Spanned};
+use config::{AnyValue, ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -160,17 +160,17 @@ pub(crate) fn read(
     context: &mut DocumentContext<'_>,
 ) -> Option<Vec<DeclaredRoute>> {
     let before = context.report.errors();
-    let config: SubscribeConfig = match node.is_null() {
+    let is_bare = matches!(node.value, Value::Null);
+    let config: SubscribeConfig = match is_bare {
         true => SubscribeConfig::default(),
         false => config::decode(node, context.report)?,
     };
     let listening = context
         .entrances
-        .read_listening(Some(node).filter(|it| !it.is_null()), context.report);
+        .read_listening(Some(node).filter(|_| !is_bare), context.report);
     let reading = Reading {
         config: &config,
         topic,
-        span: node.span,
     };
     let settings = reading.settings(listening.as_ref()?, context.report)?;
     if context.report.errors() > before {
@@ -201,7 +201,6 @@ fn counts(topic: &Arc<Topic>, states: &States) -> Arc<Counts> {
 struct Reading<'a> {
     config: &'a SubscribeConfig,
     topic: &'a Arc<Topic>,
-    span: Span,
 }
 
 impl Reading<'_> {
@@ -230,6 +229,7 @@ impl Reading<'_> {
             allow_expressions: config.allow_expressions,
             sse: via.contains(&Via::Sse),
             websocket: self.websocket(&via, report),
+            is_axway: config.profile.is_some(),
         })
     }
 

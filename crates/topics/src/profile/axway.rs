@@ -1,7 +1,7 @@
 //! `profile: axway-streams`: paths, media types, event names, ids and errors of Axway Amplify Streams.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
@@ -68,8 +68,9 @@ fn body(code: u32, category: &str, message: &str, now: Duration) -> Vec<u8> {
 }
 
 /// What an `error` event says of an event that cannot be shown.
-pub(crate) fn event_error(reason: &str, at_ms: u64) -> Vec<u8> {
-    body(40400, "subscription", reason, Duration::from_millis(at_ms))
+pub(crate) fn event_error(reason: &str) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    body(40400, "subscription", reason, now.unwrap_or_default())
 }
 
 /// A time as RFC 3339, section 5.6 writes it.

@@ -12,7 +12,7 @@ use message::Fault;
 use net::websocket::{CloseCode, Deflate, Kind};
 use serde_json::{Value as Json, json};
 
-use super::message::{self, Order, Want};
+use super::order::{self, Order, Want};
 use super::subscription::{Subscription, Wish};
 use crate::ask::TOPICS_MAX;
 use crate::channel::End;
@@ -129,7 +129,7 @@ impl<'a> Connection<'a> {
 
     /// Begins with a subscription to the only topic.
     pub fn subscribe_first(&mut self, wish: Wish) {
-        self.order(Order {
+        self.put(Order {
             want: Want::Subscribe(Box::new(wish)),
             topic: None,
             reference: None,
@@ -177,7 +177,7 @@ impl<'a> Connection<'a> {
             match self.session.poll_message(context) {
                 Poll::Ready(Some((Kind::Text, text))) => self.read(&text),
                 Poll::Ready(Some((Kind::Binary, _))) => {
-                    let text = message::failure(None, None, "invalid", "messages are JSON texts");
+                    let text = order::failure(None, None, "invalid", "messages are JSON texts");
                     self.session.send(Kind::Text, text.as_bytes());
                 }
                 Poll::Ready(None) => return None,
@@ -189,16 +189,16 @@ impl<'a> Connection<'a> {
     }
 
     fn read(&mut self, text: &Bytes) {
-        match message::read(text) {
-            Ok(order) => self.order(order),
+        match order::read(text) {
+            Ok(order) => self.put(order),
             Err(detail) => {
-                let text = message::failure(None, None, "invalid", &detail);
+                let text = order::failure(None, None, "invalid", &detail);
                 self.session.send(Kind::Text, text.as_bytes());
             }
         }
     }
 
-    fn order(&mut self, order: Order) {
+    fn put(&mut self, order: Order) {
         let (topic, reference) = (order.topic.clone(), order.reference.clone());
         if let Err(fault) = self.try_order(order) {
             let text = shown(&fault, topic.as_deref(), reference.as_ref());
@@ -213,7 +213,7 @@ impl<'a> Connection<'a> {
             reference,
         } = order;
         match want {
-            Want::Pong => self.send(message::answer("pong", None, reference.as_ref(), [])),
+            Want::Pong => self.send(order::answer("pong", None, reference.as_ref(), [])),
             Want::Subscribe(wish) => self.subscribe(*wish, topic.as_deref(), reference)?,
             Want::Unsubscribe => {
                 let at = self.position(topic.as_deref())?;
@@ -226,7 +226,7 @@ impl<'a> Connection<'a> {
                 self.subscriptions.remove(at);
                 self.amid = self.amid.map(|it| if it > at { it - 1 } else { it });
                 let name = name.as_deref();
-                self.send(message::answer("unsubscribed", name, reference.as_ref(), []));
+                self.send(order::answer("unsubscribed", name, reference.as_ref(), []));
             }
             Want::Acknowledge(id) => {
                 let at = self.position(topic.as_deref())?;
@@ -376,7 +376,7 @@ fn close_code(end: End) -> (CloseCode, &'static str) {
 async fn publish(topic: Arc<Topic>, publication: Publication, reference: Option<Json>) -> Done {
     let name = Arc::clone(topic.name());
     let text = match topic.publish(publication).await {
-        Ok(receipt) => message::answer(
+        Ok(receipt) => order::answer(
             "ack",
             Some(&name),
             reference.as_ref(),
@@ -396,5 +396,5 @@ fn shown(fault: &Fault, topic: Option<&str>, reference: Option<&Json>) -> String
     if fault.status >= 500 {
         tracing::warn!(target: "topics", topic, %fault, "websocket");
     }
-    message::failure(topic, reference, fault.name(), &fault.detail)
+    order::failure(topic, reference, fault.name(), &fault.detail)
 }

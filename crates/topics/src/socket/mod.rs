@@ -2,7 +2,7 @@
 
 mod connection;
 mod handler;
-mod message;
+mod order;
 mod subscription;
 
-pub(crate) use handler::{Of, WebSocketHandler};
+pub(crate) use handler::WebSocketHandler;

@@ -15,6 +15,7 @@ use crate::counts::Place;
 use crate::endpoint::{Directory, Endpoint};
 use crate::frame::IdForm;
 use crate::origin;
+use crate::profile::axway;
 
 /// Which topics a route serves.
 pub(crate) enum Of {
@@ -48,32 +49,40 @@ impl Handler for SseHandler {
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
-            let (endpoints, ids) = self.endpoints(&request)?;
-            if request.method == Method::Options {
-                return Ok(Outcome::Reply(origin::preflight(&endpoints, &request)));
+            match self.open(&request, services).await {
+                Err(fault) if matches!(self.0, Of::Axway(..)) => {
+                    Ok(Outcome::Reply(axway::failed(&fault, services.wall())))
+                }
+                outcome => outcome,
             }
-            let accept = request.headers.get("Accept");
-            let is_axway = ids == IdForm::Axway;
-            let accepted = ask::accepted(accept, is_axway)?;
-            let Accepted::Events(mode) = accepted else {
-                let detail = "there is only `text/event-stream` here";
-                return Err(Fault::invalid(detail).with_status(406));
-            };
-            let mut ask = Ask::of(&request)?;
-            ask.mode = ask.mode.or(mode);
-            let open = Opening {
-                endpoints: &endpoints,
-                ask: &ask,
-                ids,
-            };
-            let feed = open.feed(&request, services).await?;
-            let reply = head(&endpoints, &request, feed.is_gzip());
-            Ok(Outcome::Stream(reply, Box::new(feed)))
         })
     }
 }
 
 impl SseHandler {
+    async fn open(&self, request: &Request, services: &dyn Services) -> Result<Outcome, Fault> {
+        let (endpoints, ids) = self.endpoints(request)?;
+        if request.method == Method::Options {
+            return Ok(Outcome::Reply(origin::preflight(&endpoints, request)));
+        }
+        let accept = request.headers.get("Accept");
+        let accepted = ask::accepted(accept, ids == IdForm::Axway)?;
+        let Accepted::Events(mode) = accepted else {
+            let detail = "there is only `text/event-stream` here";
+            return Err(Fault::invalid(detail).with_status(406));
+        };
+        let mut ask = Ask::of(request)?;
+        ask.mode = ask.mode.or(mode);
+        let opening = Opening {
+            endpoints: &endpoints,
+            ask: &ask,
+            ids,
+        };
+        let feed = opening.feed(request, services).await?;
+        let reply = head(&endpoints, request, feed.is_gzip());
+        Ok(Outcome::Stream(reply, Box::new(feed)))
+    }
+
     /// The topics that a request is for.
     fn endpoints(&self, request: &Request) -> Result<(Vec<Arc<Endpoint>>, IdForm), Fault> {
         match &self.0 {
@@ -84,7 +93,7 @@ impl SseHandler {
                 Ok((found, IdForm::Composite))
             }
             Of::Axway(directory, listen) => {
-                let found = crate::profile::axway::find(directory, listen, request);
+                let found = axway::find(directory, listen, request);
                 Ok((vec![found?], IdForm::Axway))
             }
         }
@@ -166,12 +175,14 @@ impl Opening<'_> {
 pub(crate) fn enter(endpoints: &[Arc<Endpoint>]) -> Result<Vec<Place>, Fault> {
     let mut places = Vec::with_capacity(endpoints.len());
     for endpoint in endpoints {
-        let place = endpoint.counts.enter(endpoint.settings.connections);
+        let most = endpoint.settings.connections;
+        let place = endpoint.counts.enter(most, || Some(endpoint.topic.listen()));
         places.push(place.ok_or_else(|| busy("the topic has too many subscribers"))?);
     }
     Ok(places)
 }
 
+/// A refusal for now.
 pub(crate) fn busy(detail: &'static str) -> Fault {
     let fault = Fault::new(Kind::Unavailable, Origin::Engine, detail);
     fault.with_retry_after(std::time::Duration::from_secs(1))
