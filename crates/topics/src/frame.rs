@@ -267,7 +267,7 @@ mod tests {
         write_event(&part(None), &mut out);
         enclose_chunk(0, &mut out);
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "27\r\nid: 3f-7\nevent: patch\ndata: [1]\n\n\r\n");
+        assert_eq!(text, "21\r\nid: 3f-7\nevent: patch\ndata: [1]\n\n\r\n");
         let mut out = Vec::new();
         write_event(&part(Some("a\"")), &mut out);
         let text = String::from_utf8(out).unwrap();

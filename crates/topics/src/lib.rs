@@ -19,6 +19,8 @@ mod channel;
 pub mod codes;
 mod counts;
 pub mod declare;
+#[cfg(test)]
+mod delivery;
 pub mod document;
 mod endpoint;
 pub mod event;

@@ -61,7 +61,13 @@ pub(crate) async fn write_own(
         if client.poll_stop(context).is_ready() {
             reader.finish();
         }
-        reader.poll_write_own(client, context)
+        if let Poll::Ready(done) = reader.poll_write_own(client, context) {
+            return Poll::Ready(done);
+        }
+        match poll_gone(client, context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Poll::Pending => Poll::Pending,
+        }
     })
     .await
 }

@@ -190,8 +190,8 @@ pub(crate) fn read(
 
 fn counts(topic: &Arc<Topic>, states: &States) -> Arc<Counts> {
     let key = StateKey {
-        flow: Arc::clone(topic.name()),
-        step: "subscribe".into(),
+        flow: "".into(),
+        step: Arc::clone(topic.name()),
         kind: "subscribers",
         settings: String::new(),
     };
