@@ -15,9 +15,11 @@ mod keys;
 mod log;
 pub mod mailbox;
 mod prepare;
+pub mod publish;
 mod publisher;
 mod sequencer;
 pub mod settings;
+pub mod source;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -25,7 +27,15 @@ mod testing;
 mod tests;
 pub mod topic;
 
+use component::definition::StepDefinition;
 use component::document::DocumentDefinition;
+use component::source::SourceDefinition;
 
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
+
+/// The steps of this crate.
+pub const STEPS: &[StepDefinition] = &[publish::DEFINITION];
+
+/// The sources of this crate.
+pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION];
