@@ -1,5 +1,6 @@
 //! The log of a topic: what is ordered but not yet durable, what everybody sees, and who gets it.
 
+mod expire;
 mod history;
 mod recover;
 

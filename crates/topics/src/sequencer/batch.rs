@@ -138,7 +138,7 @@ impl Batch {
         match store.filter(|_| !records.is_empty()) {
             Some(store) => {
                 let answer = store.append(records);
-                Some((self, answer))
+                Some((Some(self), answer))
             }
             None => {
                 self.finish(Ok(()));
