@@ -159,7 +159,7 @@ impl Batch {
         }
         for answer in self.submissions {
             let fault = result.as_ref().map_err(|it| it.fault(&answer.topic.name));
-            answer.give(fault.map(|()| ()));
+            answer.give(fault);
         }
     }
 }
