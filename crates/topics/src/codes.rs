@@ -21,6 +21,9 @@ pub const BAD_MODES: Code = Code::new("IT0661");
 /// A way to subscribe that this version does not have.
 pub const NOT_YET: Code = Code::new("IT0662");
 
+/// A source `topic` that cannot be run so.
+pub const BAD_TOPIC_SOURCE: Code = Code::new("IT0643");
+
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
@@ -58,5 +61,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NOT_YET,
         title: "way to subscribe that is not available in this version",
+    },
+    CodeInfo {
+        code: BAD_TOPIC_SOURCE,
+        title: "bad source of a topic",
     },
 ];

@@ -34,6 +34,7 @@ pub mod mailbox;
 mod origin;
 mod prepare;
 mod profile;
+pub mod publish;
 mod publisher;
 mod reader;
 mod ring;
@@ -42,6 +43,7 @@ mod sequencer;
 pub mod settings;
 mod socket;
 mod sse;
+pub mod source;
 mod store;
 mod stream;
 mod subscribe;
@@ -53,11 +55,18 @@ pub mod topic;
 mod view;
 pub mod websocket;
 
+use component::definition::StepDefinition;
 use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
+use component::source::SourceDefinition;
 
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 
 /// Every kind of trigger with a protocol of its own within HTTP.
 pub const ENDPOINTS: &[EndpointDefinition] = &[websocket::trigger::DEFINITION];
+/// The steps of this crate.
+pub const STEPS: &[StepDefinition] = &[publish::DEFINITION];
+
+/// The sources of this crate.
+pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION];

@@ -1,9 +1,10 @@
 //! The log of a topic: what is ordered but not yet durable, what everybody sees, and who gets it.
 
+mod expire;
 mod history;
 mod recover;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -33,6 +34,16 @@ pub(crate) struct Slot {
     pub counts: Counts,
     /// The log, once a plan with the topic is served. The topics keep it.
     log: Mutex<Weak<Log>>,
+    cursors: Mutex<Cursors>,
+}
+
+/// What flows that take events have noted.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors {
+    /// Those of a topic in memory: the last event of each.
+    pub noted: HashMap<String, EventId>,
+    /// Those that a flow uses now.
+    pub used: HashSet<String>,
 }
 
 impl Default for Slot {
@@ -41,6 +52,7 @@ impl Default for Slot {
             listeners: watch::Sender::new(0),
             counts: Counts::default(),
             log: Mutex::default(),
+            cursors: Mutex::default(),
         }
     }
 }
@@ -50,6 +62,10 @@ impl Slot {
     pub fn log(&self) -> Option<Arc<Log>> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.upgrade()
+    }
+
+    pub fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_log(&self, log: &Arc<Log>) {
@@ -68,6 +84,7 @@ pub(crate) struct Counts {
     pub patches: AtomicU64,
     pub batches: AtomicU64,
     pub refused: AtomicU64,
+    pub given_up: AtomicU64,
 }
 
 impl Counts {
@@ -76,8 +93,9 @@ impl Counts {
     }
 }
 
-impl State for Slot {
-    fn measures(&self, _: Instant) -> Vec<Measure> {
+impl Slot {
+    /// What has been counted since the process began.
+    fn counted(&self) -> Vec<Measure> {
         let mut measures = Vec::new();
         let mut add = |name, help, value: u64| {
             let value = value as f64;
@@ -116,10 +134,26 @@ impl State for Slot {
             count(&counts.refused),
         );
         add(
+            "topic_given_up_total",
+            "Events that flows have passed over, since they failed for them.",
+            count(&counts.given_up),
+        );
+        add(
             "topic_batches_total",
             "How often events were stored together.",
             count(&counts.batches),
         );
+        measures
+    }
+}
+
+impl State for Slot {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let mut measures = self.counted();
+        let mut add = |name, help, value: u64| {
+            let value = value as f64;
+            measures.push(Measure { name, help, value });
+        };
         add(
             "topic_subscribers",
             "Subscribers that are there.",
@@ -158,6 +192,8 @@ pub(crate) struct Log {
     settings: Mutex<Settings>,
     staged: Mutex<Staged>,
     live: Mutex<Live>,
+    /// The number of the next event that everybody will see.
+    changes: watch::Sender<u64>,
 }
 
 /// What is ordered, durable or not. Only the thread that orders events changes it.
@@ -221,6 +257,18 @@ impl Log {
         self.staged().document.clone()
     }
 
+    /// The number of the next event, whenever it changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The oldest event that is kept.
+    pub fn first(&self) -> u64 {
+        let next = self.live().next;
+        let first = self.store.find(&self.name).map(|it| it.first);
+        first.map_or(next, |first| first.min(next))
+    }
+
     /// Hands publications to the thread that orders events, and waits for the answer.
     pub async fn submit(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Receipt>, Fault> {
         let size = items.iter().map(Item::size).sum();
@@ -271,6 +319,7 @@ impl Log {
             live.remember(&events);
             live.boxes.clone()
         };
+        self.changes.send_replace(last.id.sequence + 1);
         let mut left = Vec::new();
         for sender in boxes {
             if !sender.put(&events) {
