@@ -22,11 +22,16 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
         &["net", "amqp", "component", "expr", "message", "config"],
     ),
     (
+        "topics",
+        &["net", "journal", "component", "expr", "message", "config"],
+    ),
+    (
         "intertie",
         &[
             "flow",
             "steps",
             "connectors",
+            "topics",
             "proxy",
             "net",
             "component",
