@@ -8,6 +8,9 @@ use message::{Fault, Kind, Origin};
 
 use crate::state::{Measure, State};
 
+/// How exact waits are: those who wait are looked at about so often.
+const SLACK: Duration = Duration::from_millis(10);
+
 /// How many messages pass, and what becomes of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimit {
@@ -103,6 +106,12 @@ impl StreamLimits {
         Err(fault.with_retry_after(Duration::from_secs(1)))
     }
 
+    /// Whether there are as many streams as may be.
+    pub fn is_full(&self) -> bool {
+        let open = self.open.load(Ordering::Relaxed);
+        self.settings.connections.is_some_and(|most| open >= most)
+    }
+
     /// How often messages pass, if that is limited.
     pub fn messages(&self) -> Option<MessageLimit> {
         self.settings.messages
@@ -166,14 +175,17 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A pace at which nothing has passed.
+    /// A pace at which nothing has passed. Waits are exact to [`SLACK`]: so far ahead messages may
+    /// always be.
     pub fn new(limit: MessageLimit) -> Self {
         let interval = limit.per.as_nanos() / u128::from(limit.count.max(1));
         let interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
         Self {
             origin: Instant::now(),
             interval,
-            ahead: interval.saturating_mul(u64::from(limit.burst.saturating_sub(1))),
+            ahead: interval
+                .saturating_mul(u64::from(limit.burst.saturating_sub(1)))
+                .max(SLACK.as_nanos() as u64),
             next: AtomicU64::new(0),
         }
     }

@@ -151,7 +151,10 @@ mod tests {
         let mut scanner = EventScanner::default();
         let stopped = scanner.scan(stream, || Err("no"));
         assert_eq!(stopped, Err((9, "no")));
-        assert_eq!(scanner.scan(&stream[9..], || Err("still")), Err((0, "still")));
+        assert_eq!(
+            scanner.scan(&stream[9..], || Err("still")),
+            Err((0, "still"))
+        );
         let mut count = 0;
         let pass = || {
             count += 1;

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::background;
 use crate::bridge::Flow;
 use crate::call::{Caller, log_fault};
+use crate::events;
 use crate::exchange::Failure;
 use crate::forward::AT_HAND_MAX;
 use crate::h2_client::Http2Client;
@@ -33,6 +34,7 @@ use crate::response_head;
 use crate::router::{Captures, ForwardTargets, Found, Route, Target};
 use crate::session::normalize;
 use crate::stream::{self, Begun, Streams};
+use crate::upstream::Lease;
 use crate::worker::{Listener, Worker};
 
 /// How long, and for how many bytes, the end of a request is waited for that has been answered.
@@ -432,12 +434,31 @@ impl StreamSession {
         self.answer_fault(&fault, method).await
     }
 
+    /// Leaves the stream to an event stream of a back end.
+    pub fn go_on(&self, begun: events::Begun, lease: Lease) -> Served {
+        let events::Begun {
+            mut events,
+            open,
+            status,
+            ..
+        } = begun;
+        events.lease = Some(lease);
+        let caller = Caller::new(&self.worker, &Rc::default());
+        self.begun.set(Some(Box::new(Begun {
+            feed: Box::new(events),
+            caller,
+            open,
+        })));
+        let received = 0;
+        Served { status, received }
+    }
+
     async fn answer_fault(&mut self, fault: &Fault, method: &Method) -> Served {
         self.answer(&fault.to_reply(), method).await
     }
 
     /// Sends a reply of our own.
-    async fn answer(&mut self, reply: &Reply, method: &Method) -> Served {
+    pub async fn answer(&mut self, reply: &Reply, method: &Method) -> Served {
         let sent = self.send_reply(reply, method).await;
         self.now = Instant::now();
         match sent {

@@ -33,7 +33,7 @@ pub(crate) async fn receive(
         client.protocol().unwrap_or(Protocol::Http1)
     } else if takes_h2 {
         let deadline = worker.deadlines.add();
-        match first_words(&worker, &mut client, &deadline).await {
+        match first_words(&worker, &listener, &mut client, &deadline).await {
             Some(protocol) => protocol,
             None => return None,
         }
@@ -79,6 +79,7 @@ async fn shake_hands(worker: &Worker, client: &mut Connection, deadline: &Deadli
 /// Which protocol a client in clear text begins with; none when it leaves or says nothing.
 async fn first_words(
     worker: &Worker,
+    listener: &Listener,
     client: &mut Connection,
     deadline: &Deadline,
 ) -> Option<Protocol> {
@@ -93,9 +94,12 @@ async fn first_words(
             if known == PREFACE.len() {
                 return Poll::Ready(Some(Protocol::Http2));
             }
+            let is_over = worker.is_draining() || listener.is_closed();
             match client.poll_fill(context) {
                 Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(None),
+                // Whoever has said nothing is not waiting for anything.
+                Poll::Pending if is_over && known == 0 => return Poll::Ready(None),
                 Poll::Pending => return deadline.poll(context).map(|()| None),
             }
         }

@@ -75,12 +75,17 @@ pub(crate) fn write_own(
 ) {
     status_line(reply.status, reason_phrase(reply.status).as_bytes(), out);
     let mut has_date = false;
+    let asks_for_upgrade = reply.status == 426;
     for (field, name, value) in reply.headers.view().iter() {
-        if field == Field::ContentLength || field.is_hop_by_hop() {
+        let keeps = asks_for_upgrade && field == Field::Upgrade;
+        if field == Field::ContentLength || (field.is_hop_by_hop() && !keeps) {
             continue;
         }
         has_date |= name.eq_ignore_ascii_case(b"date");
         line(out, name, &[value]);
+    }
+    if asks_for_upgrade {
+        out.extend_from_slice(b"Connection: Upgrade\r\n");
     }
     if !has_date {
         out.extend_from_slice(b"Date: ");

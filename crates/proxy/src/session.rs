@@ -11,9 +11,11 @@ use component::settings::Settings;
 use message::{Fault, Reply};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, ResponseHead};
+use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, ResponseHead, Version};
 use tokio::time::Instant;
 
+use crate::call::Caller;
+use crate::events;
 use crate::exchange::Failure;
 use crate::forward::{self, Source};
 use crate::h1_client::Way;
@@ -23,6 +25,7 @@ use crate::rescue;
 use crate::response_head::{self, ClientSide};
 use crate::router::{Captures, Found, Route, Target};
 use crate::stream::{self, Begun, HandOver, Streams};
+use crate::upstream::Lease;
 use crate::worker::{Listener, Worker};
 use crate::{call, handle};
 
@@ -309,9 +312,7 @@ impl Session {
 
     /// Tells the client about a fault.
     pub async fn answer_fault(&mut self, fault: &Fault, closes: bool) -> Served {
-        let closes = closes || self.closes_after_this();
-        let sent = self.reply(&fault.to_reply(), closes).await;
-        self.after_reply(fault.status, closes, sent)
+        self.answer_reply(&fault.to_reply(), closes).await
     }
 
     /// Sends a reply of our own. When the request's body is not all there the connection ends,
@@ -327,6 +328,34 @@ impl Session {
         self.now = Instant::now();
         self.stream = Some(Box::new(begun));
         stream::handed_over(status)
+    }
+
+    /// Leaves the connection to an event stream of a back end.
+    pub fn go_on(&mut self, begun: events::Begun, lease: Lease) -> Served {
+        let events::Begun {
+            mut events,
+            open,
+            status,
+            closes,
+        } = begun;
+        events.lease = Some(lease);
+        let begun = Begun {
+            feed: Box::new(events),
+            caller: Caller::new(&self.worker, &Rc::default()),
+            open,
+        };
+        let way = match self.head.version {
+            Version::Http11 => Way::Chunked { keeps: !closes },
+            Version::Http10 => Way::Plain,
+        };
+        self.hand_over(status, (begun, way))
+    }
+
+    /// Sends a reply of our own to a request whose body is of no more interest.
+    pub async fn answer_reply(&mut self, reply: &Reply, closes: bool) -> Served {
+        let closes = closes || self.closes_after_this();
+        let sent = self.reply(reply, closes).await;
+        self.after_reply(reply.status, closes, sent)
     }
 
     pub fn after_reply(&mut self, status: u16, closes: bool, sent: io::Result<()>) -> Served {

@@ -13,6 +13,7 @@ use net::deadline::Deadline;
 use net::http1::{BodyDecoder, Version};
 
 use crate::call::Caller;
+use crate::exchange::Failure;
 use crate::h1_client::{Http1Client, Returned, Way};
 use crate::h2_client::Http2Client;
 use crate::response_head::{self, ClientSide};
@@ -28,6 +29,24 @@ pub(crate) struct Streams<'a> {
 }
 
 impl Streams<'_> {
+    /// Whether one more stream may be opened now.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn check_room(self) -> Result<(), Failure> {
+        let limits = self.limits.filter(|limits| limits.is_full());
+        match limits.map(StreamLimits::enter) {
+            Some(Err(fault)) => Err(Failure::Limited(Box::new(fault))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether messages are limited, so that each must be counted.
+    pub fn counts_messages(self) -> bool {
+        let limits = self.limits.and_then(|limits| limits.messages());
+        limits.is_some()
+    }
+
     /// Counts one more stream.
     ///
     /// # Errors

@@ -26,4 +26,5 @@ mod sql;
 mod sql_servers;
 mod sql_sqlite;
 mod store;
+mod streams;
 mod support;
