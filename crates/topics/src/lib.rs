@@ -1,6 +1,5 @@
 //! Topics and what brings their events to people: connections that stay open.
 
-pub mod codes;
 pub mod websocket;
 
 use component::endpoint::EndpointDefinition;

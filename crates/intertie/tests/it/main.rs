@@ -28,3 +28,4 @@ mod sql_sqlite;
 mod store;
 mod streams;
 mod support;
+mod websocket;

@@ -13,9 +13,9 @@ use net::websocket::{Handshake, Terms};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::codes::{BAD_ORIGIN, BAD_SUBPROTOCOL, WEBSOCKET_RANGE};
 use super::conversation::Conversation;
 use super::session::Options;
-use crate::codes::{BAD_ORIGIN, BAD_SUBPROTOCOL, WEBSOCKET_RANGE};
 
 /// The definition of the trigger.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {

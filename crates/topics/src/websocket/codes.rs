@@ -1,4 +1,4 @@
-//! The codes of problems with topics and WebSocket triggers. Each has a page in `docs/errors/`.
+//! The codes of problems with WebSocket triggers. Each has a page in `docs/errors/`.
 
 use config::{Code, CodeInfo};
 
