@@ -5,9 +5,9 @@
 //! its [`content`]; [`step`] is what happens to it, and [`block`] steps in order with what stands
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
-//! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once. [`definition`] and [`scope`] are for
-//! building. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
-//! socket or reads a file.
+//! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once.
+//! [`definition`] and [`scope`] are for building. [`text`] checks the texts of methods, hosts,
+//! ports and paths. Nothing here opens a socket or reads a file.
 
 pub mod block;
 pub mod codes;

@@ -30,15 +30,16 @@ struct LimitsConfig {
     /// How often the flow may be started; what is too much waits or fails with `limited`, which is
     /// status 429.
     throttle: Option<ThrottleConfig>,
-    /// How many streams (WebSocket connections and event streams that the flow forwards) may be open
-    /// at a time, from 1 to 1000000; further ones fail with `unavailable`, which is status 503.
+    /// How many streams (WebSocket connections and event streams that the flow forwards) may be
+    /// open at a time, from 1 to 1000000; further ones fail with `unavailable`, which is status
+    /// 503.
     connections: Option<Spanned<u64>>,
     /// How often messages pass on streams that the flow forwards.
     messages: Option<MessagesConfig>,
 }
 
-/// How often messages pass on streams: frames of WebSocket that carry data, in both directions, and
-/// events of event streams. Times are exact to 10 ms.
+/// How often messages pass on streams: frames of WebSocket that carry data, in both directions,
+/// and events of event streams. Times are exact to 10 ms.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MessagesConfig {
