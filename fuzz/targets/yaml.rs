@@ -17,11 +17,12 @@ fuzz_target!(|bytes: &[u8]| {
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
     let verbs = [steps::ALL, connectors::ALL].concat();
     let connections = [steps::CONNECTIONS, connectors::CONNECTIONS].concat();
+    let endpoints = [connectors::ENDPOINTS, topics::ENDPOINTS].concat();
     let table = flow::Table {
         steps: &verbs,
         connections: &connections,
         sources: steps::SOURCES,
-        endpoints: connectors::ENDPOINTS,
+        endpoints: &endpoints,
         documents: topics::DOCUMENTS,
     };
     let _ = flow::secret_sources(&documents, &environment);

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{Failure, cargo, program};
 
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 9] = [
     "http_head",
     "chunked",
     "h2",
     "amqp",
+    "websocket",
     "yaml",
     "json_xml",
     "jq",

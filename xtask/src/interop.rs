@@ -1,5 +1,5 @@
 //! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
-//! h2load, httpx, gRPC, Chromium and WebSocket. With `--haproxy` they talk to HAProxy instead, and
+//! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn. With `--haproxy` they talk to HAProxy instead, and
 //! all must pass: that tells a fault of the harness from one of the engine.
 
 mod bench;
@@ -28,7 +28,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -68,6 +68,11 @@ const CHECKS: [Check; 8] = [
         name: "websocket",
         needs: &[],
         run: scripts::websocket,
+    },
+    Check {
+        name: "autobahn",
+        needs: &[],
+        run: scripts::autobahn,
     },
 ];
 

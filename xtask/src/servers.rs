@@ -34,6 +34,8 @@ const PYTHON: &[&str] = &[
     "spyne==2.14.0",
     "lxml==6.1.3",
     "aiosmtpd==1.4.6",
+    "kosoku==0.1.0",
+    "websockets==17.4",
 ];
 
 /// Makes sure that there is a Python with these packages, below the folder of what is built.
@@ -46,7 +48,7 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
     }
     let advice = |failure: Failure| {
         Failure::new(format!(
-            "{failure}\nthe tests of SOAP and mail need Python with {}: install python3 with its \
+            "{failure}\nthe tests of SOAP, mail and WebSocket need Python with {}: install python3 with its \
              venv module (Debian: python3-venv) and let pip reach PyPI",
             PYTHON.join(", ")
         ))

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use component::definition::{ConnectionDefinition, StepDefinition, Surroundings};
+use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 use component::state::States;
 use config::{Node, Report, Sources, Span};
@@ -233,6 +234,10 @@ static SOURCES: [SourceDefinition;
 const OTHER_SOURCES: [SourceDefinition; topics::SOURCES.len() + connectors::SOURCES.len()] =
     join(topics::SOURCES, connectors::SOURCES);
 
+/// Every kind of trigger with a protocol of its own within HTTP.
+static ENDPOINTS: [EndpointDefinition; connectors::ENDPOINTS.len() + topics::ENDPOINTS.len()] =
+    join(connectors::ENDPOINTS, topics::ENDPOINTS);
+
 /// Two tables as one.
 const fn join<T: Copy, const N: usize>(first: &[T], second: &[T]) -> [T; N] {
     let mut all = [first[0]; N];
@@ -252,7 +257,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     steps: &STEPS,
     connections: &CONNECTIONS,
     sources: &SOURCES,
-    endpoints: connectors::ENDPOINTS,
+    endpoints: &ENDPOINTS,
     documents: topics::DOCUMENTS,
 };
 

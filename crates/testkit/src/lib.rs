@@ -19,6 +19,7 @@ mod scripted;
 pub mod servers;
 mod strict;
 pub mod tds;
+pub mod websocket;
 
 pub use certificates::{Authority, Issued};
 pub use client::RawClient;
@@ -26,3 +27,4 @@ pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;
 pub use scripted::{Action, ScriptedBackend};
 pub use strict::{Received, StrictBackend};
+pub use websocket::WebSocket;

@@ -1,6 +1,7 @@
 //! Real servers on free ports with temporary folders: one file each.
 
 mod iridium;
+mod kosoku;
 mod mariadb;
 mod nginx;
 mod postgres;
@@ -12,6 +13,7 @@ mod soap_peer;
 use std::path::PathBuf;
 
 pub use iridium::Iridium;
+pub use kosoku::{Verdict, kosoku};
 pub use mariadb::MariaDb;
 pub use nginx::Nginx;
 pub use postgres::Postgres;
@@ -39,7 +41,7 @@ fn python() -> PathBuf {
     let python = target.join("tools/python/bin/python");
     assert!(
         python.is_file(),
-        "Python's zeep, spyne and aiosmtpd are missing: `cargo xtask test` installs them"
+        "Python's zeep, spyne, aiosmtpd and kosoku are missing: `cargo xtask test` installs them"
     );
     python
 }

@@ -1,13 +1,7 @@
-//! The codes of problems with topics and WebSocket triggers. Each has a page in `docs/errors/`.
+//! The codes of problems with topics. Each has a page in `docs/errors/`.
 
 use config::{Code, CodeInfo};
 
-/// An origin of browsers that is none.
-pub const BAD_ORIGIN: Code = Code::new("IT0601");
-/// A subprotocol that cannot be one.
-pub const BAD_SUBPROTOCOL: Code = Code::new("IT0602");
-/// A setting of a WebSocket trigger outside its range.
-pub const WEBSOCKET_RANGE: Code = Code::new("IT0603");
 /// A setting of a topic outside its range.
 pub const OUT_OF_RANGE: Code = Code::new("IT0640");
 /// A way to publish by HTTP that cannot be one.
@@ -26,18 +20,6 @@ pub const BAD_TOPIC_SOURCE: Code = Code::new("IT0643");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
-    CodeInfo {
-        code: BAD_ORIGIN,
-        title: "bad origin",
-    },
-    CodeInfo {
-        code: BAD_SUBPROTOCOL,
-        title: "bad subprotocol",
-    },
-    CodeInfo {
-        code: WEBSOCKET_RANGE,
-        title: "setting of a WebSocket trigger out of range",
-    },
     CodeInfo {
         code: OUT_OF_RANGE,
         title: "setting of a topic out of range",

@@ -65,6 +65,7 @@ pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 
 /// Every kind of trigger with a protocol of its own within HTTP.
 pub const ENDPOINTS: &[EndpointDefinition] = &[websocket::trigger::DEFINITION];
+
 /// The steps of this crate.
 pub const STEPS: &[StepDefinition] = &[publish::DEFINITION];
 

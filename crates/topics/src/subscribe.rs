@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use crate::bounds;
 use crate::branch::TICK;
 use crate::channel::{Pace, Policy};
-use crate::codes::{BAD_MODES, BAD_ORIGIN, BAD_SUBSCRIBE, NOT_YET};
+use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::profile::axway;
@@ -22,6 +22,7 @@ use crate::settings::Payload;
 use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
+use crate::websocket::codes::BAD_ORIGIN;
 use crate::socket::WebSocketHandler;
 
 /// Where and how a topic is subscribed to.

@@ -198,6 +198,8 @@ impl Topic {
     /// The epoch of its ids, once it is open.
     pub fn epoch(&self) -> Option<u64> {
         self.log.get().map(|log| log.epoch)
+    }
+
     /// The last event that the flow with this cursor is done with.
     pub(crate) async fn read_cursor(&self, cursor: &str) -> Result<Option<EventId>, String> {
         if self.settings.durability == Durability::Memory {

@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Where everything listens: four back ends, seven listeners of the peer, its admin port.
+/// Where everything listens: four back ends, eight listeners of the peer, its admin port.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
     pub echo: u16,
@@ -61,6 +61,8 @@ pub struct Ports {
     pub clear_to_clear: u16,
     pub tls_to_clear: u16,
     pub tls_to_tls: u16,
+    /// Flows that messages of WebSocket clients start.
+    pub messages: u16,
     pub admin: u16,
 }
 
@@ -132,6 +134,11 @@ impl Bench {
             kind("h1 TLS", ports.tls, true, Protocol::H1),
             kind("h2 TLS", ports.tls, true, Protocol::H2),
         ]
+    }
+
+    /// Whether the peer runs flows.
+    pub fn has_flows(&self) -> bool {
+        self.peer == Peer::Intertie
     }
 
     pub fn kinds_of(&self, protocol: Protocol) -> Vec<Kind> {
@@ -292,6 +299,7 @@ fn ports() -> Result<Ports, Failure> {
         clear_to_clear: free()?,
         tls_to_clear: free()?,
         tls_to_tls: free()?,
+        messages: free()?,
         admin: free()?,
     })
 }

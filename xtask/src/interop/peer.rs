@@ -103,7 +103,26 @@ fn flows(ports: &Ports) -> String {
         let used = format!("\nuse:\n  backend: {backend}\nfrom:");
         flows.push(flow.replacen("\nfrom:", &used, 1));
     }
+    flows.push(messages(ports.messages));
     flows.join("---\n")
+}
+
+/// A flow that sends messages back, and one that forwards to it.
+fn messages(port: u16) -> String {
+    let through = flow("through", port, "/through/*", "", &http(port));
+    format!(
+        "flow: messages
+from:
+  websocket:
+    listen: \"127.0.0.1:{port}\"
+    path: /messages
+    message_max: 32MiB
+    compression: true
+steps:
+  - reply: {{ status: 200 }}
+---
+{through}"
+    )
 }
 
 fn http(port: u16) -> String {

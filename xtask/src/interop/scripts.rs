@@ -1,4 +1,5 @@
-//! Clients whose checks are scripts: Python's httpx, grpcio and websockets, and a page in Chromium.
+//! Clients whose checks are scripts: Python's httpx, grpcio, websockets and kosoku, and a page in
+//! Chromium.
 
 use super::bench::{Bench, Protocol};
 use super::report::{Outcome, Report};
@@ -37,6 +38,28 @@ pub fn websocket(bench: &Bench, report: &mut Report) {
         let url = kind.url("/ws").replacen("http", "ws", 1);
         let arguments = [url, bench.file("ca.pem")];
         python(bench, report, "websocket", kind.name, &arguments);
+    }
+}
+
+/// The cases of Autobahn's test suite: a flow that sends messages back, and a flow that forwards to
+/// it. Other peers have no flows.
+pub fn autobahn(bench: &Bench, report: &mut Report) {
+    let port = bench.ports.messages;
+    for (name, path) in [("a flow", "/messages"), ("forwarded", "/through/messages")] {
+        let name = format!("autobahn {name}");
+        let script = bench.script("autobahn_client.py");
+        let words = [
+            script.to_string_lossy().into_owned(),
+            format!("ws://127.0.0.1:{port}{path}"),
+            bench.file(&name),
+        ];
+        match bench.has_flows() {
+            false => report.add(&name, Ok("not asked: it has no flows".to_owned())),
+            true => match run(1800, &bench.python, words) {
+                Ok(ran) => lines(report, &name, &ran),
+                Err(failure) => report.add(&name, Err(failure)),
+            },
+        }
     }
 }
 

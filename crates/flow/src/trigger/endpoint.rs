@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Defaults, HttpConfig, HttpStart, TlsConfig, start};
+use crate::schema::endpoint_keys;
 
 /// What every endpoint has.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -47,14 +48,10 @@ pub(super) fn read(
     defaults: &Defaults,
     context: &mut SourceContext<'_>,
 ) -> Option<HttpStart> {
-    let Some(entries) = node.as_mapping() else {
-        config::check(
-            node,
-            &crate::schema::endpoint_keys(definition),
-            context.report,
-        );
+    if !config::check(node, &endpoint_keys(definition), context.report) {
         return None;
-    };
+    }
+    let entries = node.as_mapping()?;
     let own_schema = (definition.schema)();
     let is_own = |key: &str| own_schema["properties"].get(key).is_some();
     let (own, common) = entries
@@ -68,9 +65,6 @@ pub(super) fn read(
     let (own, common) = (part(own), part(common));
     let before = context.report.errors();
     let envelope = (definition.build)(&own, context);
-    if !config::check(&common, &schema(definition), context.report) {
-        return None;
-    }
     let config: CommonConfig = config::decode(&common, context.report)?;
     let http = HttpConfig {
         method: None,

@@ -54,6 +54,7 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         steps::codes::ALL,
         connectors::codes::ALL,
         topics::codes::ALL,
+        topics::websocket::codes::ALL,
     ];
     all.into_iter().flatten()
 }

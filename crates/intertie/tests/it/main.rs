@@ -26,5 +26,7 @@ mod sql;
 mod sql_servers;
 mod sql_sqlite;
 mod store;
+mod streams;
 mod support;
 mod topics;
+mod websocket;

@@ -44,8 +44,8 @@ thread_local! {
 }
 
 impl Deflate {
-    /// Appends a compressed payload, without the tail; `false`, with nothing appended, when it
-    /// would not be shorter.
+    /// Appends a compressed payload, without the tail; `false`, with nothing appended, when that
+    /// cannot be done.
     pub(super) fn compress(self, payload: &[u8], out: &mut Vec<u8>) -> bool {
         if self.window_bits < BITS_MIN {
             return false;
@@ -57,11 +57,10 @@ impl Deflate {
         let free = |free: &mut Free| free.compressors.push((self.window_bits, compressor));
         // At the end of the thread the store may be gone already.
         let _ = FREE.try_with(|it| free(&mut it.borrow_mut()));
-        let is_shorter = out.len() - start < payload.len();
-        if !done || !is_shorter {
+        if !done {
             out.truncate(start);
         }
-        done && is_shorter
+        done
     }
 }
 
@@ -75,7 +74,7 @@ fn take_compressor(bits: u8) -> Compress {
     stored.ok().flatten().unwrap_or_else(new)
 }
 
-/// Whether all has been compressed. Gives up when it becomes longer than it was.
+/// Whether all has been compressed.
 fn compress(compressor: &mut Compress, payload: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut rest = payload;
@@ -94,9 +93,6 @@ fn compress(compressor: &mut Compress, payload: &[u8], out: &mut Vec<u8>) -> boo
         if rest.is_empty() && out.len() < out.capacity() {
             break;
         }
-        if out.len() - start > payload.len() + TAIL.len() {
-            return false;
-        }
     }
     let has_tail = out.get(start..).is_some_and(|it| it.ends_with(&TAIL));
     if has_tail {
@@ -114,7 +110,9 @@ impl Inflater {
     pub fn new() -> Self {
         let stored = FREE.try_with(|free| free.borrow_mut().decompressors.pop());
         let stored = stored.ok().flatten();
-        Self(Some(stored.unwrap_or_else(|| Box::new(Decompress::new(false)))))
+        Self(Some(
+            stored.unwrap_or_else(|| Box::new(Decompress::new(false))),
+        ))
     }
 
     /// Appends what these bytes decompress to; `out` may not become longer than `max`.

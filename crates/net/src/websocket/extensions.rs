@@ -82,9 +82,8 @@ impl Parser<'_> {
     }
 
     fn token(&mut self) -> Option<String> {
-        let is_token = |byte: &u8| {
-            byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)
-        };
+        let is_token =
+            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
         let length = self.0.iter().take_while(|byte| is_token(byte)).count();
         let (token, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -143,7 +142,10 @@ impl Parameters {
 
 /// 8 to 15, without zeros in front (RFC 7692, section 7.1.2.1).
 fn read_bits(text: &str) -> Option<u8> {
-    let bits = text.parse().ok().filter(|bits| (8..=BITS_MAX).contains(bits));
+    let bits = text
+        .parse()
+        .ok()
+        .filter(|bits| (8..=BITS_MAX).contains(bits));
     bits.filter(|_| !text.starts_with(['0', '+']))
 }
 
@@ -169,7 +171,8 @@ pub(super) fn accepted(answer: &[Extension]) -> Result<Option<Deflate>, &'static
     match answer {
         [] => Ok(None),
         [only] => {
-            let parameters = Parameters::of(only).ok_or("the server answers with what is no offer")?;
+            let parameters =
+                Parameters::of(only).ok_or("the server answers with what is no offer")?;
             let window_bits = match parameters.client_bits {
                 None => BITS_MAX,
                 Some(Some(bits)) => bits,
@@ -209,7 +212,10 @@ mod tests {
             assert_eq!(accept_text(offer).as_deref(), Some(PLAIN), "{offer}");
         }
         let small = accept_text("permessage-deflate; server_max_window_bits=\"10\"");
-        assert_eq!(small.unwrap(), format!("{PLAIN}; server_max_window_bits=10"));
+        assert_eq!(
+            small.unwrap(),
+            format!("{PLAIN}; server_max_window_bits=10")
+        );
     }
 
     #[test]
@@ -234,7 +240,16 @@ mod tests {
 
     #[test]
     fn malformed_lines_are_told() {
-        for line in ["=", "a b", "a; ", "a; b=", "a; b=\"c", "a; b=\"c d\"", "a;;b", "ä"] {
+        for line in [
+            "=",
+            "a b",
+            "a; ",
+            "a; b=",
+            "a; b=\"c",
+            "a; b=\"c d\"",
+            "a;;b",
+            "ä",
+        ] {
             assert_eq!(read(std::iter::once(line.as_bytes())), None, "{line}");
         }
     }

@@ -57,12 +57,18 @@ impl Handshake {
         let mut keys = lines(headers, KEY);
         let key = keys.next().filter(|key| is_key(key));
         let (Some(key), None) = (key, keys.next()) else {
-            return Err(refused(400, "the Sec-WebSocket-Key is missing or malformed"));
+            return Err(refused(
+                400,
+                "the Sec-WebSocket-Key is missing or malformed",
+            ));
         };
         let Some(offers) = extensions::read(lines(headers, EXTENSIONS)) else {
             return Err(refused(400, "the Sec-WebSocket-Extensions are malformed"));
         };
-        let deflate = terms.compresses.then(|| extensions::accept(&offers)).flatten();
+        let deflate = terms
+            .compresses
+            .then(|| extensions::accept(&offers))
+            .flatten();
         let subprotocol = choose(headers, terms.subprotocols);
         let mut reply = Reply::new(101);
         reply.headers.append("Upgrade", "websocket");
@@ -207,7 +213,9 @@ impl Offer {
         let answer = extensions::read(lines(headers, EXTENSIONS))
             .ok_or(OfferError("the server answers with malformed extensions"))?;
         if !self.compresses && !answer.is_empty() {
-            return Err(OfferError("the server wants extensions that were not offered"));
+            return Err(OfferError(
+                "the server wants extensions that were not offered",
+            ));
         }
         let deflate = extensions::accepted(&answer).map_err(OfferError)?;
         Ok((subprotocol, deflate))

@@ -204,7 +204,11 @@ fn a_small_frame_does_not_become_a_large_message() {
 fn what_a_writer_writes_a_reader_reads() {
     let texts: Vec<String> = [0, 1, 125, 126, 127, 128, 4000, 65535, 65536, 200_000]
         .into_iter()
-        .map(|length| (0..length).map(|at| char::from(b'a' + (at % 7) as u8)).collect())
+        .map(|length| {
+            (0..length)
+                .map(|at| char::from(b'a' + (at % 7) as u8))
+                .collect()
+        })
         .collect();
     for role in [Role::Server, Role::Client] {
         for window_bits in [0, 8, 9, 12, 15] {
@@ -237,22 +241,29 @@ fn what_a_writer_writes_a_reader_reads() {
 }
 
 #[test]
-fn what_cannot_be_compressed_goes_as_it_is() {
+fn what_cannot_be_compressed_hardly_grows() {
     let writer = Writer {
         role: Role::Server,
         deflate: Some(DEFLATE),
     };
     let mut random = 1_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (random >> 56) as u8
     })
     .take(5000)
     .collect();
     let mut frame = Vec::new();
     writer.message(Kind::Binary, &noise, &mut frame);
-    assert_eq!(frame[0], 0x82);
-    assert_eq!(frame.len(), noise.len() + 4);
+    assert_eq!(frame[0], 0xc2);
+    assert!(frame.len() < noise.len() + 32, "{}", frame.len());
+    let (events, _) = read(compressing(Role::Client), &frame, 999);
+    assert_eq!(events, [Event::Message(Kind::Binary, noise.into())]);
+    let mut empty = Vec::new();
+    writer.message(Kind::Text, b"", &mut empty);
+    assert_eq!(empty, b"\xc1\x01\x00");
 }
 
 #[test]
@@ -313,13 +324,22 @@ fn the_handshake_of_rfc_6455_is_answered() {
     let headers = handshake.reply.headers;
     let accept = headers.get("Sec-WebSocket-Accept").unwrap();
     assert_eq!(accept, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    assert_eq!(headers.view().first(Field::Upgrade), Some(&b"websocket"[..]));
+    assert_eq!(
+        headers.view().first(Field::Upgrade),
+        Some(&b"websocket"[..])
+    );
     assert_eq!(headers.get("Sec-WebSocket-Protocol"), Some(&b"chat"[..]));
     assert_eq!(handshake.subprotocol.as_deref(), Some("chat"));
     assert_eq!(handshake.deflate, Some(DEFLATE));
     let plain = Handshake::accept(&request(&fields), Terms::default()).unwrap();
     assert!(plain.deflate.is_none() && plain.subprotocol.is_none());
-    assert!(plain.reply.headers.get("Sec-WebSocket-Extensions").is_none());
+    assert!(
+        plain
+            .reply
+            .headers
+            .get("Sec-WebSocket-Extensions")
+            .is_none()
+    );
 }
 
 #[test]

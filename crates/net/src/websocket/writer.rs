@@ -4,9 +4,6 @@ use super::deflate::Deflate;
 use super::frame::{CONTROL_MAX, FrameHead, Opcode};
 use super::{CloseCode, Kind, Role, mask};
 
-/// A message is not worth compressing below this many bytes.
-const COMPRESSED_MIN: usize = 128;
-
 /// Makes frames. It keeps nothing from one message to the next: what a server's writer has made of
 /// a message is right for every client with the same [`Deflate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +15,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Appends a message as one frame, compressed when that was agreed on and makes it shorter. A
-    /// text must be UTF-8.
+    /// Appends a message as one frame, compressed when that was agreed on: what cannot be made
+    /// shorter grows by a few bytes. A text must be UTF-8.
     pub fn message(&self, kind: Kind, payload: &[u8], out: &mut Vec<u8>) {
         let opcode = Opcode::Data(kind);
-        if let Some(deflate) = self.deflate.filter(|_| payload.len() >= COMPRESSED_MIN) {
+        if let Some(deflate) = self.deflate {
             let mut compressed = Vec::new();
             if deflate.compress(payload, &mut compressed) {
                 return self.frame(opcode, true, &compressed, out);

@@ -200,7 +200,8 @@ impl Conversation {
             Kind::Binary => "application/octet-stream",
         };
         request.headers.append("Content-Type", media_type);
-        request.body = Body::from(payload);
+        // An empty message is a message.
+        request.body = Body::Bytes(payload);
         request
     }
 }
@@ -212,8 +213,7 @@ fn send(session: &mut Session, answer: Answer) {
         Some(Err(fault)) => fault.to_reply(),
         None => return,
     };
-    let payload = reply.body.as_bytes();
-    if !payload.is_empty() {
+    if let Body::Bytes(payload) = &reply.body {
         session.send(kind_of(&reply, answer.asked), payload);
     }
 }
@@ -235,3 +235,6 @@ fn kind_of(reply: &Reply, asked: Kind) -> Kind {
         false => Kind::Binary,
     }
 }
+
+#[cfg(test)]
+mod tests;

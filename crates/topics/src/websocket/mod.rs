@@ -1,5 +1,6 @@
 //! WebSocket connections of clients: what every one of them needs, and flows that they start.
 
+pub mod codes;
 pub mod session;
 #[cfg(test)]
 mod testing;

@@ -13,9 +13,9 @@ use net::websocket::{Handshake, Terms};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::codes::{BAD_ORIGIN, BAD_SUBPROTOCOL, WEBSOCKET_RANGE};
 use super::conversation::Conversation;
 use super::session::Options;
-use crate::codes::{BAD_ORIGIN, BAD_SUBPROTOCOL, WEBSOCKET_RANGE};
 
 /// The definition of the trigger.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {
@@ -109,7 +109,11 @@ fn message_max(value: Option<&Spanned<ByteSize>>, report: &mut Report) -> usize 
     let size = value.map_or(MESSAGE_MAX, |it| it.value.0);
     if let Some(value) = value.filter(|_| !MESSAGE.contains(&size)) {
         report
-            .error(WEBSOCKET_RANGE, value.span, "`message_max` is outside its range")
+            .error(
+                WEBSOCKET_RANGE,
+                value.span,
+                "`message_max` is outside its range",
+            )
             .hint("from 1B to 64MiB");
     }
     size as usize
@@ -129,7 +133,11 @@ fn concurrent(value: Option<&Spanned<u64>>, report: &mut Report) -> usize {
     let count = value.map_or(1, |it| it.value);
     if let Some(value) = value.filter(|_| !CONCURRENT.contains(&count)) {
         report
-            .error(WEBSOCKET_RANGE, value.span, "`concurrent` is outside its range")
+            .error(
+                WEBSOCKET_RANGE,
+                value.span,
+                "`concurrent` is outside its range",
+            )
             .hint("from 1 to 1000");
     }
     count as usize
@@ -164,9 +172,9 @@ fn origins(list: Vec<Spanned<String>>, report: &mut Report) -> Vec<String> {
             continue;
         }
         let message = format!("`{}` is not an origin", origin.value.escape_debug());
-        report
-            .error(BAD_ORIGIN, origin.span, message)
-            .hint("write scheme, host and, unless it is the usual one, port: `https://app.example`");
+        report.error(BAD_ORIGIN, origin.span, message).hint(
+            "write scheme, host and, unless it is the usual one, port: `https://app.example`",
+        );
     }
     origins
 }
@@ -224,7 +232,10 @@ fn kept(headers: &Headers) -> Headers {
     let mut kept = Headers::new();
     for (_, name, value) in headers.view().iter() {
         let name = String::from_utf8_lossy(name);
-        if !HANDSHAKE_FIELDS.iter().any(|it| it.eq_ignore_ascii_case(&name)) {
+        if !HANDSHAKE_FIELDS
+            .iter()
+            .any(|it| it.eq_ignore_ascii_case(&name))
+        {
             kept.append(&name, value);
         }
     }
