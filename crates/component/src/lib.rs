@@ -6,9 +6,9 @@
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
 //! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once.
-//! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows. [`text`]
-//! checks the texts of methods, hosts, ports and paths. Nothing here opens a
-//! socket or reads a file.
+//! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows.
+//! [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a socket or
+//! reads a file.
 
 pub mod block;
 pub mod codes;
