@@ -132,6 +132,7 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
         let base = String::new();
         let fields = Vec::new();
         Some(Arc::new(HttpConnection {
+            credentials: None,
             upstream,
             base,
             fields,
@@ -165,6 +166,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         sources: &[],
         endpoints: &[],
         documents: &[],
+        evaluated: &[],
     };
     let input = Input {
         documents,

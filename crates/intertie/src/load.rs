@@ -247,6 +247,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     sources: &SOURCES,
     endpoints: connectors::ENDPOINTS,
     documents: topics::DOCUMENTS,
+    evaluated: topics::EVALUATED,
 };
 
 /// The documents of all files.

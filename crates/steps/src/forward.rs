@@ -21,7 +21,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
+use crate::codes::{BAD_HOST, BAD_TARGET, NO_CREDENTIALS, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::status::status_fault;
 use crate::target::{Problem, parse_short, parse_target};
@@ -225,7 +225,20 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option<ForwardPlan> {
     let (method, target) = put_all(parse_short(text), span, context.report)?;
     let way = way::find(target, span, (None, None), context)?;
+    refuse_credentials(&way, span, context.report)?;
     Some(plain_plan(way, method))
+}
+
+/// A request that is streamed cannot be sent again when a token turns out to be no good.
+fn refuse_credentials(way: &Way, span: Span, report: &mut Report) -> Option<()> {
+    if way.credentials.is_none() {
+        return Some(());
+    }
+    let message = "`forward` cannot use a connection with `auth: { oauth2: ... }`";
+    let hint = "use the step `http`, which reads the reply and asks for another token when one is \
+                refused";
+    report.error(NO_CREDENTIALS, span, message).hint(hint);
+    None
 }
 
 fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) -> Option<T> {
@@ -281,6 +294,7 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
     let own = (config.tls.as_ref(), config.protocols.as_ref());
     let way = way::find(target?, config.to.span, own, context)?;
+    refuse_credentials(&way, config.to.span, context.report)?;
     for (name, value) in &way.fields {
         if !request_fields.drops(name.as_bytes()) {
             request_fields.set.push((name.clone(), value.clone()));

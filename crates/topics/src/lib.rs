@@ -4,5 +4,8 @@ pub mod event;
 
 use component::document::DocumentDefinition;
 
+/// Where documents and sources of this crate have expressions.
+pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
+
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[];
