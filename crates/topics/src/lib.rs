@@ -1,6 +1,8 @@
 //! Topics: what is published to them, in which order, what is kept, and who gets it.
 
+pub mod document;
 pub mod event;
+pub mod poll;
 
 use component::document::DocumentDefinition;
 

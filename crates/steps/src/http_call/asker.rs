@@ -11,6 +11,7 @@ use config::Node;
 use message::{Fault, Reply, Request};
 
 use super::{HttpCall, build_mapping};
+use crate::url_template::push_encoded;
 
 /// Asks another system as the step `http` does.
 pub struct Asker(HttpCall);
@@ -81,6 +82,24 @@ impl Asker {
         request.query = query.filter(|it| !it.is_empty()).map(str::to_owned);
         request.parameters = vec![("rest".into(), rest)];
         Ok(())
+    }
+
+    /// Adds a parameter to the query of a request.
+    pub fn add(request: &mut Request, name: &str, value: &str) {
+        let mut query = request.query.take().unwrap_or_default();
+        if !query.is_empty() {
+            query.push('&');
+        }
+        push_encoded(name, &mut query);
+        query.push('=');
+        push_encoded(value, &mut query);
+        request.query = Some(query);
+    }
+
+    /// The same with so many redirects followed.
+    pub fn following(mut self, redirects: u64) -> Self {
+        self.0.redirects = redirects;
+        self
     }
 
     /// The system that is asked.
