@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use message::Method;
 
+use crate::stream_limits::StreamLimits;
 use crate::upstream::UpstreamPlan;
 
 /// Everything needed to forward a request.
@@ -34,6 +35,10 @@ pub struct ForwardPlan {
     pub reply_fields: FieldEdits,
     /// Time-outs that differ from the engine's.
     pub timeouts: ForwardTimeouts,
+    /// Whether only WebSocket handshakes are forwarded (RFC 6455, section 4).
+    pub websocket: bool,
+    /// What its streams may take, when it is all that its flow does.
+    pub streams: Option<Arc<StreamLimits>>,
 }
 
 impl ForwardPlan {
@@ -52,6 +57,8 @@ impl ForwardPlan {
             request_fields: FieldEdits::default(),
             reply_fields: FieldEdits::default(),
             timeouts: ForwardTimeouts::default(),
+            websocket: false,
+            streams: None,
         }
     }
 }

@@ -12,6 +12,8 @@ use message::{Fault, Reply, Request};
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
 use crate::resources::{Resources, Share};
+use crate::stream::Feed;
+use crate::stream_limits::StreamLimits;
 
 /// A future that stays on its worker's thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -26,6 +28,9 @@ pub enum Outcome {
     Reply(Reply),
     /// Forward this request and stream the reply back, whose head comes within this time.
     Forward(Arc<ForwardPlan>, Box<Request>, Option<Duration>),
+    /// Send the head of this reply (its status is 101, or one whose replies have a body; nothing
+    /// says how long that is), then leave the connection to the feed.
+    Stream(Reply, Box<dyn Feed>),
 }
 
 /// Something that takes requests: a flow with steps, or one of the engine's own pages. One value
@@ -38,6 +43,11 @@ pub trait Handler: Send + Sync {
     /// Whether the work goes on when the client leaves.
     fn detaches(&self) -> bool {
         false
+    }
+
+    /// What its streams may take.
+    fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
+        None
     }
 
     /// Takes one request. Dropping the future cancels the work.

@@ -5,10 +5,10 @@
 //! its [`content`]; [`step`] is what happens to it, and [`block`] steps in order with what stands
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
-//! whole flow seen from outside, [`plan`] all flows at once. [`definition`] and [`scope`] are for
-//! building; [`document`] is what stands beside flows, and [`evaluation`] is for the expressions
-//! there. [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a socket
-//! or reads a file.
+//! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once.
+//! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows, and
+//! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
+//! and paths. Nothing here opens a socket or reads a file.
 
 pub mod block;
 pub mod codes;
@@ -33,6 +33,8 @@ pub mod source;
 pub mod state;
 pub mod step;
 pub mod steps;
+pub mod stream;
+pub mod stream_limits;
 #[cfg(test)]
 mod testing;
 pub mod text;

@@ -41,6 +41,14 @@ pub struct FlowMetrics {
     pub latency: [Counter; LATENCY_BOUNDS_US.len() + 1],
     /// The sum of those times in microseconds.
     pub latency_sum_us: Counter,
+    /// Replies that have gone on behind their head: event streams, WebSocket.
+    pub streams_opened: Counter,
+    /// Those of them that have ended.
+    pub streams_closed: Counter,
+    /// Messages that clients have sent on streams.
+    pub messages_up: Counter,
+    /// Messages that have been sent to clients on streams.
+    pub messages_down: Counter,
 }
 
 impl FlowMetrics {
@@ -58,6 +66,12 @@ impl FlowMetrics {
             counter.add(1);
         }
         self.latency_sum_us.add(microseconds);
+    }
+
+    /// Streams that are open.
+    pub fn streams_open(&self) -> u64 {
+        let closed = self.streams_closed.get();
+        self.streams_opened.get().saturating_sub(closed)
     }
 
     /// Requests that have started and not ended.

@@ -21,7 +21,7 @@ impl Enveloped {
         let end = match self.flow.handle(*request, services).await {
             Ok(Outcome::Reply(reply)) => Ok(reply),
             // The loader has told the last step that nobody streams here.
-            Ok(Outcome::Forward(..)) => {
+            Ok(Outcome::Forward(..) | Outcome::Stream(..)) => {
                 let detail = "a flow within a protocol cannot stream";
                 Err(Fault::new(Kind::Internal, Origin::Engine, detail))
             }

@@ -4,11 +4,13 @@
 pub(crate) mod command;
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use component::state::States;
-use journal::{DataFolder, Options, Outbox};
+use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
 use steps::store::Depot;
+use topics::hub::Hub;
 
 /// Where it is when nobody says.
 pub(crate) const DEFAULT: &str = "./intertie-data";
@@ -17,17 +19,83 @@ pub(crate) const DEFAULT: &str = "./intertie-data";
 ///
 /// # Errors
 /// When another process has it, when it is damaged, or when the disk fails.
-pub(crate) fn open(path: &Path, states: &States) -> anyhow::Result<()> {
+pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<()> {
     let depot = Depot::of(states);
     if depot.is_needed() && !depot.is_open() {
         depot.open(outbox(path)?);
     }
+    let hub = Hub::of(states);
+    // What was on the disk before is looked at too: it must not be forgotten silently.
+    let has_topics = hub.has_topics() && path.join("topics").exists();
+    if !hub.has_disk() && (hub.needs_disk() || has_topics) {
+        hub.set_disk(streams(path)?, keyed(path)?);
+    }
+    hub.open().await?;
     Ok(())
+}
+
+/// Finishes what waits to be written.
+pub(crate) async fn close(states: &States) {
+    Hub::of(states).close().await;
 }
 
 /// Opens the store of a folder.
 fn outbox(path: &Path) -> anyhow::Result<Outbox> {
-    let disk = DataFolder::take(path).and_then(DataFolder::store);
+    let disk = folder(path).and_then(|folder| folder.store());
     let outbox = disk.and_then(|disk| Outbox::open(disk, Options::default()));
     outbox.with_context(|| format!("cannot open the data folder {}", path.display()))
+}
+
+/// Opens what topics keep in a folder; once, for the whole process.
+///
+/// # Errors
+/// When another process has it, when it is damaged, or when the disk fails.
+pub(crate) fn streams(path: &Path) -> anyhow::Result<Streams> {
+    let disk = folder(path).and_then(|folder| folder.topics());
+    let streams = disk.and_then(|disk| Streams::open(disk, StreamOptions::default()));
+    streams.with_context(|| format!("cannot open the data folder {}", path.display()))
+}
+
+/// Opens the keyed state of a folder; once, for the whole process.
+///
+/// # Errors
+/// When another process has it, when it is damaged, or when the disk fails.
+pub(crate) fn keyed(path: &Path) -> anyhow::Result<Keyed> {
+    let keyed = folder(path).and_then(|folder| folder.keyed());
+    let keyed = keyed.and_then(Keyed::open);
+    keyed.with_context(|| format!("cannot open the data folder {}", path.display()))
+}
+
+/// The folders that this process has.
+static TAKEN: Mutex<Vec<DataFolder>> = Mutex::new(Vec::new());
+
+/// Takes a folder, which is locked once for all that is in it, and stays so.
+fn folder(path: &Path) -> Result<DataFolder, OpenError> {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(folder) = taken.iter().find(|it| it.path() == path) {
+        return Ok(folder.clone());
+    }
+    let folder = DataFolder::take(path)?;
+    taken.push(folder.clone());
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_in_a_folder_has_one_lock() {
+        let path = std::env::temp_dir().join(format!("intertie-data-{}", std::process::id()));
+        let outbox = outbox(&path).unwrap();
+        let (streams, keyed_state) = (streams(&path).unwrap(), keyed(&path).unwrap());
+        assert!(DataFolder::take(&path).is_err());
+        for again in [super::streams(&path).err(), keyed(&path).err()] {
+            let error = format!("{:#}", again.unwrap());
+            assert!(error.contains("in use by process"), "{error}");
+        }
+        drop((streams, keyed_state));
+        outbox.close();
+        std::fs::remove_dir_all(path).unwrap();
+    }
 }

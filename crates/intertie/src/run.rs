@@ -90,7 +90,7 @@ impl Application<'_> {
         let access: Arc<dyn AccessLog> = Arc::new(access);
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
-        data::open(&self.arguments.data, &self.states)?;
+        data::open(&self.arguments.data, &self.states).await?;
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         crew.serve(loaded.plan, &self.tls.table).await?;
@@ -133,6 +133,7 @@ impl Application<'_> {
         if let Some(admin) = admin {
             admin.stop().await?;
         }
+        data::close(&self.states).await;
         drop(engine);
         access_end.wait();
         tracing::info!("stopped");
@@ -182,7 +183,7 @@ impl Application<'_> {
             return;
         };
         self.log.change(&loaded.engine.log);
-        if let Err(error) = data::open(&self.arguments.data, &self.states) {
+        if let Err(error) = data::open(&self.arguments.data, &self.states).await {
             let error = format!("{error:#}");
             tracing::error!(error, "not reloaded, the old flows stay");
             return;

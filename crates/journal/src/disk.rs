@@ -42,35 +42,35 @@ pub trait Disk: Send {
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
 }
 
-/// One file.
-pub trait DiskFile: Send {
+/// One file. Whoever reads does not wait for whoever writes.
+pub trait DiskFile: Send + Sync {
     /// How many bytes it has.
     ///
     /// # Errors
     /// When the system does not say.
-    fn size(&mut self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 
     /// Fills `bytes` from this place on.
     ///
     /// # Errors
     /// When it cannot be read, or ends before.
-    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 
     /// Writes all `bytes` from this place on.
     ///
     /// # Errors
     /// When not all of them could be written; some may have been.
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Cuts it off.
     ///
     /// # Errors
     /// When it could not be done.
-    fn truncate(&mut self, size: u64) -> io::Result<()>;
+    fn truncate(&self, size: u64) -> io::Result<()>;
 
     /// Makes durable what has been written.
     ///
     /// # Errors
     /// When it is not certain that it is: what is on the disk is then not known.
-    fn sync(&mut self) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
 }

@@ -11,8 +11,11 @@ pub enum OpenError {
     InUse(PathBuf, Option<u32>),
     /// It was written by another version, or is no data folder.
     Format(PathBuf, String),
-    /// A file is not as it was written: the place in it, and what is wrong there.
-    Corrupt(u64, u64, &'static str),
+    /// A file is not as it was written: its folder within the data folder, its number, the place
+    /// in it in bytes, and what is wrong there.
+    Corrupt(&'static str, u64, u64, &'static str),
+    /// The file of keyed state, which is named, cannot be used, and why.
+    Keyed(PathBuf, String),
     /// The disk failed; what was being done.
     Disk(String, io::Error),
 }
@@ -38,11 +41,18 @@ impl fmt::Display for OpenError {
             Self::Format(folder, why) => {
                 write!(formatter, "the data folder {}: {why}", folder.display())
             }
-            Self::Corrupt(number, at, why) => write!(
+            Self::Corrupt(folder, number, at, why) => write!(
                 formatter,
-                "the store's file {} is damaged at byte {at}: {why}",
+                "the file {folder}/{} is damaged at byte {at}: {why}",
                 crate::folder::file_name(*number)
             ),
+            Self::Keyed(file, why) => {
+                write!(
+                    formatter,
+                    "the file {} cannot be used: {why}",
+                    file.display()
+                )
+            }
             Self::Disk(doing, error) => write!(formatter, "cannot {doing}: {error}"),
         }
     }
@@ -74,6 +84,17 @@ pub enum Refusal {
     Gone,
     /// A message could not be read from the disk.
     Unreadable(String),
+    /// There is no stream of this name.
+    Unknown(String),
+    /// An entry of this stream does not have the number that comes next.
+    OutOfOrder {
+        /// The stream.
+        stream: String,
+        /// The number that comes next.
+        next: u64,
+    },
+    /// It is larger than may be, or there are more than may be; what.
+    TooLarge(&'static str),
     /// The journal has been closed.
     Closed,
 }
@@ -90,9 +111,51 @@ impl fmt::Display for Refusal {
             ),
             Self::Gone => formatter.write_str("the message is not there any more"),
             Self::Unreadable(error) => write!(formatter, "a message cannot be read: {error}"),
+            Self::Unknown(name) => write!(formatter, "there is no stream `{name}`"),
+            Self::OutOfOrder { stream, next } => {
+                write!(
+                    formatter,
+                    "the next entry of `{stream}` has the number {next}"
+                )
+            }
+            Self::TooLarge(what) => write!(formatter, "{what}"),
             Self::Closed => formatter.write_str("the store is closed"),
         }
     }
 }
 
 impl std::error::Error for Refusal {}
+
+/// Why entries of a stream are not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// What was asked for is not kept any more.
+    Gone {
+        /// The oldest that is kept.
+        first: u64,
+    },
+    /// What was asked for is not there yet.
+    Ahead {
+        /// The number of the next one.
+        next: u64,
+    },
+    /// There is no stream of this name.
+    Unknown,
+    /// It is not as it was written: the file, the byte, and what should be there.
+    Damaged(String),
+    /// The disk failed; which file, and how.
+    Disk(String),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone { first } => write!(formatter, "what is kept begins with {first}"),
+            Self::Ahead { next } => write!(formatter, "the next one will be {next}"),
+            Self::Unknown => formatter.write_str("there is no such stream"),
+            Self::Damaged(what) | Self::Disk(what) => formatter.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}

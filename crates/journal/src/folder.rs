@@ -4,26 +4,48 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 
-/// What the file `format` says.
-const FORMAT: &str = "intertie data folder, format 1\n";
+/// What the file `format` says of a folder that has nothing but a store.
+const FIRST: &str = "intertie data folder, format 1\n";
+/// What it begins with otherwise: a line for each part follows.
+const SECOND: &str = "intertie data folder, format 2\n";
 /// The file that is taken for nothing.
 const RESERVE: &str = "reserve";
 
-/// The name of a file of the store.
+/// The name of a file of a log.
 pub(crate) fn file_name(number: u64) -> String {
     format!("{number:012}.log")
 }
 
-/// A data folder that this process has for itself.
+/// What may be in a folder: its name there, and the version of its format that is written.
+const PARTS: [(&str, u32); 3] = [("store", 1), ("topics", 1), ("keyed", 1)];
+/// The file of keyed state.
+const KEYED: &str = "keyed.redb";
+
+/// A data folder that this process has for itself. Copies are the same one; it is given back when
+/// all of them are gone, and all that has been opened in it.
+#[derive(Clone, Debug)]
+pub struct DataFolder(Arc<Taken>);
+
 #[derive(Debug)]
-pub struct DataFolder {
+struct Taken {
     path: PathBuf,
     /// Locked as long as it is open.
     _lock: File,
+    parts: Mutex<Parts>,
+}
+
+/// What is in a folder.
+#[derive(Debug, Default)]
+struct Parts {
+    /// What its file `format` names.
+    named: Vec<(String, u32)>,
+    /// What somebody has opened.
+    open: Vec<&'static str>,
 }
 
 impl DataFolder {
@@ -55,60 +77,182 @@ impl DataFolder {
             .and_then(|()| lock.write_all(format!("{}\n", std::process::id()).as_bytes()));
         // A full disk is no reason not to start: the number is for people.
         drop(written);
-        let folder = Self {
+        let parts = Parts {
+            named: check_format(path)?,
+            open: Vec::new(),
+        };
+        Ok(Self(Arc::new(Taken {
             path: path.to_owned(),
             _lock: lock,
-        };
-        folder.check_format()?;
-        Ok(folder)
+            parts: Mutex::new(parts),
+        })))
     }
 
-    fn check_format(&self) -> Result<(), OpenError> {
-        let doing = |what: &str| OpenError::disk(format!("{what} {}", self.path.display()));
-        let file = self.path.join("format");
-        match fs::read_to_string(&file) {
-            Ok(text) if text == FORMAT => return Ok(()),
-            Ok(_) => {
-                let why = "it was written by another version of intertie".to_owned();
-                return Err(OpenError::Format(self.path.clone(), why));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(doing("read the data folder")(error)),
-        }
-        if self.path.join("store").exists() {
-            let why = "the file `format` is missing".to_owned();
-            return Err(OpenError::Format(self.path.clone(), why));
-        }
-        let write = || {
-            let part = self.path.join("format.part");
-            let mut options = private();
-            let mut new = options
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&part)?;
-            new.write_all(FORMAT.as_bytes())?;
-            new.sync_all()?;
-            fs::rename(&part, &file)?;
-            File::open(&self.path)?.sync_all()
-        };
-        write().map_err(doing("write to the data folder"))
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0.path
     }
 
     /// The files of the store in it. They keep the folder taken.
     ///
     /// # Errors
-    /// When their folder cannot be made.
-    pub fn store(self) -> Result<Box<dyn Disk>, OpenError> {
-        let path = self.path.join("store");
+    /// When their folder cannot be made, or somebody has opened them.
+    pub fn store(&self) -> Result<Box<dyn Disk>, OpenError> {
+        self.numbered("store")
+    }
+
+    /// The files of topics in it. They keep the folder taken.
+    ///
+    /// # Errors
+    /// When their folder cannot be made, or somebody has opened them.
+    pub fn topics(&self) -> Result<Box<dyn Disk>, OpenError> {
+        self.numbered("topics")
+    }
+
+    /// The file of keyed state in it. It keeps the folder taken.
+    ///
+    /// # Errors
+    /// When the disk fails, or somebody has opened it.
+    pub fn keyed(&self) -> Result<KeyedFile, OpenError> {
+        let part = self.part("keyed")?;
+        let path = self.0.path.join(KEYED);
+        Ok(KeyedFile { path, _part: part })
+    }
+
+    fn numbered(&self, name: &'static str) -> Result<Box<dyn Disk>, OpenError> {
+        let part = self.part(name)?;
+        let path = self.0.path.join(name);
         let doing = || OpenError::disk(format!("make the folder {}", path.display()));
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(&path);
         made.map_err(doing())?;
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        let synced = File::open(&self.0.path).and_then(|folder| folder.sync_all());
         synced.map_err(doing())?;
-        Ok(Box::new(Folder { path, _taken: self }))
+        Ok(Box::new(Folder { path, _part: part }))
     }
+
+    /// Takes what has this name for whoever opens it. The file `format` names it before there is
+    /// anything of it, so that no older version takes the folder for one without.
+    fn part(&self, name: &'static str) -> Result<Part, OpenError> {
+        let path = &self.0.path;
+        let parts = self.0.parts.lock();
+        let mut parts = parts.unwrap_or_else(PoisonError::into_inner);
+        if parts.open.contains(&name) {
+            return Err(OpenError::InUse(path.clone(), Some(std::process::id())));
+        }
+        if !parts.named.iter().any(|(it, _)| it == name) {
+            let version = PARTS.iter().find(|it| it.0 == name).map_or(1, |it| it.1);
+            let mut named = parts.named.clone();
+            named.push((name.to_owned(), version));
+            let doing = format!("write to the data folder {}", path.display());
+            write_format(path, &named).map_err(OpenError::disk(doing))?;
+            parts.named = named;
+        }
+        parts.open.push(name);
+        Ok(Part(self.clone(), name))
+    }
+}
+
+/// What somebody has opened of a folder. It can be opened again when this is gone.
+#[derive(Debug)]
+struct Part(DataFolder, &'static str);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let parts = self.0.0.parts.lock();
+        let mut parts = parts.unwrap_or_else(PoisonError::into_inner);
+        parts.open.retain(|it| *it != self.1);
+    }
+}
+
+/// The file of keyed state, which nobody else has.
+#[derive(Debug)]
+pub struct KeyedFile {
+    pub(crate) path: PathBuf,
+    _part: Part,
+}
+
+impl KeyedFile {
+    /// Opens it; it is made when it is not there.
+    pub(crate) fn open(&self) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = private();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(&self.path)?;
+        if let Some(folder) = self.path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(Box::new(file))
+    }
+}
+
+/// What the file `format` says of a folder with these parts. A folder that has nothing but a store
+/// is one of the first format, so that the first version reads it too.
+fn format_text(named: &[(String, u32)]) -> String {
+    if named
+        .iter()
+        .all(|(name, version)| name == "store" && *version == 1)
+    {
+        return FIRST.to_owned();
+    }
+    let lines = named
+        .iter()
+        .map(|(name, version)| format!("{name} {version}\n"));
+    SECOND.to_owned() + &lines.collect::<String>()
+}
+
+/// The parts that the file `format` names.
+fn read_format(text: &str) -> Result<Vec<(String, u32)>, String> {
+    if text == FIRST {
+        return Ok(vec![("store".to_owned(), 1)]);
+    }
+    let other = || "it was written by another version of intertie".to_owned();
+    let lines = text.strip_prefix(SECOND).ok_or_else(other)?.lines();
+    let parts = lines.map(|line| {
+        let (name, version) = line.split_once(' ').ok_or_else(other)?;
+        let version: u32 = version.parse().map_err(|_| other())?;
+        match PARTS.contains(&(name, version)) {
+            true => Ok((name.to_owned(), version)),
+            false => Err(format!(
+                "it has `{name}` in version {version} of its format, which this version of \
+                 intertie does not know"
+            )),
+        }
+    });
+    parts.collect()
+}
+
+fn check_format(path: &Path) -> Result<Vec<(String, u32)>, OpenError> {
+    let doing = |what: &str| OpenError::disk(format!("{what} {}", path.display()));
+    let refused = |why: String| OpenError::Format(path.to_owned(), why);
+    match fs::read_to_string(path.join("format")) {
+        Ok(text) => return read_format(&text).map_err(refused),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(refused("the file `format` is damaged".to_owned()));
+        }
+        Err(error) => return Err(doing("read the data folder")(error)),
+    }
+    let is_there = |name: &&str| path.join(name).exists();
+    if ["store", "topics", KEYED].iter().any(is_there) {
+        return Err(refused("the file `format` is missing".to_owned()));
+    }
+    let named = vec![("store".to_owned(), 1)];
+    write_format(path, &named).map_err(doing("write to the data folder"))?;
+    Ok(named)
+}
+
+fn write_format(path: &Path, named: &[(String, u32)]) -> io::Result<()> {
+    let part = path.join("format.part");
+    let mut options = private();
+    let mut new = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&part)?;
+    new.write_all(format_text(named).as_bytes())?;
+    new.sync_all()?;
+    fs::rename(&part, path.join("format"))?;
+    File::open(path)?.sync_all()
 }
 
 fn private() -> OpenOptions {
@@ -126,7 +270,7 @@ fn read_pid(lock: &mut File) -> Option<u32> {
 /// A folder of numbered files.
 struct Folder {
     path: PathBuf,
-    _taken: DataFolder,
+    _part: Part,
 }
 
 impl Disk for Folder {
@@ -188,23 +332,23 @@ impl Disk for Folder {
 }
 
 impl DiskFile for File {
-    fn size(&mut self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 
-    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         FileExt::read_exact_at(self, bytes, at)
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.write_all_at(bytes, at)
     }
 
-    fn truncate(&mut self, size: u64) -> io::Result<()> {
+    fn truncate(&self, size: u64) -> io::Result<()> {
         self.set_len(size)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
 }

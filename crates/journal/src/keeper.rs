@@ -9,12 +9,14 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
+use crate::frame::FrameHead;
 use crate::index::{Entry, Index, WAIT_MAX};
 use crate::log::{Log, Told};
-use crate::outbox::{Delivery, Listed, Options, Order, Queued, Room, Settle, SharedStats};
-use crate::record::{FrameHead, Put, Reader, Record};
+use crate::outbox::{Delivery, Listed, Options, Order, Room, Settle, SharedStats};
+use crate::record::{self, Put, Reader, Record};
 
 /// The most bytes of a frame of several messages.
 const FRAME_MAX: usize = 8 << 20;
@@ -123,9 +125,20 @@ impl Keeper {
         let wall = wall.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
         let started = (Instant::now(), wall);
         let mut index = Index::new(started.0, wall);
-        let log = Log::open(disk, options.segment_max, |told| match told {
-            Told::NextId(id) => index.next_id = index.next_id.max(id),
-            Told::Record(record, place) => index.apply(record, place),
+        let log = Log::open(disk, &record::FORMAT, options.segment_max, |told| {
+            match told {
+                Told::File(id) => index.next_id = index.next_id.max(id),
+                Told::Frame(segment, start, records) => {
+                    let mut reader = Reader::new(records);
+                    while let Some(record) = reader.next() {
+                        let (record, body) = record.map_err(|()| "a record cannot be read")?;
+                        index.apply(&record, record::place(segment, start, body, &record));
+                    }
+                }
+                // There is none: the format says so.
+                Told::Index(..) => {}
+            }
+            Ok(())
         })?;
         let keeper = Self {
             log,
@@ -395,7 +408,7 @@ impl Keeper {
         let records = frame.get(FrameHead::SIZE..).unwrap_or_default();
         let mut reader = Reader::new(records);
         while let Some(Ok((record, body))) = reader.next() {
-            let place = crate::log::place(segment, start, body, &record);
+            let place = record::place(segment, start, body, &record);
             self.index.apply(&record, place);
         }
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::backlog::Backlog;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
 use crate::keeper::{Command, Keeper};
@@ -104,7 +104,7 @@ pub struct Outbox(Arc<Shared>);
 struct Shared {
     commands: Sender<Command>,
     /// How many bytes wait to be written.
-    queued: Arc<AtomicU64>,
+    queued: Arc<Backlog>,
     stats: SharedStats,
     tag: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -127,7 +127,7 @@ impl Outbox {
     /// When the disk fails, or when the files are not as they have been written.
     pub fn open(disk: Box<dyn Disk>, options: Options) -> Result<Self, OpenError> {
         let stats = SharedStats::default();
-        let queued = Arc::new(AtomicU64::new(0));
+        let queued = Arc::new(Backlog::new(QUEUED_MAX));
         let (commands, receiver) = std::sync::mpsc::channel();
         let keeper = Keeper::open(disk, options, Arc::clone(&stats))?;
         let tag = keeper.tag();
@@ -168,12 +168,7 @@ impl Outbox {
         room: Room,
     ) -> Result<u64, Refusal> {
         let size = body.len() as u64 + key.len() as u64 + QUEUED_EACH;
-        let before = self.0.queued.fetch_add(size, Ordering::Relaxed);
-        let place = Queued(Arc::clone(&self.0.queued), size);
-        // However large, one at a time goes.
-        if before > 0 && before.saturating_add(size) > QUEUED_MAX {
-            return Err(Refusal::Busy);
-        }
+        let place = self.0.queued.take(size)?;
         let queue = queue.to_owned();
         self.ask(|answer| Command::Append {
             queue,
@@ -285,15 +280,6 @@ impl Outbox {
             .send(command(answer))
             .map_err(|_| Refusal::Closed)?;
         answered.await.unwrap_or(Err(Refusal::Closed))
-    }
-}
-
-/// A place among what waits to be written.
-pub(crate) struct Queued(Arc<AtomicU64>, u64);
-
-impl Drop for Queued {
-    fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 

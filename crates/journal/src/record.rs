@@ -1,7 +1,9 @@
-//! What stands in the files: records of what has happened to messages, many of them in a frame
-//! that is there as a whole or not at all. Numbers are little-endian.
+//! What stands in the files of the outbox: records of what has happened to messages, many of them
+//! in a frame. Numbers are little-endian.
 
 use crate::crc;
+use crate::cursor::{Cursor, write_bytes};
+use crate::frame::Format;
 
 /// Where a message's key is, with its bytes behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,20 +105,12 @@ fn write_put(put: &Put<'_>, out: &mut Vec<u8>) -> usize {
     at
 }
 
-fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    out.extend((bytes.len() as u32).to_le_bytes());
-    out.extend_from_slice(bytes);
-}
-
 /// Reads records one after the other.
-pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
+pub(crate) struct Reader<'a>(Cursor<'a>);
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self(Cursor::new(bytes))
     }
 
     /// The next record, and where the key begins of one that has one; `None` at the end.
@@ -124,34 +118,36 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When it is none.
     pub fn next(&mut self) -> Option<Result<(Record<'a>, usize), ()>> {
-        (self.at < self.bytes.len()).then(|| self.record().ok_or(()))
+        (!self.0.is_at_end()).then(|| self.record().ok_or(()))
     }
 
     fn record(&mut self) -> Option<(Record<'a>, usize)> {
-        let [kind] = self.array()?;
-        let id = self.u64()?;
+        let cursor = &mut self.0;
+        let kind = cursor.u8()?;
+        let id = cursor.u64()?;
         let record = match kind {
             PUT => Record::Put(self.put(id)?),
             DONE => Record::Done(id),
-            BACK => Record::Back(id, self.u64()?, self.u32()?),
-            BURY => Record::Bury(id, self.u32()?, self.text()?),
+            BACK => Record::Back(id, cursor.u64()?, cursor.u32()?),
+            BURY => Record::Bury(id, cursor.u32()?, cursor.text()?),
             REVIVE => Record::Revive(id),
             _ => return None,
         };
         let body = match &record {
-            Record::Put(put) => self.at - put.body.len() - put.key.len(),
-            _ => self.at,
+            Record::Put(put) => self.0.at() - put.body.len() - put.key.len(),
+            _ => self.0.at(),
         };
         Some((record, body))
     }
 
     fn put(&mut self, id: u64) -> Option<Put<'a>> {
-        let (stored, due, attempts) = (self.u64()?, self.u64()?, self.u32()?);
-        let queue = self.text()?;
-        let [is_dead] = self.array()?;
-        let why = self.text()?;
-        let (key, body) = (self.u32()?, self.u32()?);
-        let (key, body) = (self.take(key)?, self.take(body)?);
+        let cursor = &mut self.0;
+        let (stored, due, attempts) = (cursor.u64()?, cursor.u64()?, cursor.u32()?);
+        let queue = cursor.text()?;
+        let is_dead = cursor.u8()?;
+        let why = cursor.text()?;
+        let (key, body) = (cursor.u32()?, cursor.u32()?);
+        let (key, body) = (cursor.take(key)?, cursor.take(body)?);
         Some(Put {
             id,
             stored,
@@ -163,125 +159,27 @@ impl<'a> Reader<'a> {
             body,
         })
     }
-
-    fn text(&mut self) -> Option<&'a str> {
-        std::str::from_utf8(self.slice()?).ok()
-    }
-
-    fn slice(&mut self) -> Option<&'a [u8]> {
-        let size = self.u32()?;
-        self.take(size)
-    }
-
-    fn take(&mut self, size: u32) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(size as usize)?;
-        let slice = self.bytes.get(self.at..end)?;
-        self.at = end;
-        Some(slice)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, _) = self.bytes.get(self.at..)?.split_first_chunk::<N>()?;
-        self.at += N;
-        Some(*array)
-    }
 }
 
-/// What stands at the beginning of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    /// A number of chance that all files of a folder have.
-    pub tag: u64,
-    /// The file's number.
-    pub number: u64,
-    /// The number of its first frame.
-    pub frame: u64,
-    /// The number that the next new message gets.
-    pub next_id: u64,
-}
+/// The files of the outbox.
+pub(crate) static FORMAT: Format = Format {
+    folder: "store",
+    magic: *b"ITSTORE1",
+    is_indexed: false,
+};
 
-impl Header {
-    /// How many bytes it takes.
-    pub const SIZE: usize = 44;
-    const MAGIC: [u8; 8] = *b"ITSTORE1";
-
-    pub fn write(&self) -> Vec<u8> {
-        let mut bytes = Self::MAGIC.to_vec();
-        for number in [self.tag, self.number, self.frame, self.next_id] {
-            bytes.extend(number.to_le_bytes());
-        }
-        bytes.extend(crc::of(&bytes).to_le_bytes());
-        bytes
-    }
-
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        let magic: [u8; 8] = reader.array()?;
-        let header = Self {
-            tag: reader.u64()?,
-            number: reader.u64()?,
-            frame: reader.u64()?,
-            next_id: reader.u64()?,
-        };
-        let crc = crc::of(bytes.get(..Self::SIZE - 4)?);
-        (magic == Self::MAGIC && reader.u32()? == crc).then_some(header)
-    }
-}
-
-/// What stands before the records of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameHead {
-    /// How many bytes of records follow.
-    pub size: u32,
-    /// The frame's number.
-    pub number: u64,
-    /// The checksum.
-    pub crc: u32,
-}
-
-impl FrameHead {
-    /// How many bytes it takes.
-    pub const SIZE: usize = 20;
-    /// How it begins.
-    pub const MAGIC: [u8; 4] = *b"\xf1ITf";
-
-    /// The head of the frame with these records.
-    pub fn of(tag: u64, number: u64, records: &[u8]) -> Self {
-        let size = records.len() as u32;
-        let mut crc = crc::of(&tag.to_le_bytes());
-        crc = crc::extend(crc, &number.to_le_bytes());
-        crc = crc::extend(crc, &size.to_le_bytes());
-        crc = crc::extend(crc, records);
-        Self { size, number, crc }
-    }
-
-    pub fn write(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let parts = Self::MAGIC
-            .into_iter()
-            .chain(self.size.to_le_bytes())
-            .chain(self.number.to_le_bytes())
-            .chain(self.crc.to_le_bytes());
-        bytes
-            .iter_mut()
-            .zip(parts)
-            .for_each(|(to, from)| *to = from);
-        bytes
-    }
-
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        let magic: [u8; 4] = reader.array()?;
-        let (size, number, crc) = (reader.u32()?, reader.u64()?, reader.u32()?);
-        (magic == Self::MAGIC).then_some(Self { size, number, crc })
+/// The place of a record's bytes in a file, by where the records of its frame begin and by where
+/// its key begins among them.
+pub(crate) fn place(segment: u64, start: u64, key: usize, record: &Record<'_>) -> Place {
+    match record {
+        Record::Put(put) => Place {
+            segment,
+            at: start + key as u64,
+            key: put.key.len() as u32,
+            size: put.body.len() as u32,
+            crc: crc::extend(crc::of(put.key), put.body),
+        },
+        _ => Place::default(),
     }
 }
 
@@ -325,20 +223,5 @@ mod tests {
             // Whatever is cut off is told or ends.
             while let Some(Ok(_)) = reader.next() {}
         }
-    }
-
-    #[test]
-    fn headers_are_checked() {
-        let header = Header {
-            tag: 1,
-            number: 2,
-            frame: 3,
-            next_id: 4,
-        };
-        let mut bytes = header.write();
-        assert_eq!(bytes.len(), Header::SIZE);
-        assert_eq!(Header::read(&bytes), Some(header));
-        bytes[9] ^= 1;
-        assert_eq!(Header::read(&bytes), None);
     }
 }

@@ -5,4 +5,5 @@ mod faults;
 mod order;
 mod sim;
 mod speed;
+mod streams;
 mod waiting;

@@ -1,7 +1,7 @@
 //! One address of another system: making connections to it, counting them, and keeping idle ones
 //! for the next request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -37,6 +37,8 @@ pub struct Endpoint {
     host: String,
     port: u16,
     tls: Option<tls::Client>,
+    /// The same without HTTP/2, made when it is first used.
+    tls_http1: OnceCell<tls::Client>,
     /// Whether HTTP/1.1, and HTTP/2, may be spoken.
     protocols: (bool, bool),
     limits: Cell<EndpointLimits>,
@@ -130,6 +132,7 @@ impl Endpoint {
             host: host.to_owned(),
             port,
             tls,
+            tls_http1: OnceCell::new(),
             protocols,
             limits: Cell::new(limits),
             idle: RefCell::default(),
@@ -283,17 +286,30 @@ impl Endpoint {
     }
 
     /// Makes a new connection, TLS included: looks the name up when that has not been done lately,
-    /// and tries its addresses in turn. The caller bounds the time.
+    /// and tries its addresses in turn. When it `is_exclusive`, it speaks HTTP/1.1, which the
+    /// endpoint must take. The caller bounds the time.
     ///
     /// # Errors
     /// That of the last address tried, or that the name has none.
-    pub async fn connect(&self, permit: Permit, h2: http2::Limits) -> io::Result<Connected> {
+    pub async fn connect(
+        &self,
+        permit: Permit,
+        h2: http2::Limits,
+        is_exclusive: bool,
+    ) -> io::Result<Connected> {
+        if is_exclusive {
+            let connection = self.connect_any(permit, true).await?;
+            return match connection.protocol() {
+                Some(Protocol::Http2) => Err(io::Error::other("HTTP/2 was not offered")),
+                Some(Protocol::Http1) | None => Ok(Connected::Http1(connection)),
+            };
+        }
         let may_share = self.protocols.1 && self.spoke_h2.get() != Some(false);
         let _connecting = may_share.then(|| {
             self.is_connecting.set(true);
             Connecting(self)
         });
-        let connection = self.connect_any(permit).await?;
+        let connection = self.connect_any(permit, false).await?;
         let is_h2 = match connection.protocol() {
             Some(Protocol::Http2) => true,
             Some(Protocol::Http1) => false,
@@ -318,11 +334,11 @@ impl Endpoint {
         Ok(Connected::Http2(link, driver))
     }
 
-    async fn connect_any(&self, permit: Permit) -> io::Result<Connection> {
+    async fn connect_any(&self, permit: Permit, is_exclusive: bool) -> io::Result<Connection> {
         let addresses = self.addresses().await?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
-            match self.connect_to(address).await {
+            match self.connect_to(address, is_exclusive).await {
                 Ok(mut connection) => {
                     connection.hold(permit);
                     return Ok(connection);
@@ -333,10 +349,14 @@ impl Endpoint {
         Err(last)
     }
 
-    async fn connect_to(&self, address: SocketAddr) -> io::Result<Connection> {
+    async fn connect_to(&self, address: SocketAddr, is_exclusive: bool) -> io::Result<Connection> {
         let stream = TcpStream::connect(address).await?;
         let Some(tls) = &self.tls else {
             return Connection::new(stream, address);
+        };
+        let tls = match is_exclusive && self.protocols.1 {
+            true => self.tls_http1.get_or_init(|| tls.for_http1()),
+            false => tls,
         };
         let mut connection = Connection::begin_tls(stream, address, tls)?;
         std::future::poll_fn(|context| connection.poll_handshake(context)).await?;

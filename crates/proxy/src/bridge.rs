@@ -88,6 +88,13 @@ impl<'a> Http1Side<'a> {
         }
     }
 
+    /// Takes what has been staged and not been written.
+    pub fn take_staged(&mut self) -> Vec<u8> {
+        let mut staged = std::mem::take(&mut self.staged);
+        staged.drain(..std::mem::take(&mut self.written));
+        staged
+    }
+
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self
             .staged
@@ -207,7 +214,7 @@ fn sink_closed() -> PipeError {
     PipeError::Sink(io::ErrorKind::BrokenPipe.into())
 }
 
-fn source_error(error: StreamError) -> PipeError {
+pub(crate) fn source_error(error: StreamError) -> PipeError {
     PipeError::Source(match error {
         StreamError::Reset(code) => {
             io::Error::new(io::ErrorKind::ConnectionReset, code.to_string())
@@ -363,6 +370,8 @@ pub(crate) enum Break {
     Upstream(PipeError),
     /// Nothing has moved for too long.
     Idle,
+    /// The engine stops.
+    Stopped,
 }
 
 impl Break {
@@ -376,6 +385,7 @@ impl Break {
             Self::Upstream(cause) => {
                 tracing::warn!(target: "proxy", %cause, "the back end's reply broke off");
             }
+            Self::Stopped => tracing::debug!(target: "proxy", "a stream is cut by the stop"),
             Self::Idle => tracing::warn!(target: "proxy", "a reply stood still for too long"),
         }
     }

@@ -285,7 +285,9 @@ impl Exchange<'_> {
             }),
             Err(Break::Idle) => Err(fault(Failure::ReplyTimeout)),
             Err(Break::Upstream(error)) => Err(broken(&error)),
-            Err(Break::ClientGone | Break::ClientInvalid(_)) => Err(broken(&"it broke off")),
+            Err(Break::ClientGone | Break::ClientInvalid(_) | Break::Stopped) => {
+                Err(broken(&"it broke off"))
+            }
         }
     }
 }

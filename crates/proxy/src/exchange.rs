@@ -5,7 +5,7 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use message::Method;
+use message::{Fault, Method};
 use net::Connection;
 use net::deadline::Deadline;
 use net::http1::{HeadError, HeadLimits, ResponseHead};
@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     Refused,
     /// The client wants to switch to WebSocket, which HTTP/2 to the upstream does not carry.
     NoUpgrade,
+    /// A limit of the flow stands against it.
+    Limited(Box<Fault>),
     /// The connection ended before the reply began.
     Closed(io::Error),
     /// The reply's head is malformed.

@@ -9,16 +9,19 @@ use std::time::Duration;
 use component::upstream::{Balance, HashKey};
 use message::{Body, Method, Request};
 use net::Connection;
-use net::http1::{Framing, HeadError, HeadLimits};
+use net::http1::{BodyDecoder, Framing, HeadError, HeadLimits};
 use tokio::time::Instant;
 
 use crate::bridge::Break;
+use crate::events::{self, Begun as EventsBegun, Done, Events};
 use crate::exchange::{ClientBody, Exchange, Failed, Failure, has_left};
 use crate::h1_to_h2;
 use crate::pipe::{Encoding, Pipe, PipeError};
 use crate::request_head::{self, CameBy, ForwardTarget, Outgoing};
+use crate::rescue;
 use crate::response_head::{self, ClientSide, encoding_for};
 use crate::session::{After, Served, Session};
+use crate::stream::Streams;
 use crate::tunnel;
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
@@ -47,7 +50,11 @@ pub(crate) async fn forward(
     target: &Rc<ForwardTarget>,
     source: Source,
     time: Option<Duration>,
+    streams: Streams<'_>,
 ) -> Served {
+    if target.plan.websocket && !session.head.upgrades_to_websocket {
+        return ask_for_upgrade(session, &source).await;
+    }
     if let Some(time) = time {
         session.deadline.cap(session.now, time);
     }
@@ -59,14 +66,28 @@ pub(crate) async fn forward(
         .unwrap_or_else(|| session.head.method.clone());
     let served = match prepare(session, target, source, &mut out) {
         Err(failure) => session.fail(failure).await,
-        Ok(mut prepared) => match send(session, target, &method, &mut prepared, &mut out).await {
-            Err(failure) => session.fail_within(failure, &mut prepared.upload).await,
-            Ok(served) => served,
-        },
+        Ok(mut prepared) => {
+            let to = (&**target, &method);
+            match send(session, to, &mut prepared, &mut out, streams).await {
+                Err(failure) => session.fail_within(failure, &mut prepared.upload).await,
+                Ok(served) => served,
+            }
+        }
     };
     session.worker.return_scratch(out);
     session.deadline.lift();
     served
+}
+
+async fn ask_for_upgrade(session: &mut Session, source: &Source) -> Served {
+    let reply = rescue::upgrade_required();
+    match source {
+        Source::Client { .. } => {
+            let mut body = session.take_head();
+            session.answer(&reply, &mut body).await
+        }
+        Source::Message(request) => session.answer_reply(&reply, request.body.is_unread()).await,
+    }
 }
 
 /// A request whose head has been written.
@@ -149,7 +170,10 @@ fn write_message(
         Body::Empty => Framing::None,
         Body::Bytes(bytes) => Framing::Length(bytes.len() as u64),
     };
-    let outgoing = Outgoing::of_message(request, framing);
+    let outgoing = Outgoing {
+        upgrades: session.head.upgrades_to_websocket && framing == Framing::None,
+        ..Outgoing::of_message(request, framing)
+    };
     let key = balance_key(
         &target.plan.upstream.balance,
         request.path.as_bytes(),
@@ -170,14 +194,18 @@ fn write_message(
 /// 9.2.2; RFC 9112, section 9.3.1).
 async fn send(
     session: &mut Session,
-    target: &ForwardTarget,
-    method: &Method,
+    (target, method): (&ForwardTarget, &Method),
     prepared: &mut Prepared,
     out: &mut Vec<u8>,
+    streams: Streams<'_>,
 ) -> Result<Served, Failure> {
+    let upgrades = session.head.upgrades_to_websocket;
+    if upgrades {
+        streams.check_room()?;
+    }
     let upload = &mut prepared.upload;
     let uploaded = upload.moved;
-    let mut attempt = Attempt::new(prepared.key);
+    let mut attempt = Attempt::new(prepared.key).for_upgrade(upgrades);
     let connect = target.plan.timeouts.connect;
     loop {
         let patience = Patience {
@@ -199,7 +227,8 @@ async fn send(
                     lease.succeed();
                     session.deadline.lift();
                     let line = (connection, lease);
-                    return Ok(relay(session, target, method, line, upload, out).await);
+                    let to = (target, method);
+                    return Ok(relay(session, to, line, upload, out, streams).await);
                 };
                 let at_hand = upload.moved == uploaded;
                 Failed {
@@ -209,9 +238,11 @@ async fn send(
             }
             Line::Http2(link) => {
                 // Boxed, for every session would carry its room.
-                let work = h1_to_h2::forward(session, target, method, &link, &lease, out);
+                let to = (target, method);
+                let work = h1_to_h2::forward(session, to, (&link, &lease), out, streams);
                 match Box::pin(work).await {
-                    Ok(served) => return Ok(served),
+                    Ok(Done::Served(served)) => return Ok(served),
+                    Ok(Done::Events(begun)) => return Ok(session.go_on(*begun, lease)),
                     Err(failed) => failed,
                 }
             }
@@ -303,20 +334,93 @@ async fn interim(session: &mut Session, upstream: &mut Connection) -> Result<(),
 /// Relays the reply whose head lies at the front of the upstream's input.
 async fn relay(
     session: &mut Session,
-    target: &ForwardTarget,
-    method: &Method,
-    (mut upstream, lease): (Connection, Lease),
+    (target, method): (&ForwardTarget, &Method),
+    (upstream, lease): (Connection, Lease),
     upload: &mut Pipe,
     out: &mut Vec<u8>,
+    streams: Streams<'_>,
 ) -> Served {
     if session.response.status == 101 {
         if session.head.upgrades_to_websocket {
-            return tunnel::run(session, target, upstream, out).await;
+            let line = (upstream, lease);
+            return tunnel::begin(session, target, line, out, streams).await;
         }
         return session
             .fail_within(invalid("the connection was switched unasked"), upload)
             .await;
     }
+    if session.response.is_event_stream && goes_on(session, method) {
+        let result = match events::check_upload(upload.is_done(), streams) {
+            Ok(true) => begin_events(session, target, (upstream, lease), out, streams).await,
+            Ok(false) => {
+                // What remains of the request goes on beside the reply.
+                return relay_body(session, (target, method), (upstream, lease), upload, out).await;
+            }
+            Err(failure) => Err(failure),
+        };
+        return match result {
+            Ok(served) => served,
+            Err(failure) => session.fail_within(failure, upload).await,
+        };
+    }
+    relay_body(session, (target, method), (upstream, lease), upload, out).await
+}
+
+/// Whether the reply is one whose end nobody knows.
+fn goes_on(session: &Session, method: &Method) -> bool {
+    let framing = session.response.framing;
+    matches!(framing, Framing::Chunked | Framing::UntilClose)
+        && session.head.method != Method::Head
+        && *method != Method::Head
+}
+
+/// Writes the head of an event stream and leaves the rest to a task of its own.
+async fn begin_events(
+    session: &mut Session,
+    target: &ForwardTarget,
+    (mut upstream, lease): (Connection, Lease),
+    out: &mut Vec<u8>,
+    streams: Streams<'_>,
+) -> Result<Served, Failure> {
+    let response = &session.response;
+    let version = session.head.version;
+    let bytes = upstream.input.bytes();
+    let is_coded = events::is_coded(response.headers(bytes));
+    let open = events::open(streams, is_coded)?;
+    let (_, ends) = encoding_for(response.framing, version);
+    let closes = ends || session.closes_after_this();
+    let client = ClientSide { version, closes };
+    out.clear();
+    response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
+    let promised = response.keep_alive_time(bytes);
+    let keeps = response.keeps_alive().then_some(promised);
+    upstream.input.consume(response.length);
+    let (status, decoder) = (
+        response.status,
+        BodyDecoder::new(response.framing, session.head_limits()),
+    );
+    if session.write_all(out).await.is_err() {
+        return Err(Failure::ClientGone);
+    }
+    let source = events::Source::http1(upstream, decoder, keeps);
+    let events = Events::new(source, is_coded, &session.worker, streams);
+    let begun = EventsBegun {
+        events,
+        open,
+        status,
+        closes,
+    };
+    Ok(session.go_on(begun, lease))
+}
+
+/// Relays a reply whose body ends before the client asks again.
+async fn relay_body(
+    session: &mut Session,
+    (target, method): (&ForwardTarget, &Method),
+    (mut upstream, lease): (Connection, Lease),
+    upload: &mut Pipe,
+    out: &mut Vec<u8>,
+) -> Served {
     let reply = match begin_reply(session, target, method, &mut upstream, out) {
         Ok(reply) => reply,
         Err(failure) => return session.fail_within(failure, upload).await,

@@ -7,28 +7,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use message::{Field, Method};
 use net::http1::{BodyDecoder, Framing, Piece, RequestHead, ResponseHead, Version};
-use net::http2::{Head, Link};
+use net::http2::{Head, Link, Stream};
 use tokio::time::Instant;
 
 use crate::bridge::{Bridge, Flow, Http1Side, ReplyHead, Side, is_stream};
+use crate::events::{self, Done, Events};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, head_limits};
 use crate::h2_forward::{invalid, is_dead, open};
 use crate::request_head::{ForwardTarget, Http2Head, Lines, write_decimal};
 use crate::response_head::{self, ClientSide, relayed_fields};
 use crate::session::{After, Served, Session};
+use crate::stream::{OpenStream, Streams};
 use crate::upstream::Lease;
 
 /// Sends the request, whose head and the beginning of whose body lie in `out`, and relays the
 /// reply.
 pub(crate) async fn forward(
     session: &mut Session,
-    target: &ForwardTarget,
-    method: &Method,
-    link: &Link,
-    lease: &Lease,
+    (target, method): (&ForwardTarget, &Method),
+    (link, lease): (&Link, &Lease),
     out: &[u8],
-) -> Result<Served, Failed> {
+    streams: Streams<'_>,
+) -> Result<Done<Served>, Failed> {
     if session.head.upgrades_to_websocket {
         return Err(refused(Failure::NoUpgrade));
     }
@@ -59,6 +60,7 @@ pub(crate) async fn forward(
         version: session.head.version,
         closes,
         stream_time: timeouts.stream,
+        streams,
     };
     let result = receive(&mut bridge, target, &asked, lease).await;
     let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
@@ -68,16 +70,64 @@ pub(crate) async fn forward(
         // It may be dead: nobody else shall wait for it.
         link.go_away();
     }
-    let (status, after) = result?;
+    let (status, after) = match result? {
+        Received::Relayed(status, after) => (status, after),
+        Received::GoesOn(goes_on) => {
+            return begin_events(session, upstream, *goes_on, streams).await;
+        }
+    };
     let after = match after {
         After::Keep if !uploaded => After::Close,
         after => after,
     };
-    Ok(Served {
+    Ok(Done::Served(Served {
         status,
         after,
         received,
-    })
+    }))
+}
+
+/// What has become of a reply.
+enum Received {
+    /// It has been relayed: its status, and what becomes of the client's connection.
+    Relayed(u16, After),
+    /// It is an event stream.
+    GoesOn(Box<GoesOn>),
+}
+
+/// An event stream whose head is about to be written.
+struct GoesOn {
+    status: u16,
+    closes: bool,
+    is_coded: bool,
+    open: OpenStream,
+    head: Vec<u8>,
+}
+
+async fn begin_events(
+    session: &mut Session,
+    upstream: Stream,
+    goes_on: GoesOn,
+    streams: Streams<'_>,
+) -> Result<Done<Served>, Failed> {
+    let GoesOn {
+        status,
+        closes,
+        is_coded,
+        open,
+        head,
+    } = goes_on;
+    if session.write_all(&head).await.is_err() {
+        return Err(refused(Failure::ClientGone));
+    }
+    let source = events::Source::Http2(upstream);
+    let events = Events::new(source, is_coded, &session.worker, streams);
+    Ok(Done::Events(Box::new(events::Begun {
+        events,
+        open,
+        status,
+        closes,
+    })))
 }
 
 fn refused(failure: Failure) -> Failed {
@@ -93,6 +143,7 @@ struct Asked<'a> {
     version: Version,
     closes: bool,
     stream_time: Duration,
+    streams: Streams<'a>,
 }
 
 /// Reads a request that was written for HTTP/1.1: its head, what is there of its body, and the
@@ -158,7 +209,7 @@ async fn receive(
     target: &ForwardTarget,
     asked: &Asked<'_>,
     lease: &Lease,
-) -> Result<(u16, After), Failed> {
+) -> Result<Received, Failed> {
     for _ in 0..INTERIM_MAX {
         let head = poll_fn(|context| bridge.poll_reply(context)).await;
         let head = match head.map_err(|failure| bridge.failed(failure))? {
@@ -173,9 +224,51 @@ async fn receive(
         }
         lease.succeed();
         bridge.deadline.lift();
-        return Ok(relay(bridge, target, asked, &head).await);
+        let goes_on = go_on(bridge, target, asked, &head);
+        if let Some(goes_on) = goes_on.map_err(|failure| bridge.failed(failure))? {
+            return Ok(Received::GoesOn(Box::new(goes_on)));
+        }
+        let (status, after) = relay(bridge, target, asked, &head).await;
+        return Ok(Received::Relayed(status, after));
     }
     Err(bridge.failed(invalid("too many interim replies")))
+}
+
+/// Stages the head of a reply when it is an event stream that can be left to a task of its own.
+fn go_on(
+    bridge: &mut Bridge<'_>,
+    target: &ForwardTarget,
+    asked: &Asked<'_>,
+    head: &Head,
+) -> Result<Option<GoesOn>, Failure> {
+    let fields = head.fields.view();
+    let ends = head.is_end() || head.content_length().is_some() || *asked.method == Method::Head;
+    if ends || !events::are_events(fields) {
+        return Ok(None);
+    }
+    let is_sent = bridge.up.finished && bridge.upload_failed.is_none();
+    if !events::check_upload(is_sent, asked.streams)? {
+        return Ok(None);
+    }
+    let is_coded = events::is_coded(fields);
+    let open = events::open(asked.streams, is_coded)?;
+    let framing = match asked.version {
+        Version::Http11 => Framing::Chunked,
+        Version::Http10 => Framing::UntilClose,
+    };
+    let closes = asked.closes || framing == Framing::UntilClose;
+    stage_head(bridge, target, &Asked { closes, ..*asked }, head, framing);
+    let head_bytes = match &mut bridge.client {
+        Some(Side::Http1(client)) => client.take_staged(),
+        _ => Vec::new(),
+    };
+    Ok(Some(GoesOn {
+        status: head.status(),
+        closes,
+        is_coded,
+        open,
+        head: head_bytes,
+    }))
 }
 
 async fn relay(

@@ -11,22 +11,28 @@ use net::http2::{Code, Link, RequestLine, Stream};
 use tokio::time::Instant;
 
 use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side, is_stream};
+use crate::events::{self, Done, Events};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, balance_key, head_limits};
 use crate::h2_request::{Served, StreamSession};
 use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
+use crate::rescue;
 use crate::response_head::relayed_fields;
+use crate::stream::{OpenStream, Streams};
 use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 
 /// Forwards one request and relays the reply, whose head must come within `time`.
 pub(crate) async fn forward(
     session: &mut StreamSession,
     target: &ForwardTarget,
-    request: Outgoing<'_>,
-    path: &[u8],
-    upload: Flow,
+    (request, path, upload): (Outgoing<'_>, &[u8], Flow),
     time: Option<Duration>,
+    streams: Streams<'_>,
 ) -> Served {
+    if target.plan.websocket {
+        let reply = rescue::upgrade_required();
+        return session.answer(&reply, request.method).await;
+    }
     if let Some(time) = time {
         session.deadline.cap(session.now, time);
     }
@@ -37,7 +43,7 @@ pub(crate) async fn forward(
         request.framing = Framing::None;
     }
     let mut attempt = Attempt::new(key);
-    let result = send(session, target, request, &mut attempt, &upload).await;
+    let result = send(session, (target, request), &mut attempt, &upload, streams).await;
     session.deadline.lift();
     session.now = Instant::now();
     match result {
@@ -48,10 +54,10 @@ pub(crate) async fn forward(
 
 async fn send(
     session: &StreamSession,
-    target: &ForwardTarget,
-    request: Outgoing<'_>,
+    (target, request): (&ForwardTarget, Outgoing<'_>),
     attempt: &mut Attempt,
     upload: &Flow,
+    streams: Streams<'_>,
 ) -> Result<Served, Failure> {
     let connect = target.plan.timeouts.connect;
     let method = target.plan.method.as_ref().unwrap_or(request.method);
@@ -60,6 +66,7 @@ async fn send(
         target,
         request,
         method,
+        streams,
     };
     loop {
         let patience = Patience {
@@ -78,7 +85,8 @@ async fn send(
             Line::Http2(link) => exchange.over_http2(&link, &lease, upload).await,
         };
         match result {
-            Ok(served) => return Ok(served),
+            Ok(Done::Served(served)) => return Ok(served),
+            Ok(Done::Events(begun)) => return Ok(session.go_on(*begun, lease)),
             Err(failed) => target
                 .upstream
                 .after_failure(failed, reused, lease, attempt)?,
@@ -101,6 +109,7 @@ struct Exchange<'a> {
     request: Outgoing<'a>,
     /// The method that is sent.
     method: &'a Method,
+    streams: Streams<'a>,
 }
 
 /// A reply that has been relayed.
@@ -108,6 +117,14 @@ struct Relayed {
     served: Served,
     /// Whether an HTTP/1.1 connection can be used again, and how long the other side keeps it.
     keeps: Option<Option<Duration>>,
+    /// When it is an event stream whose head has been sent.
+    goes_on: Option<GoesOn>,
+}
+
+/// An event stream whose head has been sent.
+struct GoesOn {
+    is_coded: bool,
+    open: OpenStream,
 }
 
 impl<'a> Exchange<'a> {
@@ -116,7 +133,7 @@ impl<'a> Exchange<'a> {
         mut connection: Connection,
         lease: &Lease,
         upload: Flow,
-    ) -> Result<Served, Failed> {
+    ) -> Result<Done<Served>, Failed> {
         let worker = &self.session.worker;
         let limits = head_limits(&self.session.settings.limits);
         let mut out = worker.take_scratch();
@@ -132,13 +149,23 @@ impl<'a> Exchange<'a> {
             worker.return_scratch(side.staged);
         }
         let relayed = result?;
+        if let Some(goes_on) = relayed.goes_on {
+            let decoder = BodyDecoder::new(response.framing, limits);
+            let source = events::Source::http1(connection, decoder, relayed.keeps);
+            return Ok(self.go_on(source, goes_on, relayed.served.status));
+        }
         if let Some(promised) = relayed.keeps.filter(|_| uploaded) {
             lease.endpoint().keep(connection, Instant::now(), promised);
         }
-        Ok(relayed.served)
+        Ok(Done::Served(relayed.served))
     }
 
-    async fn over_http2(&self, link: &Link, lease: &Lease, upload: Flow) -> Result<Served, Failed> {
+    async fn over_http2(
+        &self,
+        link: &Link,
+        lease: &Lease,
+        upload: Flow,
+    ) -> Result<Done<Served>, Failed> {
         let mut head = Http2Head::default();
         request_head::write_http2(self.target, &self.request, &mut head);
         let upstream = open(link, self.target, self.method, &head, &upload)?;
@@ -149,7 +176,25 @@ impl<'a> Exchange<'a> {
             // It may be dead: nobody else shall wait for it.
             link.go_away();
         }
-        result.map(|relayed| relayed.served)
+        let relayed = result?;
+        Ok(match relayed.goes_on {
+            Some(goes_on) => {
+                let source = events::Source::Http2(upstream);
+                self.go_on(source, goes_on, relayed.served.status)
+            }
+            None => Done::Served(relayed.served),
+        })
+    }
+
+    fn go_on(&self, source: events::Source, goes_on: GoesOn, status: u16) -> Done<Served> {
+        let GoesOn { is_coded, open } = goes_on;
+        let events = Events::new(source, is_coded, &self.session.worker, self.streams);
+        Done::Events(Box::new(events::Begun {
+            events,
+            open,
+            status,
+            closes: false,
+        }))
     }
 
     fn bridge<'b>(
@@ -197,6 +242,9 @@ impl<'a> Exchange<'a> {
             if status == 101 {
                 return Err(bridge.failed(invalid("the connection was switched unasked")));
             }
+            if let Some(relayed) = self.begin_events(bridge, &head, status)? {
+                return Ok(relayed);
+            }
             return Ok(self.relay(bridge, head, status).await);
         }
         Err(bridge.failed(invalid("too many interim replies")))
@@ -234,6 +282,61 @@ impl<'a> Exchange<'a> {
             (ReplyHead::Http1, Side::Http2(_)) => return None,
         };
         sent.ok()
+    }
+
+    /// Sends the head of a reply when it is an event stream that can be left to a task of its own.
+    fn begin_events(
+        &self,
+        bridge: &mut Bridge<'_>,
+        head: &ReplyHead,
+        status: u16,
+    ) -> Result<Option<Relayed>, Failed> {
+        let Some(is_coded) = self.is_coded_stream(bridge, head) else {
+            return Ok(None);
+        };
+        let is_sent = bridge.up.finished && bridge.upload_failed.is_none();
+        let whole = events::check_upload(is_sent, self.streams);
+        if !whole.map_err(|failure| bridge.failed(failure))? {
+            return Ok(None);
+        }
+        let open = events::open(self.streams, is_coded);
+        let open = open.map_err(|failure| bridge.failed(failure))?;
+        if self.send_head(bridge, head, status, false).is_none() {
+            return Ok(Some(Relayed::gone()));
+        }
+        let keeps = match head {
+            ReplyHead::Http1 => bridge.keeps(),
+            ReplyHead::Http2(_) => None,
+        };
+        bridge.consume_head();
+        let received = 0;
+        Ok(Some(Relayed {
+            served: Served { status, received },
+            keeps,
+            goes_on: Some(GoesOn { is_coded, open }),
+        }))
+    }
+
+    /// Whether the content of a reply has a coding, when it is an event stream whose end nobody
+    /// knows.
+    fn is_coded_stream(&self, bridge: &Bridge<'_>, head: &ReplyHead) -> Option<bool> {
+        if *self.request.method == Method::Head || *self.method == Method::Head {
+            return None;
+        }
+        match (head, &bridge.upstream) {
+            (ReplyHead::Http2(head), _) => {
+                let ends = head.is_end() || head.content_length().is_some();
+                let fields = head.fields.view();
+                (!ends && events::are_events(fields)).then(|| events::is_coded(fields))
+            }
+            (ReplyHead::Http1, Side::Http1(side)) => {
+                let response = &*bridge.response;
+                let goes_on = matches!(response.framing, Framing::Chunked | Framing::UntilClose);
+                let fields = response.headers(side.connection.input.bytes());
+                (goes_on && response.is_event_stream).then(|| events::is_coded(fields))
+            }
+            (ReplyHead::Http1, Side::Http2(_)) => None,
+        }
     }
 
     async fn relay(&self, bridge: &mut Bridge<'_>, head: ReplyHead, status: u16) -> Relayed {
@@ -276,6 +379,7 @@ impl<'a> Exchange<'a> {
                 received: bridge.down.moved,
             },
             keeps,
+            goes_on: None,
         }
     }
 
@@ -289,6 +393,7 @@ impl<'a> Exchange<'a> {
         Relayed {
             served: Served { status, received },
             keeps: None,
+            goes_on: None,
         }
     }
 }
@@ -298,6 +403,7 @@ impl Relayed {
         Self {
             served: Served::GONE,
             keeps: None,
+            goes_on: None,
         }
     }
 }

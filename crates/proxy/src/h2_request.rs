@@ -1,6 +1,7 @@
 //! One request of an HTTP/2 connection: its head is checked and routed as one of HTTP/1.1 is, then
 //! it is forwarded or becomes a message.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use component::handler::{Handler, Outcome};
 use component::settings::Settings;
+use component::stream::Feed;
 use message::{Body, Fault, Field, Method, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
@@ -19,9 +21,11 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::bridge::Flow;
-use crate::call::log_fault;
+use crate::call::{Caller, log_fault};
+use crate::events;
 use crate::exchange::Failure;
 use crate::forward::AT_HAND_MAX;
+use crate::h2_client::Http2Client;
 use crate::h2_forward;
 use crate::observe::AccessEntry;
 use crate::request_head::{CameBy, Outgoing};
@@ -29,6 +33,8 @@ use crate::rescue;
 use crate::response_head;
 use crate::router::{Captures, ForwardTargets, Found, Route, Target};
 use crate::session::normalize;
+use crate::stream::{self, Begun, Streams};
+use crate::upstream::Lease;
 use crate::worker::{Listener, Worker};
 
 /// How long, and for how many bytes, the end of a request is waited for that has been answered.
@@ -55,6 +61,8 @@ pub(crate) struct StreamSession {
     pub now: Instant,
     pub settings: Rc<Settings>,
     captures: Captures,
+    /// What takes the stream over.
+    pub begun: Cell<Option<Box<Begun>>>,
 }
 
 /// How a request ended.
@@ -88,6 +96,7 @@ impl StreamSession {
             settings: worker.settings(),
             now: Instant::now(),
             captures: Captures::new(),
+            begun: Cell::default(),
             worker,
             listener,
             stream,
@@ -112,6 +121,11 @@ impl StreamSession {
         self.log(flow.as_deref(), &method, &head, started, served);
         let is_end = head.is_end();
         self.stream.recycle(head);
+        if let Some(begun) = self.begun.take() {
+            let owners = (self.worker, self.listener);
+            let client = Http2Client::new(owners, (self.stream, self.deadline), self.origin.peer);
+            return stream::start_http2(*begun, client);
+        }
         if !is_end && served.status != 0 {
             self.linger().await;
         }
@@ -197,7 +211,12 @@ impl StreamSession {
                 };
                 let upload = self.begin_upload();
                 let time = target.plan.timeouts.total;
-                h2_forward::forward(self, target, outgoing, place.path, upload, time).await
+                let streams = Streams {
+                    metrics: &route.metrics,
+                    limits: target.plan.streams.as_ref(),
+                };
+                let sent = (outgoing, place.path, upload);
+                h2_forward::forward(self, target, sent, time, streams).await
             }
             Target::Handle {
                 handler,
@@ -205,8 +224,12 @@ impl StreamSession {
                 forwards,
             } => {
                 let request = self.take_request(route, head, method, place);
-                self.handle(request, head, handler, *body_max, forwards)
-                    .await
+                let streams = Streams {
+                    metrics: &route.metrics,
+                    limits: handler.stream_limits(),
+                };
+                let to = (handler, *body_max, forwards);
+                self.handle(request, head, to, streams).await
             }
         }
     }
@@ -258,9 +281,8 @@ impl StreamSession {
         &mut self,
         mut request: Request,
         head: &Head,
-        handler: &Arc<dyn Handler>,
-        body_max: u64,
-        forwards: &Rc<ForwardTargets>,
+        (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
+        streams: Streams<'_>,
     ) -> Served {
         let method = request.method.clone();
         if head.is_end() {
@@ -281,7 +303,12 @@ impl StreamSession {
             Some(Ok(Outcome::Reply(reply))) => self.answer(&reply, &method).await,
             Some(Ok(Outcome::Forward(plan, request, time))) => {
                 let target = forwards.get(&plan, &worker.upstreams);
-                self.forward_message(&target, &request, head, time).await
+                let sent = (&*request, head);
+                self.forward_message(&target, sent, time, streams).await
+            }
+            Some(Ok(Outcome::Stream(reply, feed))) => {
+                self.begin_stream(&method, (reply, feed), streams, forwards)
+                    .await
             }
             Some(Err(fault)) => {
                 log_fault(&fault);
@@ -293,9 +320,9 @@ impl StreamSession {
     async fn forward_message(
         &mut self,
         target: &crate::request_head::ForwardTarget,
-        request: &Request,
-        head: &Head,
+        (request, head): (&Request, &Head),
         time: Option<Duration>,
+        streams: Streams<'_>,
     ) -> Served {
         let (framing, upload) = match &request.body {
             Body::Unread => (framing(head), self.begin_upload()),
@@ -310,7 +337,41 @@ impl StreamSession {
             ..Outgoing::of_message(request, framing)
         };
         let path = request.path.as_bytes();
-        h2_forward::forward(self, target, outgoing, path, upload, time).await
+        let sent = (outgoing, path, upload);
+        h2_forward::forward(self, target, sent, time, streams).await
+    }
+
+    /// Sends the head of a reply that goes on. HEAD gets nothing else.
+    async fn begin_stream(
+        &mut self,
+        method: &Method,
+        (reply, feed): (Reply, Box<dyn Feed>),
+        streams: Streams<'_>,
+        forwards: &Rc<ForwardTargets>,
+    ) -> Served {
+        let opened = stream::check(&reply, false).and_then(|()| streams.open());
+        let open = match opened {
+            Ok(open) => open,
+            Err(fault) => return self.answer_fault(&fault, method).await,
+        };
+        let (now, date) = (self.now, &self.worker.date);
+        let fields = response_head::own_fields(&reply, true, |out| date.append(now, out));
+        let is_head = *method == Method::Head;
+        let sent = self
+            .stream
+            .respond(reply.status, fields.view().iter(), is_head);
+        if sent.is_err() {
+            return Served::GONE;
+        }
+        if !is_head {
+            let caller = Caller::new(&self.worker, forwards);
+            let begun = Begun { feed, caller, open };
+            self.begun.set(Some(Box::new(begun)));
+        }
+        Served {
+            status: reply.status,
+            received: 0,
+        }
     }
 
     /// Reads the whole body, at most `max` bytes of it.
@@ -373,12 +434,31 @@ impl StreamSession {
         self.answer_fault(&fault, method).await
     }
 
+    /// Leaves the stream to an event stream of a back end.
+    pub fn go_on(&self, begun: events::Begun, lease: Lease) -> Served {
+        let events::Begun {
+            mut events,
+            open,
+            status,
+            ..
+        } = begun;
+        events.lease = Some(lease);
+        let caller = Caller::new(&self.worker, &Rc::default());
+        self.begun.set(Some(Box::new(Begun {
+            feed: Box::new(events),
+            caller,
+            open,
+        })));
+        let received = 0;
+        Served { status, received }
+    }
+
     async fn answer_fault(&mut self, fault: &Fault, method: &Method) -> Served {
         self.answer(&fault.to_reply(), method).await
     }
 
     /// Sends a reply of our own.
-    async fn answer(&mut self, reply: &Reply, method: &Method) -> Served {
+    pub async fn answer(&mut self, reply: &Reply, method: &Method) -> Served {
         let sent = self.send_reply(reply, method).await;
         self.now = Instant::now();
         match sent {
@@ -393,7 +473,7 @@ impl StreamSession {
     async fn send_reply(&mut self, reply: &Reply, method: &Method) -> Option<()> {
         let now = self.now;
         let date = |out: &mut Vec<u8>| self.worker.date.append(now, out);
-        let head = response_head::own_fields(reply, date);
+        let head = response_head::own_fields(reply, false, date);
         let mut content = reply.body.as_bytes();
         if matches!(reply.status, 204 | 304) || *method == Method::Head {
             content = &[];

@@ -18,14 +18,14 @@ use crate::exchange::{Failure, has_left};
 use crate::forward::{self, Source};
 use crate::router::{ForwardTargets, Route};
 use crate::session::{After, Served, Session};
+use crate::stream::{self, Streams};
 
 /// Serves one request through a handler.
 pub(crate) async fn handle(
     session: &mut Session,
     mut request: Request,
-    handler: &Arc<dyn Handler>,
-    body_max: u64,
-    forwards: &Rc<ForwardTargets>,
+    (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
+    streams: Streams<'_>,
 ) -> Served {
     let mut body = session.take_head();
     if handler.reads_body() {
@@ -52,7 +52,11 @@ pub(crate) async fn handle(
         Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
         Some(Ok(Outcome::Forward(plan, request, time))) => {
             let target = forwards.get(&plan, &worker.upstreams);
-            forward::forward(session, &target, Source::Message(request), time).await
+            let source = Source::Message(request);
+            forward::forward(session, &target, source, time, streams).await
+        }
+        Some(Ok(Outcome::Stream(reply, feed))) => {
+            stream::begin(session, (reply, feed), streams, forwards, &mut body).await
         }
         Some(Err(fault)) => {
             log_fault(&fault);

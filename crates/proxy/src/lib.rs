@@ -5,7 +5,8 @@
 //! route. Then the *forward path* ([`forward`]): [`request_head`] rewrites the head, [`upstream`]
 //! lends a connection, [`exchange`] sends the head and waits for the reply's, [`response_head`]
 //! rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the body is read, a
-//! handler runs, its reply is written. [`background`] runs what no client waits for.
+//! handler runs, its reply is written. A reply that goes on takes the connection over ([`stream`]).
+//! [`background`] runs what no client waits for.
 //! What goes wrong becomes a reply in [`rescue`], and [`observe`] counts it.
 //!
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
@@ -14,9 +15,16 @@ mod background;
 mod bridge;
 mod call;
 mod date;
+mod direction;
+mod event_scanner;
+mod events;
 mod exchange;
 mod forward;
+mod frames;
+mod gate;
+mod h1_client;
 mod h1_to_h2;
+mod h2_client;
 mod h2_forward;
 mod h2_request;
 mod h2_session;
@@ -30,6 +38,7 @@ mod rescue;
 mod response_head;
 mod router;
 mod session;
+mod stream;
 mod tunnel;
 mod upstream;
 mod upstreams;

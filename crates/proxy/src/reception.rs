@@ -11,35 +11,43 @@ use tokio::time::Instant;
 
 use crate::h2_session;
 use crate::session::Session;
+use crate::stream::HandOver;
 use crate::worker::{Listener, Worker};
 
 /// How an HTTP/2 connection begins (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Takes a new connection in and serves it to its end.
-pub(crate) async fn receive(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) {
+/// Takes a new connection in and serves it to its end, or until a stream takes it over.
+pub(crate) async fn receive(
+    worker: Rc<Worker>,
+    listener: Rc<Listener>,
+    client: Connection,
+) -> Option<HandOver> {
     let mut client = client;
     let (takes_h1, takes_h2) = listener.takes();
     let protocol = if client.is_tls() {
         let deadline = worker.deadlines.add();
         if !shake_hands(&worker, &mut client, &deadline).await {
-            return;
+            return None;
         }
         client.protocol().unwrap_or(Protocol::Http1)
     } else if takes_h2 {
         let deadline = worker.deadlines.add();
-        match first_words(&worker, &mut client, &deadline).await {
+        match first_words(&worker, &listener, &mut client, &deadline).await {
             Some(protocol) => protocol,
-            None => return,
+            None => return None,
         }
     } else {
         Protocol::Http1
     };
     match protocol {
-        Protocol::Http2 if takes_h2 => h2_session::serve(worker, listener, client).await,
+        Protocol::Http2 if takes_h2 => {
+            h2_session::serve(worker, listener, client).await;
+            None
+        }
         // A listener for HTTP/2 alone has nothing to say in HTTP/1.1.
         Protocol::Http1 if takes_h1 => Session::new(worker, listener, client).run().await,
-        _ => {}
+        _ => None,
     }
 }
 
@@ -71,6 +79,7 @@ async fn shake_hands(worker: &Worker, client: &mut Connection, deadline: &Deadli
 /// Which protocol a client in clear text begins with; none when it leaves or says nothing.
 async fn first_words(
     worker: &Worker,
+    listener: &Listener,
     client: &mut Connection,
     deadline: &Deadline,
 ) -> Option<Protocol> {
@@ -85,9 +94,12 @@ async fn first_words(
             if known == PREFACE.len() {
                 return Poll::Ready(Some(Protocol::Http2));
             }
+            let is_over = worker.is_draining() || listener.is_closed();
             match client.poll_fill(context) {
                 Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(None),
+                // Whoever has said nothing is not waiting for anything.
+                Poll::Pending if is_over && known == 0 => return Poll::Ready(None),
                 Poll::Pending => return deadline.poll(context).map(|()| None),
             }
         }

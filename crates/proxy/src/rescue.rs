@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use message::{Fault, Kind, Origin, Retry};
+use message::{Fault, Kind, Origin, Reply, Retry};
 use net::http1::HeadError;
 
 use crate::exchange::Failure;
@@ -33,6 +33,7 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
             "the back end is reached by HTTP/2, which carries no upgrade",
         )
         .with_cause("say `protocols: [http/1.1]` for this target"),
+        Failure::Limited(fault) => *fault,
         Failure::Refused => upstream(Kind::Unavailable, "the back end refused the request")
             .with_retry(Retry::Yes)
             .with_retry_after(Duration::from_secs(1)),
@@ -50,6 +51,15 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
         Failure::ReplyTimeout => upstream(Kind::Timeout, "the back end did not answer in time")
             .with_retry(Retry::IfRepeatable),
     })
+}
+
+/// The reply to a request that is no WebSocket handshake where only those are forwarded (RFC 9110,
+/// section 15.5.22).
+pub(crate) fn upgrade_required() -> Reply {
+    let fault = Fault::invalid("this address speaks WebSocket only").with_status(426);
+    let mut reply = fault.to_reply();
+    reply.headers.append("Upgrade", "websocket");
+    reply
 }
 
 /// The fault behind a request head that is refused.

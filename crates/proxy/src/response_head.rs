@@ -75,12 +75,17 @@ pub(crate) fn write_own(
 ) {
     status_line(reply.status, reason_phrase(reply.status).as_bytes(), out);
     let mut has_date = false;
+    let asks_for_upgrade = reply.status == 426;
     for (field, name, value) in reply.headers.view().iter() {
-        if field == Field::ContentLength || field.is_hop_by_hop() {
+        let keeps = asks_for_upgrade && field == Field::Upgrade;
+        if field == Field::ContentLength || (field.is_hop_by_hop() && !keeps) {
             continue;
         }
         has_date |= name.eq_ignore_ascii_case(b"date");
         line(out, name, &[value]);
+    }
+    if asks_for_upgrade {
+        out.extend_from_slice(b"Connection: Upgrade\r\n");
     }
     if !has_date {
         out.extend_from_slice(b"Date: ");
@@ -99,6 +104,44 @@ pub(crate) fn write_own(
     if may_have_content && *method != Method::Head {
         out.extend_from_slice(content);
     }
+}
+
+/// Appends the head of a reply of our own that goes on: in chunks, until the connection ends, or in
+/// another protocol.
+pub(crate) fn write_stream(
+    reply: &Reply,
+    client: ClientSide,
+    date: impl FnOnce(&mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
+    let switches = reply.status == 101;
+    status_line(reply.status, reason_phrase(reply.status).as_bytes(), out);
+    let mut has_date = false;
+    for (field, name, value) in reply.headers.view().iter() {
+        let is_dropped = match field {
+            Field::ContentLength => true,
+            Field::Upgrade => !switches,
+            field => field.is_hop_by_hop(),
+        };
+        if !is_dropped {
+            has_date |= name.eq_ignore_ascii_case(b"date");
+            line(out, name, &[value]);
+        }
+    }
+    if !has_date {
+        out.extend_from_slice(b"Date: ");
+        date(out);
+        out.extend_from_slice(b"\r\n");
+    }
+    if switches {
+        out.extend_from_slice(b"Connection: Upgrade\r\n");
+    } else {
+        if client.version == Version::Http11 {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        write_connection(client, out);
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
@@ -138,8 +181,8 @@ pub(crate) fn relayed_fields<'a>(
     kept.chain(set.map(|(name, value)| (Field::Other, name.as_bytes(), value.as_bytes())))
 }
 
-/// The fields of a reply of our own for HTTP/2.
-pub(crate) fn own_fields(reply: &Reply, date: impl FnOnce(&mut Vec<u8>)) -> Headers {
+/// The fields of a reply of our own for HTTP/2. One that goes on has no length.
+pub(crate) fn own_fields(reply: &Reply, goes_on: bool, date: impl FnOnce(&mut Vec<u8>)) -> Headers {
     let mut headers = Headers::new();
     let mut has_date = false;
     for (field, name, value) in reply.headers.view().iter() {
@@ -154,7 +197,7 @@ pub(crate) fn own_fields(reply: &Reply, date: impl FnOnce(&mut Vec<u8>)) -> Head
         date(&mut text);
         headers.append("date", text);
     }
-    if !matches!(reply.status, 204 | 304) {
+    if !goes_on && !matches!(reply.status, 204 | 304) {
         let length = reply.body.as_bytes().len().to_string();
         headers.append("content-length", length);
     }

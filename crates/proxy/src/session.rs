@@ -11,16 +11,21 @@ use component::settings::Settings;
 use message::{Fault, Reply};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, ResponseHead};
+use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, ResponseHead, Version};
 use tokio::time::Instant;
 
+use crate::call::Caller;
+use crate::events;
 use crate::exchange::Failure;
 use crate::forward::{self, Source};
+use crate::h1_client::Way;
 use crate::observe::AccessEntry;
 use crate::pipe::Pipe;
 use crate::rescue;
 use crate::response_head::{self, ClientSide};
 use crate::router::{Captures, Found, Route, Target};
+use crate::stream::{self, Begun, HandOver, Streams};
+use crate::upstream::Lease;
 use crate::worker::{Listener, Worker};
 use crate::{call, handle};
 
@@ -45,6 +50,8 @@ pub(crate) struct Session {
     pub settings: Rc<Settings>,
     head_started: bool,
     captures: Captures,
+    /// What takes the connection over.
+    stream: Option<Box<(Begun, Way)>>,
 }
 
 /// How a request ended.
@@ -65,6 +72,8 @@ pub(crate) enum After {
     Close,
     /// It is of no more use.
     Gone,
+    /// A stream takes it over.
+    HandOver,
 }
 
 /// Why there is no further request.
@@ -90,26 +99,36 @@ impl Session {
             settings,
             head_started: false,
             captures: Captures::new(),
+            stream: None,
         }
     }
 
-    /// Serves the connection to its end.
-    pub async fn run(mut self) {
+    /// Serves the connection to its end, or until a stream takes it over.
+    pub async fn run(mut self) -> Option<HandOver> {
         loop {
             self.head_started = false;
             self.deadline.set(self.now, self.settings.timeouts.idle);
             match poll_fn(|context| self.poll_head(context)).await {
                 Ok(()) => {}
-                Err(NoHead::Quiet) => return,
+                Err(NoHead::Quiet) => return None,
                 Err(NoHead::Refused(error)) => {
                     self.refuse(error).await;
-                    return self.linger().await;
+                    self.linger().await;
+                    return None;
                 }
             }
             match self.serve_one().await {
                 After::Keep => {}
-                After::Close => return self.linger().await,
-                After::Gone => return,
+                After::Close => {
+                    self.linger().await;
+                    return None;
+                }
+                After::Gone => return None,
+                After::HandOver => {
+                    let begun = *self.stream?;
+                    let owners = (self.worker, self.listener);
+                    return Some(HandOver::new(owners, (self.client, self.deadline), begun));
+                }
             }
         }
     }
@@ -205,7 +224,12 @@ impl Session {
                     .copied()
                     .filter(|_| target.plan.appends_rest);
                 let time = target.plan.timeouts.total;
-                forward::forward(self, target, Source::Client { rest, path }, time).await
+                let streams = Streams {
+                    metrics: &route.metrics,
+                    limits: target.plan.streams.as_ref(),
+                };
+                let source = Source::Client { rest, path };
+                forward::forward(self, target, source, time, streams).await
             }
             Target::Handle {
                 handler,
@@ -213,7 +237,12 @@ impl Session {
                 forwards,
             } => {
                 let request = handle::take_request(self, route, path);
-                handle::handle(self, request, handler, *body_max, forwards).await
+                let streams = Streams {
+                    metrics: &route.metrics,
+                    limits: handler.stream_limits(),
+                };
+                let to = (handler, *body_max, forwards);
+                handle::handle(self, request, to, streams).await
             }
         }
     }
@@ -283,9 +312,7 @@ impl Session {
 
     /// Tells the client about a fault.
     pub async fn answer_fault(&mut self, fault: &Fault, closes: bool) -> Served {
-        let closes = closes || self.closes_after_this();
-        let sent = self.reply(&fault.to_reply(), closes).await;
-        self.after_reply(fault.status, closes, sent)
+        self.answer_reply(&fault.to_reply(), closes).await
     }
 
     /// Sends a reply of our own. When the request's body is not all there the connection ends,
@@ -296,7 +323,42 @@ impl Session {
         self.after_reply(reply.status, closes, sent)
     }
 
-    fn after_reply(&mut self, status: u16, closes: bool, sent: io::Result<()>) -> Served {
+    /// Leaves the connection to a stream.
+    pub fn hand_over(&mut self, status: u16, begun: (Begun, Way)) -> Served {
+        self.now = Instant::now();
+        self.stream = Some(Box::new(begun));
+        stream::handed_over(status)
+    }
+
+    /// Leaves the connection to an event stream of a back end.
+    pub fn go_on(&mut self, begun: events::Begun, lease: Lease) -> Served {
+        let events::Begun {
+            mut events,
+            open,
+            status,
+            closes,
+        } = begun;
+        events.lease = Some(lease);
+        let begun = Begun {
+            feed: Box::new(events),
+            caller: Caller::new(&self.worker, &Rc::default()),
+            open,
+        };
+        let way = match self.head.version {
+            Version::Http11 => Way::Chunked { keeps: !closes },
+            Version::Http10 => Way::Plain,
+        };
+        self.hand_over(status, (begun, way))
+    }
+
+    /// Sends a reply of our own to a request whose body is of no more interest.
+    pub async fn answer_reply(&mut self, reply: &Reply, closes: bool) -> Served {
+        let closes = closes || self.closes_after_this();
+        let sent = self.reply(reply, closes).await;
+        self.after_reply(reply.status, closes, sent)
+    }
+
+    pub fn after_reply(&mut self, status: u16, closes: bool, sent: io::Result<()>) -> Served {
         self.now = Instant::now();
         let after = match (sent, closes) {
             (Err(_), _) => After::Gone,
@@ -311,7 +373,7 @@ impl Session {
     }
 
     /// Drops what has been read of a body. True when that was all of it.
-    fn discard(&mut self, body: &mut BodyDecoder) -> bool {
+    pub fn discard(&mut self, body: &mut BodyDecoder) -> bool {
         loop {
             match body.next(self.client.input.bytes()) {
                 Ok(Piece::End) => return true,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use component::observe::WorkerMetrics;
 use component::settings::Settings;
+use component::tls::Protocol;
 use component::upstream::{Balance, UpstreamPlan};
 use net::Connection;
 use net::deadline::Deadline;
@@ -98,6 +99,8 @@ pub(crate) struct Attempt {
     fresh: bool,
     /// How often the request has been refused unread.
     refusals: u32,
+    /// Whether only HTTP/1.1 will do: the request asks for another protocol.
+    upgrades: bool,
 }
 
 /// How long a request waits for a connection.
@@ -109,6 +112,11 @@ pub(crate) struct Patience<'a> {
 }
 
 impl Attempt {
+    /// The same for a request that asks for another protocol, which only HTTP/1.1 carries.
+    pub fn for_upgrade(self, upgrades: bool) -> Self {
+        Self { upgrades, ..self }
+    }
+
     /// Nothing tried yet. `key` decides where the balance is by hash.
     pub fn new(key: u64) -> Self {
         Self {
@@ -206,6 +214,9 @@ impl Upstream {
         attempt: &mut Attempt,
         patience: Patience<'_>,
     ) -> Result<Lent, Failure> {
+        if attempt.upgrades && !self.plan.protocols.contains(&Protocol::Http1) {
+            return Err(Failure::NoUpgrade);
+        }
         let mut must_wait = !self.queue.is_empty();
         loop {
             if must_wait {
@@ -216,7 +227,7 @@ impl Upstream {
             }
             let lease = self.choose(now, attempt);
             let at = lease.at;
-            match lend_from(lease, now, attempt.fresh, patience).await {
+            match lend_from(lease, now, attempt, patience).await {
                 Ok(Some(lent)) => return Ok(lent),
                 Ok(None) => must_wait = true,
                 Err(failure) => {
@@ -324,15 +335,16 @@ impl Upstream {
 async fn lend_from(
     lease: Lease,
     now: Instant,
-    fresh: bool,
+    attempt: &Attempt,
     patience: Patience<'_>,
 ) -> Result<Option<Lent>, Failure> {
     let metrics = &patience.worker.metrics;
     let endpoint = lease.endpoint();
-    let kept = if fresh || endpoint.must_resolve(now) {
+    let kept = if attempt.fresh || endpoint.must_resolve(now) {
         None
     } else {
-        let link = endpoint.link().map(Line::Http2);
+        let link = endpoint.link().filter(|_| !attempt.upgrades);
+        let link = link.map(Line::Http2);
         link.or_else(|| endpoint.take_idle(now).map(Line::Http1))
     };
     if let Some(line) = kept {
@@ -343,7 +355,7 @@ async fn lend_from(
             lease,
         }));
     }
-    if endpoint.will_have_link() {
+    if endpoint.will_have_link() && !attempt.upgrades {
         lease.spare();
         return Ok(None);
     }
@@ -352,7 +364,7 @@ async fn lend_from(
         return Ok(None);
     };
     let limits = http2_limits(&patience.worker.settings());
-    let connecting = endpoint.connect(permit, limits);
+    let connecting = endpoint.connect(permit, limits, attempt.upgrades);
     let connected = within(connecting, patience.deadline, patience.connect).await;
     let counter = match &connected {
         Ok(_) => &metrics.upstream_connects,

@@ -363,8 +363,9 @@ impl Worker {
             let worker = Rc::clone(self);
             let listener = Rc::clone(listener);
             tokio::task::spawn_local(async move {
-                reception::receive(worker, listener, client).await;
-                drop(guest);
+                if let Some(stream) = reception::receive(worker, listener, client).await {
+                    stream.start(guest);
+                }
             });
         }
     }
@@ -490,7 +491,7 @@ pub(crate) struct Busy {
 }
 
 /// Counts a connection for as long as it lives.
-struct Guest {
+pub(crate) struct Guest {
     busy: Busy,
 }
 

@@ -1,8 +1,30 @@
 //! Topics: what is published to them, in which order, what is kept, and who gets it.
+//!
+//! [`topic::Topic`] is what the rest has: `prepare` checks what is published on the worker,
+//! `sequencer` is the thread that orders it and has a `store` keep it, `log` is what everybody sees
+//! then, and [`mailbox`] how a worker gets it. [`document`] compares snapshots. [`declare`] reads
+//! `topic:` documents, [`hub`] opens what they declare, `publisher` takes events by HTTP.
 
+mod bounds;
+pub mod codes;
+pub mod declare;
 pub mod document;
 pub mod event;
+pub mod hub;
+mod keys;
+mod log;
+pub mod mailbox;
 pub mod poll;
+mod prepare;
+mod publisher;
+mod sequencer;
+pub mod settings;
+mod store;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod topic;
 
 use component::document::DocumentDefinition;
 
@@ -10,4 +32,4 @@ use component::document::DocumentDefinition;
 pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
 
 /// The kinds of documents of this crate.
-pub const DOCUMENTS: &[DocumentDefinition] = &[];
+pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];

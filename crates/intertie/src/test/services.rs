@@ -12,7 +12,7 @@ use component::plan::Plan;
 use component::resources::Resources;
 use config::Span;
 use flow::tests_section::TestCase;
-use message::{Fault, Kind, Reply, Request};
+use message::{Fault, Kind, Origin, Reply, Request};
 
 use super::coverage::Coverage;
 use super::executor::{Clock, Supply};
@@ -82,6 +82,11 @@ impl<'t> TestServices<'t> {
         let (plan, request, left) = match outcome {
             Outcome::Reply(reply) => return Ok(reply),
             Outcome::Forward(plan, request, left) => (plan, request, left),
+            // No step answers so; what does has tests of its own.
+            Outcome::Stream(..) => {
+                let detail = "a test cannot follow a stream";
+                return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
+            }
         };
         let step = self
             .observed

@@ -129,7 +129,7 @@ fn damage_is_told_and_never_passed_over() {
             // The last write alone can be one that was cut off.
             let is_last_write = file == last && at + 700 > size;
             match opened {
-                Err(OpenError::Corrupt(number, ..)) => assert_eq!(number, file),
+                Err(OpenError::Corrupt(_, number, ..)) => assert_eq!(number, file),
                 Err(other) => panic!("{other}"),
                 Ok(_) => assert!(is_last_write, "byte {at} of {file}"),
             }

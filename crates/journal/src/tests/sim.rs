@@ -46,8 +46,6 @@ struct SimFile {
     seen: Vec<u8>,
     /// What is not on the disk yet.
     pending: Vec<Change>,
-    /// What a failed `fsync` has left: no later one writes it.
-    limbo: Vec<Change>,
     /// Whether its name is on the disk.
     is_named: bool,
 }
@@ -61,6 +59,8 @@ pub struct World {
     pub left: Option<u64>,
     /// How many calls of `fsync` from now one fails.
     pub sync_fails: Option<u64>,
+    /// Whether something has failed for one of these reasons.
+    pub has_failed: bool,
     /// How many bytes there is space for.
     pub space: Option<u64>,
     reserve: u64,
@@ -80,6 +80,7 @@ impl SimDisk {
             random: Random::new(seed),
             left: None,
             sync_fails: None,
+            has_failed: false,
             space: None,
             reserve: 0,
             operations: 0,
@@ -149,7 +150,7 @@ impl World {
     fn sync_fails(&mut self) -> bool {
         match &mut self.sync_fails {
             Some(0) => {
-                self.sync_fails = None;
+                (self.sync_fails, self.has_failed) = (None, true);
                 true
             }
             Some(left) => {
@@ -160,6 +161,13 @@ impl World {
         }
     }
 
+    /// Changes one bit of a file.
+    pub fn flip(&mut self, number: u64, at: usize, bit: u8) {
+        let file = self.files.get_mut(&number).unwrap();
+        file.durable[at] ^= 1 << bit;
+        file.seen[at] ^= 1 << bit;
+    }
+
     /// What is on the disk, for damage.
     pub fn bytes(&mut self) -> impl Iterator<Item = (u64, &mut Vec<u8>, &mut Vec<u8>)> {
         let files = self.files.iter_mut();
@@ -168,12 +176,14 @@ impl World {
 }
 
 impl SimFile {
-    /// Of what was not synced each sector may be there or not, or only those before some place.
-    fn crash(&mut self, random: &mut Random) {
+    /// Of what was not synced each sector may be there or not, in whatever order it was written;
+    /// or only what was before some place; or parts of sectors; or something else stands there.
+    /// No later `fsync` writes what is left out.
+    fn lose(&mut self, random: &mut Random) {
         let mut sizes = vec![self.durable.len() as u64];
-        let mut changes = std::mem::take(&mut self.limbo);
-        changes.append(&mut self.pending);
-        let mode = random.below(4);
+        let changes = std::mem::take(&mut self.pending);
+        let mode = random.below(6);
+        let likely = [10, 50, 90][random.below(3) as usize];
         let cut = random.below(changes.len() as u64 + 1) as usize;
         for (at, change) in changes.into_iter().enumerate() {
             match change {
@@ -183,16 +193,24 @@ impl SimFile {
                     sizes.push(end.max(sizes.last().copied().unwrap_or(0)));
                     let mut place = start;
                     while place < end {
-                        let next = ((place / SECTOR + 1) * SECTOR).min(end);
+                        let next = match mode {
+                            4 => place + 1 + random.below(SECTOR),
+                            _ => (place / SECTOR + 1) * SECTOR,
+                        };
+                        let next = next.min(end);
                         let is_kept = match mode {
                             0 => true,
                             1 => false,
                             2 => at < cut || (at == cut && random.holds(50)),
-                            _ => random.holds(50),
+                            _ => random.holds(likely),
                         };
+                        let part = &bytes[(place - start) as usize..(next - start) as usize];
                         if is_kept {
-                            let part = (place - start) as usize..(next - start) as usize;
-                            put(&mut self.durable, place, &bytes[part]);
+                            put(&mut self.durable, place, part);
+                        } else if mode == 5 && place >= self.durable.len() as u64 {
+                            // What was there before is not lost with what should replace it.
+                            let noise: Vec<u8> = part.iter().map(|_| random.next() as u8).collect();
+                            put(&mut self.durable, place, &noise);
                         }
                         place = next;
                     }
@@ -206,6 +224,10 @@ impl SimFile {
                 .copied(),
         };
         self.durable.resize(size.unwrap_or(0) as usize, 0);
+    }
+
+    fn crash(&mut self, random: &mut Random) {
+        self.lose(random);
         self.seen = self.durable.clone();
         self.is_named = true;
     }
@@ -296,14 +318,14 @@ fn with<T>(
 }
 
 impl DiskFile for Open {
-    fn size(&mut self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         with(self, |world, file| {
             world.step()?;
             Ok(file.seen.len() as u64)
         })
     }
 
-    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         with(self, |_, file| {
             let end = at as usize + bytes.len();
             let part = file.seen.get(at as usize..end);
@@ -312,7 +334,7 @@ impl DiskFile for Open {
         })
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         with(self, |world, file| {
             let begun = world.step();
             let grown = (at + bytes.len() as u64).saturating_sub(file.seen.len() as u64);
@@ -328,35 +350,37 @@ impl DiskFile for Open {
             put(&mut file.seen, at, part);
             file.pending.push(Change::Write(at, part.to_vec()));
             begun?;
-            match fits == bytes.len() {
-                true => Ok(()),
-                false => Err(ErrorKind::StorageFull.into()),
+            if fits < bytes.len() {
+                world.has_failed = true;
+                return Err(ErrorKind::StorageFull.into());
             }
+            Ok(())
         })
     }
 
-    fn truncate(&mut self, size: u64) -> io::Result<()> {
+    fn truncate(&self, size: u64) -> io::Result<()> {
         with(self, |world, file| {
             world.step()?;
-            file.seen.truncate(size as usize);
+            file.seen.resize(size as usize, 0);
             file.pending.push(Change::Truncate(size));
             Ok(())
         })
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         with(self, |world, file| {
             world.step()?;
             if world.sync_fails() {
-                file.limbo.append(&mut file.pending);
+                file.lose(&mut world.random);
                 return Err(io::Error::other("fsync failed"));
             }
             for change in file.pending.drain(..) {
                 match change {
                     Change::Write(at, bytes) => put(&mut file.durable, at, &bytes),
-                    Change::Truncate(size) => file.durable.truncate(size as usize),
+                    Change::Truncate(size) => file.durable.resize(size as usize, 0),
                 }
             }
+            file.durable.resize(file.seen.len(), 0);
             // The power may go between the work and the answer.
             match world.goes_off() && world.random.holds(50) {
                 true => Err(io::Error::other("the power is off")),

@@ -100,6 +100,16 @@ impl Client {
         })
     }
 
+    /// The same with HTTP/1.1 as the only protocol that is offered. Sessions are shared.
+    pub(crate) fn for_http1(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = Protocol::ids(&[Protocol::Http1]);
+        Self {
+            config: Arc::new(config),
+            name: self.name.clone(),
+        }
+    }
+
     /// The settings as a driver of a database takes them, which does TLS by itself. The name that
     /// the certificate must have is not among them.
     pub fn config(&self) -> Arc<ClientConfig> {

@@ -204,34 +204,3 @@ fn events_are_passed_on_at_once_and_the_upstream_is_left_with_the_client() {
     });
     proxy.wait_until_idle();
 }
-
-#[test]
-fn websocket_goes_through_in_both_directions() {
-    let backend = ScriptedBackend::start(vec![vec![
-        Action::ReadUntil(HEAD_END),
-        Action::Send(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
-              Upgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nfrom server"
-                .to_vec(),
-        ),
-        Action::ReadUntil(b"from client"),
-        Action::Send(b"bye".to_vec()),
-        Action::Close,
-    ]]);
-    let proxy = Proxy::to(backend.port());
-    let mut client = proxy.client();
-    client.send(
-        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
-         Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n",
-    );
-    let response = client.response();
-    assert_eq!(response.status, 101);
-    assert_eq!(response.header("upgrade"), Some("websocket"));
-    assert_eq!(response.header("connection"), Some("Upgrade"));
-    assert_eq!(response.header("sec-websocket-accept"), Some("x"));
-    assert_eq!(client.exactly(11), b"from server");
-    client.send("from client");
-    assert_eq!(client.rest(), b"bye");
-    assert!(backend.received().contains("Upgrade: websocket\r\n"));
-    proxy.wait_until_idle_after(client);
-}

@@ -98,6 +98,17 @@ fn the_drain_lets_requests_end_and_closes_idle_connections() {
 }
 
 #[test]
+fn the_drain_closes_connections_that_have_said_nothing_whatever_they_may_speak() {
+    let plan = Arc::new(forward_plan(1));
+    let proxy = Proxy::both(RouteTarget::Forward(plan));
+    let mut silent = proxy.client();
+    testkit::wait_until("it is accepted", || proxy.engine.connection_count() == 1);
+    proxy.drain();
+    assert!(silent.is_closed());
+    proxy.join();
+}
+
+#[test]
 fn the_drain_ends_at_its_limit() {
     let backend = ScriptedBackend::start(vec![vec![Action::Stall]]);
     let proxy = Proxy::forward(

@@ -12,5 +12,7 @@ mod heads;
 mod lifetimes;
 mod messages;
 mod odd;
+mod proxied;
+mod streams;
 mod support;
 mod upstreams;

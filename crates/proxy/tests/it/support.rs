@@ -22,6 +22,7 @@ pub struct Proxy {
     pub port: u16,
     pub engine: Arc<Engine>,
     commands: UnboundedSender<Command>,
+    protocols: Vec<Protocol>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,6 +43,16 @@ impl Proxy {
         Self::start(RouteTarget::Forward(Arc::new(plan)), change_settings)
     }
 
+    /// Serves everything by a handler, with other settings.
+    pub fn handle_with(
+        handler: impl Handler + 'static,
+        change_settings: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let handler = Arc::new(handler);
+        let body_max = 1000;
+        Self::start(RouteTarget::Handle { handler, body_max }, change_settings)
+    }
+
     /// Serves everything by a handler.
     pub fn handle(handler: impl Handler + 'static) -> Self {
         let handler = Arc::new(handler);
@@ -54,7 +65,21 @@ impl Proxy {
         )
     }
 
+    /// Serves a target over both versions of HTTP.
+    pub fn both(target: RouteTarget) -> Self {
+        let protocols = vec![Protocol::Http2, Protocol::Http1];
+        Self::speaking(protocols, target, |_| {})
+    }
+
     fn start(target: RouteTarget, change_settings: impl FnOnce(&mut Settings)) -> Self {
+        Self::speaking(vec![Protocol::Http1], target, change_settings)
+    }
+
+    fn speaking(
+        protocols: Vec<Protocol>,
+        target: RouteTarget,
+        change_settings: impl FnOnce(&mut Settings),
+    ) -> Self {
         let port = free_port();
         let mut settings = Settings::default();
         change_settings(&mut settings);
@@ -71,6 +96,7 @@ impl Proxy {
             port,
             engine,
             commands,
+            protocols,
             thread: Some(thread),
         };
         let socket = net::listen::bind(Some("127.0.0.1"), port, 1)
@@ -102,10 +128,10 @@ impl Proxy {
         let listener = ListenerPlan {
             address: self.address(),
             tls: None,
-            protocols: vec![Protocol::Http1],
+            protocols: self.protocols.clone(),
             routes: vec![route],
         };
-        let plan = Arc::new(Plan {
+        let plan = Plan {
             listeners: vec![listener],
             upstreams: match &listener_target {
                 RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
@@ -113,7 +139,12 @@ impl Proxy {
             },
             settings,
             ..Plan::default()
-        });
+        };
+        self.order(plan, opened);
+    }
+
+    fn order(&self, plan: Plan, opened: Vec<OpenListener>) {
+        let plan = Arc::new(plan);
         let (applied, mut done) = unbounded_channel();
         self.commands
             .send(Command::Serve {
@@ -125,6 +156,11 @@ impl Proxy {
             .ok()
             .unwrap();
         done.blocking_recv().expect("the worker applies the plan");
+    }
+
+    /// Has the worker serve nothing any more.
+    pub fn serve_nothing(&self) {
+        self.order(Plan::default(), Vec::new());
     }
 
     fn address(&self) -> ListenAddress {

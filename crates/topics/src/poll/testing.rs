@@ -195,7 +195,7 @@ impl Default for TestSink {
             taken: Mutex::default(),
             disk: Mutex::default(),
             generation: None,
-            refuses: "nothing",
+            refuses: "no document",
         }
     }
 }

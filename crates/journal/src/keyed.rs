@@ -1,0 +1,218 @@
+//! Small keyed state: tables by name, in one file of `redb`. One thread works on it: the changes of
+//! all who wait are one commit, and then all are answered.
+//!
+//! A commit whose `fsync` fails ends all writing until a restart, as in the log. One that fails
+//! before, since the disk is full, is refused, and the file is opened again: `redb` goes on only
+//! then.
+
+mod backend;
+mod keeper;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::backlog::Backlog;
+use crate::disk::DiskFile;
+use crate::error::{OpenError, Refusal};
+use crate::folder::KeyedFile;
+use keeper::{Answer, Command, Keeper};
+
+/// The most bytes that wait to be written.
+const QUEUED_MAX: u64 = 64 << 20;
+/// What a request takes beside its bytes while it waits.
+const QUEUED_EACH: u64 = 256;
+/// The most bytes of a table's name and of a key.
+const KEY_MAX: usize = 4096;
+/// The most bytes of a value.
+const VALUE_MAX: usize = 16 << 20;
+
+/// What is changed in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The value of a key is this one from now on. The table is made when it is not there.
+    Put {
+        /// The table's name.
+        table: Arc<str>,
+        /// The key.
+        key: Bytes,
+        /// Its value.
+        value: Bytes,
+    },
+    /// The key has no value any more.
+    Delete {
+        /// The table's name.
+        table: Arc<str>,
+        /// The key.
+        key: Bytes,
+    },
+}
+
+impl Change {
+    /// Its table, key and value.
+    fn parts(&self) -> (&Arc<str>, &Bytes, Option<&Bytes>) {
+        match self {
+            Self::Put { table, key, value } => (table, key, Some(value)),
+            Self::Delete { table, key } => (table, key, None),
+        }
+    }
+}
+
+/// Opens the file, as often as it has to be.
+type Opener = Box<dyn FnMut() -> io::Result<Box<dyn DiskFile>> + Send>;
+
+/// The keyed state of a data folder. Copies are the same one.
+#[derive(Clone)]
+pub struct Keyed(Arc<Shared>);
+
+struct Shared {
+    commands: Sender<Command>,
+    /// How many bytes wait to be written.
+    queued: Arc<Backlog>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.commands.send(Command::Close(None));
+    }
+}
+
+impl Keyed {
+    /// Opens the file, reads all of it to see that it is as it was written, and starts the thread
+    /// that works on it.
+    ///
+    /// # Errors
+    /// When the disk fails, or when the file is damaged or of something else.
+    pub fn open(file: KeyedFile) -> Result<Self, OpenError> {
+        let path = file.path.clone();
+        Self::with(path, Box::new(move || file.open()))
+    }
+
+    /// The same for any file, which has this path for whoever reads of it.
+    pub(crate) fn with(path: PathBuf, opener: Opener) -> Result<Self, OpenError> {
+        let (commands, receiver) = std::sync::mpsc::channel();
+        let keeper = Keeper::open(path, opener)?;
+        thread::Builder::new()
+            .name("keyed".to_owned())
+            .spawn(move || keeper.run(&receiver))
+            .map_err(OpenError::disk("start a thread"))?;
+        Ok(Self(Arc::new(Shared {
+            commands,
+            queued: Arc::new(Backlog::new(QUEUED_MAX)),
+        })))
+    }
+
+    /// The value of a key in a table, as it is after all that has been answered.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn get(&self, table: &str, key: &[u8]) -> Result<Option<Bytes>, Refusal> {
+        let place = self.0.queued.take(QUEUED_EACH + key.len() as u64)?;
+        let (table, key) = (table.into(), Bytes::copy_from_slice(key));
+        self.ask(|answer| Command::Get {
+            table,
+            key,
+            place,
+            answer,
+        })
+        .await
+    }
+
+    /// Gives a key of a table a value. It is on the disk then.
+    ///
+    /// # Errors
+    /// Why it may not be.
+    pub async fn put(&self, table: &str, key: Bytes, value: Bytes) -> Result<(), Refusal> {
+        let table = table.into();
+        self.write(vec![Change::Put { table, key, value }]).await
+    }
+
+    /// Takes the value of a key away. That is on the disk then.
+    ///
+    /// # Errors
+    /// Why it may not be.
+    pub async fn delete(&self, table: &str, key: Bytes) -> Result<(), Refusal> {
+        let table = table.into();
+        self.write(vec![Change::Delete { table, key }]).await
+    }
+
+    /// Makes changes, one after the other: all of them are on the disk then, or none.
+    ///
+    /// # Errors
+    /// Why they may not be.
+    pub async fn write(&self, changes: Vec<Change>) -> Result<(), Refusal> {
+        let mut size = QUEUED_EACH;
+        for (table, key, value) in changes.iter().map(Change::parts) {
+            let value = value.map_or(0, Bytes::len);
+            if table.is_empty() || table.len() > KEY_MAX || key.len() > KEY_MAX {
+                return Err(Refusal::TooLarge(
+                    "the name of a table has 1 to 4096 bytes, a key at most 4096",
+                ));
+            }
+            if value > VALUE_MAX {
+                return Err(Refusal::TooLarge("a value has at most 16 MiB"));
+            }
+            size += QUEUED_EACH + (table.len() + key.len() + value) as u64;
+        }
+        let place = self.0.queued.take(size)?;
+        self.ask(|answer| Command::Write {
+            changes,
+            place,
+            answer,
+        })
+        .await
+    }
+
+    /// The keys of a table that begin like this, with their values, in the order of their bytes:
+    /// at most so many, and at most about 16 MiB of them, behind the key `after` where one is
+    /// given.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn scan(
+        &self,
+        table: &str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>, Refusal> {
+        let place = self.0.queued.take(QUEUED_EACH + prefix.len() as u64)?;
+        let table = table.into();
+        let prefix = Bytes::copy_from_slice(prefix);
+        let after = after.map(Bytes::copy_from_slice);
+        self.ask(|answer| Command::Scan {
+            table,
+            prefix,
+            after,
+            most,
+            place,
+            answer,
+        })
+        .await
+    }
+
+    /// Ends the thread that writes, for all copies, and waits for it: what has been asked before
+    /// is done, the file can be opened again.
+    pub async fn close(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.0.commands.send(Command::Close(Some(answer))).is_ok() {
+            // It is dropped unanswered when somebody else has closed it.
+            let _ = answered.await;
+        }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        self.0
+            .commands
+            .send(command(answer))
+            .map_err(|_| Refusal::Closed)?;
+        answered.await.unwrap_or(Err(Refusal::Closed))
+    }
+}

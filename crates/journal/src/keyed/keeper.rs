@@ -1,0 +1,305 @@
+//! The thread that has the file of keyed state.
+
+use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+
+use bytes::Bytes;
+use redb::{
+    Database, DatabaseError, ReadableDatabase, StorageError, Table, TableDefinition, TableError,
+};
+use tokio::sync::oneshot;
+
+use super::backend::Backend;
+use super::{Change, Opener};
+use crate::backlog::Queued;
+use crate::error::{OpenError, Refusal};
+use crate::log::write_again;
+
+/// The most bytes that `redb` keeps in memory of the file.
+const CACHE_MAX: usize = 16 << 20;
+/// The most requests that are answered together.
+const ROUND_MAX: usize = 4096;
+/// About how many bytes are given at once.
+const SCAN_MAX: usize = 16 << 20;
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
+
+type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
+
+/// What is asked of the thread.
+pub(super) enum Command {
+    Write {
+        changes: Vec<Change>,
+        place: Queued,
+        answer: Answer<()>,
+    },
+    Get {
+        table: Arc<str>,
+        key: Bytes,
+        place: Queued,
+        answer: Answer<Option<Bytes>>,
+    },
+    Scan {
+        table: Arc<str>,
+        prefix: Bytes,
+        after: Option<Bytes>,
+        most: usize,
+        place: Queued,
+        answer: Answer<Vec<(Bytes, Bytes)>>,
+    },
+    Close(Option<oneshot::Sender<()>>),
+}
+
+/// What the thread has.
+pub(super) struct Keeper {
+    path: PathBuf,
+    opener: Opener,
+    /// Not there when it has to be opened again.
+    database: Option<Database>,
+    /// Whether an `fsync` has failed.
+    has_failed: Arc<AtomicBool>,
+    staged: Vec<(Vec<Change>, Queued, Answer<()>)>,
+    closing: Option<Option<oneshot::Sender<()>>>,
+}
+
+impl Keeper {
+    pub fn open(path: PathBuf, opener: Opener) -> Result<Self, OpenError> {
+        let mut keeper = Self {
+            path,
+            opener,
+            database: None,
+            has_failed: Arc::new(AtomicBool::new(false)),
+            staged: Vec::new(),
+            closing: None,
+        };
+        keeper.database = Some(keeper.open_database(true)?);
+        Ok(keeper)
+    }
+
+    /// Opens the file. At the start all of it is written again: after a failed `fsync` the system
+    /// may show what is only in memory.
+    fn open_database(&mut self, is_start: bool) -> Result<Database, OpenError> {
+        let doing = |what: &str| OpenError::disk(format!("{what} {}", self.path.display()));
+        let file = (self.opener)().map_err(doing("open"))?;
+        let size = file.size().map_err(doing("read"))?;
+        if is_start {
+            write_again(&*file, size).map_err(doing("write to"))?;
+        }
+        let backend = Backend::new(file, Arc::clone(&self.has_failed));
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE_MAX);
+        builder.set_check_integrity_on_open(true);
+        // Builds for development stop where others say that a file is damaged.
+        let create = AssertUnwindSafe(|| builder.create_with_backend(backend));
+        let created = panic::catch_unwind(create);
+        match created {
+            Ok(Ok(database)) => Ok(database),
+            Ok(Err(DatabaseError::Storage(StorageError::Io(error)))) if !is_foreign(&error) => {
+                Err(doing("open")(error))
+            }
+            Ok(Err(error)) => Err(OpenError::Keyed(self.path.clone(), error.to_string())),
+            Err(_) => {
+                let why = "it is damaged".to_owned();
+                Err(OpenError::Keyed(self.path.clone(), why))
+            }
+        }
+    }
+
+    /// Works until nobody can ask any more.
+    pub fn run(mut self, commands: &Receiver<Command>) {
+        while self.closing.is_none() {
+            let Ok(first) = commands.recv() else {
+                return;
+            };
+            let more: Vec<Command> = commands.try_iter().take(ROUND_MAX).collect();
+            let mut reads = Vec::new();
+            for command in std::iter::once(first).chain(more) {
+                match command {
+                    // What comes behind the end is not answered.
+                    _ if self.closing.is_some() => {}
+                    Command::Write {
+                        changes,
+                        place,
+                        answer,
+                    } => self.staged.push((changes, place, answer)),
+                    Command::Close(answer) => self.closing = Some(answer),
+                    read => reads.push(read),
+                }
+            }
+            self.commit();
+            reads.into_iter().for_each(|read| self.read(read));
+        }
+        let closing = self.closing.take().flatten();
+        // Whoever is told so may open the file at once.
+        drop(self);
+        if let Some(answer) = closing {
+            let _ = answer.send(());
+        }
+    }
+
+    /// The database, opened again when that is needed.
+    fn database(&mut self) -> Result<&Database, Refusal> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(Refusal::Poisoned("fsync failed".to_owned()));
+        }
+        if self.database.is_none() {
+            let opened = self.open_database(false);
+            let opened = opened.map_err(|error| Refusal::NoSpace(error.to_string()));
+            self.database = Some(opened?);
+        }
+        self.database.as_ref().ok_or(Refusal::Closed)
+    }
+
+    /// Has everything that is staged on the disk, and answers.
+    fn commit(&mut self) {
+        let staged = std::mem::take(&mut self.staged);
+        if staged.is_empty() {
+            return;
+        }
+        let changes = staged.iter().flat_map(|(changes, ..)| changes);
+        let written = match self.database() {
+            Ok(database) => write(database, changes),
+            Err(refusal) => return answer_all(staged, &Err(refusal)),
+        };
+        let written = written.map_err(|error| self.failed(&error));
+        answer_all(staged, &written);
+    }
+
+    /// What comes of a commit that has failed.
+    fn failed(&mut self, error: &redb::Error) -> Refusal {
+        let has_failed = self.has_failed.load(Ordering::Relaxed);
+        let file = self.path.display();
+        match has_failed {
+            true => tracing::error!(
+                %error, %file,
+                "keyed state is not written to any more: what is on the disk is not known; restart"
+            ),
+            false => tracing::error!(%error, %file, "keyed state cannot be written"),
+        }
+        // It takes nothing more before it is opened again.
+        self.database = None;
+        match has_failed {
+            true => Refusal::Poisoned(error.to_string()),
+            false => Refusal::NoSpace(error.to_string()),
+        }
+    }
+
+    fn read(&mut self, command: Command) {
+        match command {
+            Command::Get {
+                table,
+                key,
+                place,
+                answer,
+            } => {
+                let database = self.database();
+                let value = database.and_then(|it| get(it, &table, &key).map_err(unreadable));
+                drop(place);
+                // Whoever asked may have gone away.
+                let _ = answer.send(value);
+            }
+            Command::Scan {
+                table,
+                prefix,
+                after,
+                most,
+                place,
+                answer,
+            } => {
+                let database = self.database();
+                let found = database.and_then(|it| {
+                    let found = scan(it, &table, &prefix, after.as_deref(), most);
+                    found.map_err(unreadable)
+                });
+                drop(place);
+                let _ = answer.send(found);
+            }
+            Command::Write { .. } | Command::Close(_) => {}
+        }
+    }
+}
+
+/// A file that is no database is said to hold what cannot be, and not to be damaged.
+fn is_foreign(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::InvalidData
+}
+
+fn unreadable(error: redb::Error) -> Refusal {
+    Refusal::Unreadable(error.to_string())
+}
+
+fn answer_all(staged: Vec<(Vec<Change>, Queued, Answer<()>)>, written: &Result<(), Refusal>) {
+    for (_, place, answer) in staged {
+        drop(place);
+        // Whoever asked may have gone away.
+        let _ = answer.send(written.clone());
+    }
+}
+
+/// Makes all changes in one commit.
+fn write<'a>(
+    database: &Database,
+    changes: impl Iterator<Item = &'a Change>,
+) -> Result<(), redb::Error> {
+    let mut of_tables: BTreeMap<&str, Vec<&Change>> = BTreeMap::new();
+    for change in changes {
+        of_tables.entry(change.parts().0).or_default().push(change);
+    }
+    let transaction = database.begin_write()?;
+    for (name, changes) in of_tables {
+        let mut table: Table<&[u8], &[u8]> = transaction.open_table(Definition::new(name))?;
+        for (_, key, value) in changes.into_iter().map(Change::parts) {
+            match value {
+                Some(value) => drop(table.insert(&**key, &**value)?),
+                None => drop(table.remove(&**key)?),
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn get(database: &Database, table: &str, key: &[u8]) -> Result<Option<Bytes>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let table = match transaction.open_table(Definition::new(table)) {
+        Ok(table) => table,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let value = table.get(key)?;
+    Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+}
+
+fn scan(
+    database: &Database,
+    table: &str,
+    prefix: &[u8],
+    after: Option<&[u8]>,
+    most: usize,
+) -> Result<Vec<(Bytes, Bytes)>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let table = match transaction.open_table(Definition::new(table)) {
+        Ok(table) => table,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let start = after.map_or(prefix, |after| after.max(prefix));
+    let mut found = Vec::new();
+    let mut size = 0;
+    for pair in table.range(start..)? {
+        let (key, value) = pair?;
+        let (key, value) = (key.value(), value.value());
+        if !key.starts_with(prefix) || found.len() >= most || size >= SCAN_MAX {
+            break;
+        }
+        if after.is_none_or(|after| key > after) {
+            size += key.len() + value.len();
+            found.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,321 @@
+//! What a start does with the files: reads them, or their indexes, cuts off what was being written
+//! at the last stop, and refuses what is not as it was written.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use super::ahead::Ahead;
+use super::{HEAD, INDEX_END, INDEX_END_SIZE, Log, Segment, Told, chance};
+use crate::cursor::Cursor;
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use crate::frame::{Format, FrameHead, Header, Holds};
+
+/// How much of the last file is written again at once.
+const PART: usize = 1 << 20;
+/// What is said of what stands between frames that are whole.
+const DAMAGED: &str = "what stands there is not what was written, and more follows";
+
+/// The content of a frame with an index, and the frame's number.
+type Index = (Vec<u8>, u64);
+
+impl Log {
+    /// Opens the files and tells everything there is to `told`, in order. It says what is wrong
+    /// with what it has been told.
+    ///
+    /// # Errors
+    /// When the disk fails, or when the files are not as they have been written.
+    pub fn open(
+        mut disk: Box<dyn Disk>,
+        format: &'static Format,
+        segment_max: u64,
+        mut told: impl FnMut(Told<'_>) -> Result<(), &'static str>,
+    ) -> Result<Self, OpenError> {
+        let numbers = disk.list();
+        let doing = OpenError::disk(format!("list the files of {}", format.folder));
+        let numbers = numbers.map_err(doing)?;
+        let mut log = Self {
+            disk,
+            format,
+            segments: BTreeMap::new(),
+            tag: chance(),
+            frame: 1,
+            segment_max,
+            poison: None,
+            has_reserve: false,
+        };
+        let mut before: Option<u64> = None;
+        for &number in &numbers {
+            if before.is_some_and(|before| before + 1 != number) {
+                return Err(log.corrupt(number, 0, "the file before it is missing"));
+            }
+            log.open_one(number, &numbers, before.is_none(), &mut told)?;
+            before = Some(number);
+        }
+        log.end_open(&mut told)?;
+        Ok(log)
+    }
+
+    fn corrupt(&self, number: u64, at: u64, why: &'static str) -> OpenError {
+        OpenError::Corrupt(self.format.folder, number, at, why)
+    }
+
+    fn reading(&self, number: u64) -> impl FnOnce(io::Error) -> OpenError {
+        OpenError::disk(format!("read {}", self.format.file(number)))
+    }
+
+    fn open_one(
+        &mut self,
+        number: u64,
+        numbers: &[u64],
+        is_first: bool,
+        told: &mut impl FnMut(Told<'_>) -> Result<(), &'static str>,
+    ) -> Result<(), OpenError> {
+        let opened = self.disk.open(number).and_then(|file| {
+            let size = file.size()?;
+            let mut head = vec![0; Header::SIZE.min(size as usize)];
+            file.read_at(0, &mut head)?;
+            Ok((Arc::from(file), size, head))
+        });
+        let (file, size, head) = opened.map_err(self.reading(number))?;
+        let header = Header::read(self.format.magic, &head);
+        let Some(header) = header.filter(|it| it.number == number) else {
+            let is_last = numbers.last() == Some(&number);
+            if is_last && size <= HEAD {
+                // The process has ended while it made the file: nothing has been put into it.
+                return self.drop_file(number);
+            }
+            return Err(self.corrupt(number, 0, "it does not begin as it should"));
+        };
+        if is_first {
+            (self.tag, self.frame) = (header.tag, header.frame);
+        }
+        if header.tag != self.tag || header.frame != self.frame {
+            return Err(self.corrupt(number, 0, "it belongs to other files"));
+        }
+        let said = told(Told::File(header.next_id));
+        said.map_err(|why| self.corrupt(number, 0, why))?;
+        let mut segment = Segment { file, size };
+        let is_last = numbers.last() == Some(&number);
+        let index = match self.format.is_indexed && !is_last {
+            true => self.index_of(&segment).map_err(self.reading(number))?,
+            false => None,
+        };
+        match index {
+            Some((content, frame)) => {
+                let at = size - content.len() as u64;
+                let index = content.get(..content.len() - INDEX_END_SIZE);
+                let said = told(Told::Index(number, index.unwrap_or_default()));
+                said.map_err(|why| self.corrupt(number, at, why))?;
+                self.frame = frame;
+            }
+            None => {
+                let end = self.read_frames(number, &segment, told)?;
+                if end < segment.size {
+                    self.cut_off(number, numbers, &mut segment, end)?;
+                }
+            }
+        }
+        self.segments.insert(number, segment);
+        Ok(())
+    }
+
+    /// The index at the end of a file, when there is one that is as it was written.
+    fn index_of(&self, segment: &Segment) -> io::Result<Option<Index>> {
+        let mut end = [0; INDEX_END_SIZE];
+        let least = HEAD + (FrameHead::SIZE + INDEX_END_SIZE) as u64;
+        if segment.size < least {
+            return Ok(None);
+        }
+        let file = &segment.file;
+        file.read_at(segment.size - INDEX_END_SIZE as u64, &mut end)?;
+        let mut cursor = Cursor::new(&end);
+        let (start, magic) = (cursor.u64().unwrap_or(0), cursor.array());
+        let size = segment.size.saturating_sub(start);
+        if magic != Some(INDEX_END) || start < HEAD || size < least - HEAD {
+            return Ok(None);
+        }
+        let mut head = [0; FrameHead::SIZE];
+        file.read_at(start, &mut head)?;
+        let is_right = |head: &FrameHead| {
+            head.holds == Holds::Index && u64::from(head.size) + FrameHead::SIZE as u64 == size
+        };
+        let Some(head) = FrameHead::read(&head).filter(is_right) else {
+            return Ok(None);
+        };
+        let mut content = vec![0; head.size as usize];
+        file.read_at(start + FrameHead::SIZE as u64, &mut content)?;
+        let is_whole = FrameHead::of(Holds::Index, self.tag, head.number, &content) == head;
+        Ok((is_whole && head.number >= self.frame).then_some((content, head.number)))
+    }
+
+    /// Reads frames as long as they are whole. Gives where the last one ends.
+    fn read_frames(
+        &mut self,
+        number: u64,
+        segment: &Segment,
+        told: &mut impl FnMut(Told<'_>) -> Result<(), &'static str>,
+    ) -> Result<u64, OpenError> {
+        let mut ahead = Ahead::new(&*segment.file, segment.size);
+        let mut at = HEAD;
+        loop {
+            let head = frame_head(&mut ahead, at).map_err(self.reading(number))?;
+            let Some(head) = head.filter(|it| self.may_hold(it)) else {
+                return Ok(at);
+            };
+            let start = at + FrameHead::SIZE as u64;
+            let content = ahead.get(start, head.size.into());
+            let content = content.map_err(self.reading(number))?;
+            if FrameHead::of(head.holds, self.tag, self.frame, content) != head {
+                return Ok(at);
+            }
+            if head.holds == Holds::Records {
+                let said = told(Told::Frame(number, start, content));
+                said.map_err(|why| self.corrupt(number, at, why))?;
+                self.frame += 1;
+            }
+            at = start + u64::from(head.size);
+        }
+    }
+
+    fn may_hold(&self, head: &FrameHead) -> bool {
+        head.holds == Holds::Records || self.format.is_indexed
+    }
+
+    /// Cuts off what was being written when the process or the machine stopped. What has been
+    /// written before and cannot be read is never cut off.
+    fn cut_off(
+        &mut self,
+        number: u64,
+        numbers: &[u64],
+        segment: &mut Segment,
+        end: u64,
+    ) -> Result<(), OpenError> {
+        if self.format.is_indexed && self.is_whole(number + 1)? {
+            // What follows is what came of an index: it is not needed.
+            return Ok(());
+        }
+        for &later in numbers.iter().filter(|it| **it > number) {
+            let size = self.disk.open(later).and_then(|file| file.size());
+            if size.map_err(self.reading(later))? > HEAD {
+                return Err(self.corrupt(number, end, DAMAGED));
+            }
+        }
+        let behind = self.has_frame_behind(segment, end);
+        if behind.map_err(self.reading(number))? {
+            return Err(self.corrupt(number, end, DAMAGED));
+        }
+        let left_out = segment.size - end;
+        tracing::warn!(
+            bytes = left_out,
+            folder = self.format.folder,
+            "cut off what was being written at the last stop"
+        );
+        let cut = segment.file.truncate(end);
+        cut.map_err(self.reading(number))?;
+        segment.size = end;
+        Ok(())
+    }
+
+    /// Whether all frames have been read that were there when the file of this number was begun,
+    /// and that one is there.
+    fn is_whole(&mut self, next: u64) -> Result<bool, OpenError> {
+        let read = self.disk.open(next).and_then(|file| {
+            let mut head = vec![0; Header::SIZE.min(file.size()? as usize)];
+            file.read_at(0, &mut head)?;
+            Ok(Header::read(self.format.magic, &head))
+        });
+        match read {
+            Ok(header) => Ok(header.is_some_and(|it| it.tag == self.tag && it.frame == self.frame)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(self.reading(next)(error)),
+        }
+    }
+
+    /// Whether a whole frame stands anywhere behind this place whose number is not lower than that
+    /// of the one that should stand there.
+    fn has_frame_behind(&self, segment: &Segment, at: u64) -> io::Result<bool> {
+        let mut rest = vec![0; (segment.size - at) as usize];
+        segment.file.read_at(at, &mut rest)?;
+        for start in 0..rest.len() {
+            let Some(bytes) = rest
+                .get(start..)
+                .filter(|it| it.starts_with(&FrameHead::MAGIC))
+            else {
+                continue;
+            };
+            let head = FrameHead::read(bytes);
+            let Some(head) = head.filter(|it| it.number >= self.frame && self.may_hold(it)) else {
+                continue;
+            };
+            let content = bytes.get(FrameHead::SIZE..FrameHead::SIZE + head.size as usize);
+            let is_whole =
+                |content| FrameHead::of(head.holds, self.tag, head.number, content) == head;
+            if content.is_some_and(is_whole) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn drop_file(&mut self, number: u64) -> Result<(), OpenError> {
+        let dropped = self.disk.remove(number).and_then(|()| self.disk.sync());
+        let doing = format!("remove {}", self.format.file(number));
+        dropped.map_err(OpenError::disk(doing))
+    }
+
+    /// Drops files at the end in which nothing stands, and makes certain that the last one is on
+    /// the disk: after a failed `fsync` the system may show what is only in memory.
+    fn end_open(
+        &mut self,
+        told: &mut impl FnMut(Told<'_>) -> Result<(), &'static str>,
+    ) -> Result<(), OpenError> {
+        while self.segments.len() > 1
+            && let Some((&number, _)) = self
+                .segments
+                .last_key_value()
+                .filter(|it| it.1.size <= HEAD)
+        {
+            self.segments.remove(&number);
+            self.drop_file(number)?;
+        }
+        let folder = self.format.folder;
+        let doing = || OpenError::disk(format!("write to the {folder}"));
+        if let Some((_, segment)) = self.segments.last_key_value() {
+            write_again(&*segment.file, segment.size).map_err(doing())?;
+            self.disk.sync().map_err(doing())?;
+        } else {
+            self.begin_segment(1, 1).map_err(doing())?;
+            let said = told(Told::File(1));
+            said.map_err(|why| self.corrupt(1, 0, why))?;
+        }
+        self.keep_reserve();
+        Ok(())
+    }
+}
+
+/// Writes a file again and has it on the disk.
+pub(crate) fn write_again(file: &dyn DiskFile, size: u64) -> io::Result<()> {
+    let mut bytes = vec![0; PART.min(size as usize)];
+    let mut at = 0;
+    while at < size {
+        let count = (bytes.len() as u64).min(size - at);
+        let part = bytes.get_mut(..count as usize).unwrap_or_default();
+        file.read_at(at, part)?;
+        file.write_at(at, part)?;
+        at += count;
+    }
+    file.sync()
+}
+
+/// The head of the frame at this place, when the file is long enough for it.
+fn frame_head(ahead: &mut Ahead<'_>, at: u64) -> io::Result<Option<FrameHead>> {
+    let left = ahead.left(at);
+    if left < FrameHead::SIZE as u64 {
+        return Ok(None);
+    }
+    let head = FrameHead::read(ahead.get(at, FrameHead::SIZE as u64)?);
+    let fits = |head: &FrameHead| FrameHead::SIZE as u64 + u64::from(head.size) <= left;
+    Ok(head.filter(fits))
+}

@@ -1,0 +1,1 @@
+//! Files of streams that are damaged, missing, or of other folders.

@@ -1,0 +1,196 @@
+//! Replies that go on: their head is written, the session ends, and a small task runs the feed with
+//! the client's connection. A quiet stream holds no buffer and no session.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use component::observe::FlowMetrics;
+use component::stream::{Client, Feed};
+use component::stream_limits::{StreamLimits, StreamPlace};
+use message::{Fault, Kind, Method, Origin, Reply};
+use net::Connection;
+use net::deadline::Deadline;
+use net::http1::{BodyDecoder, Version};
+
+use crate::call::Caller;
+use crate::exchange::Failure;
+use crate::h1_client::{Http1Client, Returned, Way};
+use crate::h2_client::Http2Client;
+use crate::response_head::{self, ClientSide};
+use crate::router::ForwardTargets;
+use crate::session::{After, Served, Session};
+use crate::worker::{Guest, Listener, Worker};
+
+/// What is known of a flow's streams.
+#[derive(Clone, Copy)]
+pub(crate) struct Streams<'a> {
+    pub metrics: &'a Arc<FlowMetrics>,
+    pub limits: Option<&'a Arc<StreamLimits>>,
+}
+
+impl Streams<'_> {
+    /// Whether one more stream may be opened now.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn check_room(self) -> Result<(), Failure> {
+        let limits = self.limits.filter(|limits| limits.is_full());
+        match limits.map(StreamLimits::enter) {
+            Some(Err(fault)) => Err(Failure::Limited(Box::new(fault))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether messages are limited, so that each must be counted.
+    pub fn counts_messages(self) -> bool {
+        let limits = self.limits.and_then(|limits| limits.messages());
+        limits.is_some()
+    }
+
+    /// Counts one more stream.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn open(self) -> Result<OpenStream, Fault> {
+        let place = self.limits.map(StreamLimits::enter).transpose()?;
+        self.metrics.streams_opened.add(1);
+        Ok(OpenStream {
+            metrics: Arc::clone(self.metrics),
+            _place: place,
+        })
+    }
+}
+
+/// Counts a stream for as long as it lives.
+pub(crate) struct OpenStream {
+    pub metrics: Arc<FlowMetrics>,
+    _place: Option<StreamPlace>,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.metrics.streams_closed.add(1);
+    }
+}
+
+/// A stream whose head has been written.
+pub(crate) struct Begun {
+    pub feed: Box<dyn Feed>,
+    pub caller: Caller,
+    pub open: OpenStream,
+}
+
+/// A stream that takes the place of a session.
+pub(crate) struct HandOver {
+    client: Box<Http1Client>,
+    begun: Begun,
+}
+
+impl HandOver {
+    pub fn new(
+        owners: (Rc<Worker>, Rc<Listener>),
+        connection: (Connection, Deadline),
+        (begun, way): (Begun, Way),
+    ) -> Self {
+        let client = Box::new(Http1Client::new(owners, connection, way));
+        Self { client, begun }
+    }
+
+    /// Runs it in a task of its own.
+    pub fn start(self, guest: Guest) {
+        let returned = self.client.returned();
+        tokio::task::spawn_local(run_http1(self.begun, self.client, returned, guest));
+    }
+}
+
+async fn run_http1(begun: Begun, client: Box<dyn Client>, returned: Rc<Returned>, guest: Guest) {
+    let Begun { feed, caller, open } = begun;
+    feed.run(client, &caller).await;
+    drop(open);
+    if let Some(connection) = returned.take() {
+        let (connection, listener) = *connection;
+        let session = Session::new(Rc::clone(&caller.worker), listener, connection);
+        tokio::task::spawn_local(serve(session, guest));
+    }
+}
+
+/// Serves a connection by a session, then by what takes its place.
+async fn serve(session: Session, guest: Guest) {
+    if let Some(next) = session.run().await {
+        next.start(guest);
+    }
+}
+
+/// Runs a stream over HTTP/2 in a task of its own.
+pub(crate) fn start_http2(begun: Begun, client: Http2Client) {
+    let client: Box<dyn Client> = Box::new(client);
+    tokio::task::spawn_local(async move {
+        let Begun { feed, caller, open } = begun;
+        feed.run(client, &caller).await;
+        drop(open);
+    });
+}
+
+/// Writes the head of a reply that goes on. HEAD gets nothing else.
+pub(crate) async fn begin(
+    session: &mut Session,
+    (reply, feed): (Reply, Box<dyn Feed>),
+    streams: Streams<'_>,
+    forwards: &Rc<ForwardTargets>,
+    body: &mut BodyDecoder,
+) -> Served {
+    let version = session.head.version;
+    if let Err(fault) = check(&reply, version == Version::Http11) {
+        return session.answer_fault(&fault, !body.is_done()).await;
+    }
+    let open = match streams.open() {
+        Ok(open) => open,
+        Err(fault) => return session.answer(&fault.to_reply(), body).await,
+    };
+    let whole = session.discard(body);
+    let is_head = session.head.method == Method::Head;
+    let closes = !whole || version == Version::Http10 || session.closes_after_this();
+    let mut out = session.worker.take_scratch();
+    let (now, date) = (session.now, &session.worker.date);
+    let write_date = |out: &mut Vec<u8>| date.append(now, out);
+    response_head::write_stream(&reply, ClientSide { version, closes }, write_date, &mut out);
+    let written = session.write_all(&out).await;
+    session.worker.return_scratch(out);
+    let status = reply.status;
+    if written.is_err() || is_head {
+        return session.after_reply(status, closes, written);
+    }
+    let caller = Caller::new(&session.worker, forwards);
+    let way = match (status, version) {
+        (101, _) | (_, Version::Http10) => Way::Plain,
+        _ => Way::Chunked { keeps: !closes },
+    };
+    session.hand_over(status, (Begun { feed, caller, open }, way))
+}
+
+/// A reply that goes on has a status that lets it. Only HTTP/1.1 switches protocols: WebSocket over
+/// HTTP/2 (RFC 8441) is not offered to clients.
+pub(crate) fn check(reply: &Reply, may_switch: bool) -> Result<(), Fault> {
+    match reply.status {
+        101 if may_switch => Ok(()),
+        101 => {
+            let detail = "protocols are switched over HTTP/1.1 only";
+            Err(Fault::invalid(detail).with_status(501))
+        }
+        204 | 304 | ..200 | 600.. => {
+            let detail = "the reply cannot go on";
+            let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
+            Err(fault.with_cause(format_args!("its status is {}", reply.status)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The status of a stream's reply, and that its connection belongs to somebody else now.
+pub(crate) fn handed_over(status: u16) -> Served {
+    Served {
+        status,
+        after: After::HandOver,
+        received: 0,
+    }
+}

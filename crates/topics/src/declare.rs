@@ -1,0 +1,165 @@
+//! `topic:` documents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::document::{
+    Declaration, Declared, DeclaredRoute, DocumentContext, DocumentDefinition,
+};
+use config::{AnyValue, ByteSize, Node, Report, Spanned};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use crate::bounds;
+use crate::hub::Hub;
+use crate::publisher;
+use crate::settings::{Durability, Keep, Payload, Settings};
+use crate::topic::Topic;
+
+/// The definition of the document.
+pub const DEFINITION: DocumentDefinition = DocumentDefinition {
+    name: "topic",
+    summary: "What is published under a name, kept, and sent to all who subscribe.",
+    documentation: include_str!("declare.md"),
+    example: include_str!("declare.yaml"),
+    schema,
+    build,
+};
+
+/// The kind of document under which topics are declared.
+pub(crate) const KIND: &str = "topic";
+
+/// A topic: what is published to it, what is kept, and who gets it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TopicConfig {
+    /// The topic's name, unique in all files.
+    topic: Spanned<String>,
+    /// What the topic is for, in prose.
+    #[allow(dead_code, reason = "for readers of the file")]
+    doc: Option<String>,
+    /// Whether what is published says how things are (`snapshot`) or that something has happened
+    /// (`event`). It cannot change while events are kept.
+    #[serde(default)]
+    payload: Payload,
+    /// When a publisher is answered: with `disk` when the event is on the disk, with `memory` at
+    /// once, and then events are lost with the process.
+    #[serde(default)]
+    durability: Durability,
+    /// How much is kept for subscribers that come back.
+    #[serde(default)]
+    keep: KeepConfig,
+    /// The most bytes of an event, from 64B to 16MiB.
+    #[schemars(extend("default" = "1MiB"))]
+    body_max: Option<Spanned<ByteSize>>,
+    /// How many patches are stored between two whole snapshots at most, from 1 to 10000. It has an
+    /// effect on what is read of the disk when a subscriber comes back.
+    #[schemars(extend("default" = 100))]
+    snapshot_every: Option<Spanned<u64>>,
+    /// Where events come from, beside flows with the step `publish`.
+    #[allow(dead_code, reason = "read from the tree, as triggers are")]
+    publish: Option<PublishConfig>,
+}
+
+/// How much is kept: the oldest events go when one of the limits is reached.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+struct KeepConfig {
+    /// At most that many events, from 1 to 10000000.
+    #[schemars(extend("default" = 10_000))]
+    events: Option<Spanned<u64>>,
+    /// At most about that many bytes of events, from 64KiB to 1TiB. The last event is kept however
+    /// large it is.
+    #[schemars(extend("default" = "64MiB"))]
+    bytes: Option<Spanned<ByteSize>>,
+    /// At most that long, from 1s to 366d; without it as long as the other limits allow. The last
+    /// snapshot of a topic stays.
+    time: Option<Spanned<config::Duration>>,
+}
+
+/// Where events come from.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+struct PublishConfig {
+    /// Takes events by HTTP requests, such as `POST :8080/topics/prices`: the text or the mapping of
+    /// an `http` trigger, for `POST`, `PUT` or both.
+    #[allow(dead_code, reason = "read from the tree, as triggers are")]
+    http: Option<AnyValue>,
+}
+
+fn schema() -> Json {
+    let mut schema = config::schema_for::<TopicConfig>();
+    // What the loader reads.
+    let http = schema.pointer_mut("/properties/publish/anyOf/0/properties/http");
+    if let Some(Json::Object(http)) = http {
+        http.remove("anyOf");
+        http.insert("$ref".to_owned(), json!("#/$defs/http-trigger"));
+    }
+    schema
+}
+
+fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
+    let config: TopicConfig = config::decode(node, context.report)?;
+    let before = context.report.errors();
+    let settings = read_settings(&config, context.report);
+    let hub = Hub::of(context.surroundings.states);
+    let name = &config.topic.value;
+    let topic = hub.declare(name, settings, context.surroundings.states);
+    let mut parts = Parts::default();
+    parts.read(node, &topic, context);
+    (context.report.errors() == before).then(|| Declared {
+        declaration: Declaration {
+            kind: KIND,
+            name: name.as_str().into(),
+            span: config.topic.span,
+            value: topic,
+        },
+        routes: parts.routes,
+        sources: Vec::new(),
+        upstreams: Vec::new(),
+    })
+}
+
+fn read_settings(config: &TopicConfig, report: &mut Report) -> Settings {
+    let default = Settings::default();
+    let keep = &config.keep;
+    let sizes = 64 << 10..=1 << 40;
+    let times = Duration::from_secs(1)..=Duration::from_secs(366 * 24 * 3600);
+    let events = keep.events.as_ref();
+    let bytes = bounds::size("bytes", keep.bytes.as_ref(), sizes, report);
+    let time = keep.time.as_ref();
+    let body_max = bounds::size("body_max", config.body_max.as_ref(), 64..=16 << 20, report);
+    let every = config.snapshot_every.as_ref();
+    Settings {
+        payload: config.payload,
+        durability: config.durability,
+        keep: Keep {
+            events: bounds::count("events", events, 1..=10_000_000, report)
+                .unwrap_or(default.keep.events),
+            bytes: bytes.unwrap_or(default.keep.bytes),
+            time: time.map(|time| bounds::time("time", time, times, report)),
+        },
+        body_max: body_max.map_or(default.body_max, |it| it as usize),
+        snapshot_every: bounds::count("snapshot_every", every, 1..=10_000, report)
+            .unwrap_or(default.snapshot_every),
+    }
+}
+
+/// What a topic serves and does by itself.
+#[derive(Default)]
+struct Parts {
+    routes: Vec<DeclaredRoute>,
+}
+
+impl Parts {
+    /// Reads the parts of a topic's document. Every problem is reported.
+    fn read(&mut self, node: &Node, topic: &Arc<Topic>, context: &mut DocumentContext<'_>) {
+        let publish = node.get("publish");
+        if let Some(http) = publish.and_then(|publish| publish.get("http")) {
+            self.routes.extend(publisher::read(http, topic, context));
+        }
+    }
+}

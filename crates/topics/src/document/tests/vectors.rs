@@ -1,0 +1,1 @@
+//! The test vectors of JSON Patch.

@@ -1,0 +1,304 @@
+//! The log of a topic: what is ordered but not yet durable, what everybody sees, and who gets it.
+
+mod history;
+mod recover;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use component::state::{Measure, State};
+use message::{Fault, Kind, Origin, Retry};
+use tokio::sync::{oneshot, watch};
+
+use crate::document::Document;
+use crate::event::{Event, EventId};
+use crate::keys::Keys;
+use crate::mailbox::{self, weight};
+use crate::prepare::Item;
+use crate::sequencer::{Sequencer, Submission};
+use crate::settings::{Durability, Payload, Settings};
+use crate::store::Store;
+use crate::topic::{Attached, Receipt};
+
+/// The most bytes of events that are in memory for those who come back after a short time.
+const RECENT_MAX: usize = 4 << 20;
+
+/// What all topics of one name share, whatever their settings.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// How many subscribers there are.
+    pub listeners: watch::Sender<usize>,
+    pub counts: Counts,
+    /// The log, once a plan with the topic is served. The topics keep it.
+    log: Mutex<Weak<Log>>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            listeners: watch::Sender::new(0),
+            counts: Counts::default(),
+            log: Mutex::default(),
+        }
+    }
+}
+
+impl Slot {
+    /// The log that is used now.
+    pub fn log(&self) -> Option<Arc<Log>> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.upgrade()
+    }
+
+    pub fn set_log(&self, log: &Arc<Log>) {
+        let mut place = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::downgrade(log);
+    }
+}
+
+/// What has happened since the process began.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub published: AtomicU64,
+    pub bytes: AtomicU64,
+    pub repeated: AtomicU64,
+    pub unchanged: AtomicU64,
+    pub patches: AtomicU64,
+    pub batches: AtomicU64,
+    pub refused: AtomicU64,
+}
+
+impl Counts {
+    pub fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl State for Slot {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let mut measures = Vec::new();
+        let mut add = |name, help, value: u64| {
+            let value = value as f64;
+            measures.push(Measure { name, help, value });
+        };
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        add(
+            "topic_published_total",
+            "Events published.",
+            count(&counts.published),
+        );
+        add(
+            "topic_published_bytes_total",
+            "Bytes of events published.",
+            count(&counts.bytes),
+        );
+        add(
+            "topic_patches_total",
+            "Events published that are sent as what has changed.",
+            count(&counts.patches),
+        );
+        add(
+            "topic_repeated_total",
+            "Publications whose key had been there before.",
+            count(&counts.repeated),
+        );
+        add(
+            "topic_unchanged_total",
+            "Publications that were the same as the one before.",
+            count(&counts.unchanged),
+        );
+        add(
+            "topic_refused_total",
+            "Publications that could not be stored.",
+            count(&counts.refused),
+        );
+        add(
+            "topic_batches_total",
+            "How often events were stored together.",
+            count(&counts.batches),
+        );
+        add(
+            "topic_subscribers",
+            "Subscribers that are there.",
+            *self.listeners.borrow() as u64,
+        );
+        if let Some(found) = self.log().and_then(|log| log.store.find(&log.name)) {
+            add(
+                "topic_sequence",
+                "The number of the last event.",
+                found.next - 1,
+            );
+            add(
+                "topic_kept_events",
+                "Events that are kept.",
+                found.next - found.first,
+            );
+            add(
+                "topic_kept_bytes",
+                "Bytes of events that are kept.",
+                found.bytes,
+            );
+        }
+        measures
+    }
+}
+
+/// The log of a topic.
+pub(crate) struct Log {
+    pub name: Arc<str>,
+    pub payload: Payload,
+    pub durability: Durability,
+    pub epoch: u64,
+    pub slot: Arc<Slot>,
+    pub store: Arc<dyn Store>,
+    pub sequencer: Arc<Sequencer>,
+    settings: Mutex<Settings>,
+    staged: Mutex<Staged>,
+    live: Mutex<Live>,
+}
+
+/// What is ordered, durable or not. Only the thread that orders events changes it.
+#[derive(Default)]
+pub(crate) struct Staged {
+    /// The number of the next event.
+    pub next: u64,
+    /// How things are, of a topic of snapshots.
+    pub document: Option<Arc<Document>>,
+    /// How many patches have been stored since the last whole document, and their bytes.
+    pub patches: (u64, u64),
+    pub keys: Keys,
+    /// When the last event came: the time of day may go back.
+    pub at_ms: u64,
+}
+
+/// What everybody sees: all of it is durable.
+pub(crate) struct Live {
+    latest: Option<Arc<Event>>,
+    next: u64,
+    recent: VecDeque<Arc<Event>>,
+    recent_bytes: usize,
+    boxes: Vec<Arc<mailbox::Sender>>,
+}
+
+/// What a log is made of.
+pub(crate) struct LogParts {
+    pub name: Arc<str>,
+    pub settings: Settings,
+    pub slot: Arc<Slot>,
+    pub store: Arc<dyn Store>,
+    pub sequencer: Arc<Sequencer>,
+}
+
+impl Log {
+    pub fn id(&self, sequence: u64) -> EventId {
+        EventId {
+            epoch: self.epoch,
+            sequence,
+        }
+    }
+
+    pub fn settings(&self) -> Settings {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    pub fn staged(&self) -> MutexGuard<'_, Staged> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How things were last, durable or not yet.
+    pub fn document(&self) -> Option<Arc<Document>> {
+        self.staged().document.clone()
+    }
+
+    /// Hands publications to the thread that orders events, and waits for the answer.
+    pub async fn submit(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Receipt>, Fault> {
+        let size = items.iter().map(Item::size).sum();
+        let Some(place) = self.sequencer.reserve(self.durability, size) else {
+            Counts::add(&self.slot.counts.refused, items.len() as u64);
+            let detail = "too much waits to be published";
+            return Err(Fault::new(Kind::Unavailable, Origin::Engine, detail)
+                .with_retry(Retry::Yes)
+                .with_retry_after(Duration::from_secs(1))
+                .with_cause(format_args!("topic {}", self.name)));
+        };
+        let (answer, receipts) = oneshot::channel();
+        self.sequencer.submit(Submission {
+            log: Arc::clone(self),
+            items,
+            answer,
+            place,
+        });
+        receipts.await.unwrap_or_else(|_| {
+            let detail = "the engine is stopping";
+            Err(Fault::new(Kind::Unavailable, Origin::Engine, detail)
+                .with_cause(format_args!("topic {}: it is closed", self.name)))
+        })
+    }
+
+    pub fn attach(&self) -> Attached {
+        let (sender, mailbox) = mailbox::mailbox();
+        let first = self.store.find(&self.name).map(|it| it.first);
+        let mut live = self.live();
+        live.boxes.push(Arc::new(sender));
+        Attached {
+            latest: live.latest.clone(),
+            next: self.id(live.next),
+            first: first.map_or(live.next, |first| first.min(live.next)),
+            mailbox,
+        }
+    }
+
+    /// Shows events to everybody: they are durable now.
+    pub fn show(&self, events: Vec<Arc<Event>>) {
+        let Some(last) = events.last() else {
+            return;
+        };
+        let boxes = {
+            let mut live = self.live();
+            live.next = last.id.sequence + 1;
+            live.latest = Some(Arc::clone(last));
+            live.remember(&events);
+            live.boxes.clone()
+        };
+        let mut left = Vec::new();
+        for sender in boxes {
+            if !sender.put(&events) {
+                left.push(sender);
+            }
+        }
+        if !left.is_empty() {
+            let is_left = |it: &Arc<mailbox::Sender>| left.iter().any(|left| Arc::ptr_eq(it, left));
+            self.live().boxes.retain(|it| !is_left(it));
+        }
+    }
+
+    /// No more events come: whoever waits for them is told.
+    pub fn end(&self) {
+        self.live().boxes.clear();
+    }
+}
+
+impl Live {
+    fn remember(&mut self, events: &[Arc<Event>]) {
+        for event in events {
+            self.recent_bytes += weight(event);
+            self.recent.push_back(Arc::clone(event));
+        }
+        while self.recent_bytes > RECENT_MAX && self.recent.len() > 1 {
+            if let Some(oldest) = self.recent.pop_front() {
+                self.recent_bytes -= weight(&oldest);
+            }
+        }
+    }
+}

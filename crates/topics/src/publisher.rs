@@ -1,0 +1,234 @@
+//! Publishing by HTTP: one event, several as lines, or several as a list.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use component::document::{DeclaredRoute, DocumentContext, Entrance};
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::trigger::Methods;
+use config::Node;
+use message::{Fault, Headers, Method, Reply, Request};
+use serde_json::{Value as Json, json};
+
+use crate::codes::BAD_PUBLISHER;
+use crate::document::Document;
+use crate::topic::{BATCH_BYTES_MAX, KEY_MAX, Publication, Receipt, Topic};
+
+/// Room for the commas, brackets and line breaks of a batch.
+const AROUND: u64 = 64 << 10;
+
+/// Reads the `http` of a topic's `publish`. Every problem is reported.
+pub(crate) fn read(
+    node: &Node,
+    topic: &Arc<Topic>,
+    context: &mut DocumentContext<'_>,
+) -> Option<DeclaredRoute> {
+    let mut entrance = context.entrances.read_http(node, context.report)?;
+    let before = context.report.errors();
+    check_methods(&entrance, context);
+    if let Some(decode) = node.entry("decode") {
+        let message = "`decode` has no effect: events are JSON";
+        context
+            .report
+            .error(BAD_PUBLISHER, decode.key_span, message)
+            .hint("leave it out");
+    }
+    let largest = topic.settings().body_max as u64;
+    match node.get("body_max") {
+        None => entrance.http.body_max = largest.max(BATCH_BYTES_MAX as u64) + AROUND,
+        Some(own) if entrance.http.body_max < largest => {
+            let message = "`body_max` of the requests is less than that of the topic";
+            context
+                .report
+                .error(BAD_PUBLISHER, own.span, message)
+                .hint("give the topic a smaller `body_max`, or leave this one out");
+        }
+        Some(_) => {}
+    }
+    (context.report.errors() == before).then(|| DeclaredRoute {
+        entrance,
+        handler: Arc::new(Publisher(Arc::clone(topic))),
+    })
+}
+
+fn check_methods(entrance: &Entrance, context: &mut DocumentContext<'_>) {
+    let is_ours = |method: &Method| matches!(method, Method::Post | Method::Put);
+    let is_sound = match &entrance.http.methods {
+        Methods::Any => false,
+        Methods::Only(methods) => methods.iter().all(is_ours),
+    };
+    if !is_sound {
+        let message = "events are published by `POST` or `PUT`";
+        context
+            .report
+            .error(BAD_PUBLISHER, entrance.span, message)
+            .hint("write `POST :8080/topics/NAME`, or `POST,PUT :8080/topics/NAME`");
+    }
+}
+
+/// Takes events for a topic.
+struct Publisher(Arc<Topic>);
+
+impl Handler for Publisher {
+    fn reads_body(&self) -> bool {
+        true
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        _services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(self.publish(request))
+    }
+}
+
+impl Publisher {
+    async fn publish(&self, request: Request) -> Result<Outcome, Fault> {
+        let form = Form::of(&request)?;
+        let key = read_key(&request.headers)?;
+        let body = match request.body {
+            message::Body::Bytes(bytes) => bytes,
+            _ => Bytes::new(),
+        };
+        let reply = match form {
+            Form::One => {
+                let receipt = self.0.publish(Publication { body, key }).await?;
+                let mut reply = answer(shown(&receipt));
+                reply.headers.append("Event-Id", receipt.id.to_string());
+                reply
+            }
+            form => {
+                let bodies = split(form, body)?;
+                let numbered = bodies.into_iter().enumerate();
+                let publications = numbered.map(|(number, body)| Publication {
+                    body,
+                    key: key.as_deref().map(|key| item_key(key, number)),
+                });
+                let receipts = self.0.publish_all(publications.collect()).await?;
+                answer(receipts.iter().map(shown).collect())
+            }
+        };
+        Ok(Outcome::Reply(reply))
+    }
+}
+
+fn answer(body: Json) -> Reply {
+    let mut text = body.to_string().into_bytes();
+    text.push(b'\n');
+    Reply::with_content(200, "application/json", text)
+}
+
+fn shown(receipt: &Receipt) -> Json {
+    json!({
+        "id": receipt.id.to_string(),
+        "new": receipt.is_new,
+        "durability": receipt.durability.name(),
+    })
+}
+
+/// What a request's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// One event.
+    One,
+    /// One event on each line.
+    Lines,
+    /// A list of events.
+    List,
+}
+
+impl Form {
+    fn of(request: &Request) -> Result<Self, Fault> {
+        let refuse = |detail: &'static str| Err(Fault::invalid(detail).with_status(415));
+        let coding = request.headers.get("Content-Encoding").unwrap_or_default();
+        if !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity") {
+            return refuse("an event is not compressed");
+        }
+        let is_batch = is_batch(request.query.as_deref())?;
+        let media_type = request.headers.get("Content-Type").unwrap_or_default();
+        let essence = media_type
+            .split(|it| *it == b';')
+            .next()
+            .unwrap_or_default();
+        let essence = essence.trim_ascii().to_ascii_lowercase();
+        match essence.as_slice() {
+            b"application/x-ndjson" | b"application/ndjson" | b"application/jsonl" => {
+                Ok(Self::Lines)
+            }
+            b"" | b"application/json" | b"text/json" if is_batch => Ok(Self::List),
+            b"" | b"application/json" | b"text/json" => Ok(Self::One),
+            other if other.ends_with(b"+json") => Ok(match is_batch {
+                true => Self::List,
+                false => Self::One,
+            }),
+            _ => refuse("an event is `application/json`, several are `application/x-ndjson`"),
+        }
+    }
+}
+
+/// Whether the query says that a list is several events.
+fn is_batch(query: Option<&str>) -> Result<bool, Fault> {
+    let mut values = query.unwrap_or_default().split('&').filter_map(|it| {
+        let (name, value) = it.split_once('=').unwrap_or((it, ""));
+        (name == "batch").then_some(value)
+    });
+    match (values.next(), values.next()) {
+        (None, _) | (Some("false"), None) => Ok(false),
+        (Some("true"), None) => Ok(true),
+        _ => Err(Fault::invalid("`batch` is `true` or `false`, once")),
+    }
+}
+
+/// The `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header): a quoted text, or any other
+/// without its quotes.
+fn read_key(headers: &Headers) -> Result<Option<Bytes>, Fault> {
+    let view = headers.view();
+    let is_key = |name: &[u8]| name.eq_ignore_ascii_case(b"Idempotency-Key");
+    let mut values = view.iter().filter(|it| is_key(it.1)).map(|it| it.2);
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(Fault::invalid("`Idempotency-Key` comes twice"));
+    }
+    let inner = value
+        .strip_prefix(b"\"")
+        .and_then(|it| it.strip_suffix(b"\""));
+    let key = inner.unwrap_or(value);
+    let is_sound = !key.is_empty() && key.len() <= KEY_MAX;
+    match is_sound {
+        true => Ok(Some(Bytes::copy_from_slice(key))),
+        false => {
+            let detail = format!("`Idempotency-Key` has 1 to {KEY_MAX} bytes");
+            Err(Fault::invalid(detail))
+        }
+    }
+}
+
+/// The key of one event of a batch.
+fn item_key(key: &[u8], number: usize) -> Bytes {
+    Bytes::from([key, b"/", number.to_string().as_bytes()].concat())
+}
+
+/// The events of a batch.
+fn split(form: Form, body: Bytes) -> Result<Vec<Bytes>, Fault> {
+    let bodies: Vec<Bytes> = match form {
+        Form::One => vec![body],
+        Form::Lines => {
+            let lines = body.split(|it| *it == b'\n').map(<[u8]>::trim_ascii);
+            let lines = lines.filter(|line| !line.is_empty());
+            lines.map(|line| body.slice_ref(line)).collect()
+        }
+        Form::List => {
+            let list = Document::parse(&body)
+                .map_err(|error| Fault::invalid(format!("the batch is not JSON: {error}")))?;
+            let not = || Fault::invalid("a batch is a list of events");
+            list.items().ok_or_else(not)?
+        }
+    };
+    match bodies.is_empty() {
+        true => Err(Fault::invalid("the batch has no event")),
+        false => Ok(bodies),
+    }
+}

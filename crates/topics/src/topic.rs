@@ -1,0 +1,199 @@
+//! A topic as the rest of the process has it: publish, attach, history.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use message::{Fault, Kind, Origin};
+use tokio::sync::watch;
+
+use crate::event::{Event, EventId};
+use crate::hub::Hub;
+use crate::log::{Log, Slot};
+use crate::mailbox::Mailbox;
+use crate::prepare;
+use crate::settings::{Durability, Settings};
+
+/// The most bytes of an idempotency key.
+pub const KEY_MAX: usize = 256;
+/// The most events that are published at once.
+pub const BATCH_EVENTS_MAX: usize = 10_000;
+/// The most bytes of events that are published at once, unless one event may have more.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// What is published.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// A JSON text.
+    pub body: Bytes,
+    /// What tells the publication from others, so that it can be sent again: 1 to 256 bytes.
+    pub key: Option<Bytes>,
+}
+
+/// What a publisher is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The event.
+    pub id: EventId,
+    /// Whether it has come of this publication: not when its key has been there before, nor when it
+    /// is the same as the last one of a topic of snapshots.
+    pub is_new: bool,
+    /// Where it is.
+    pub durability: Durability,
+}
+
+/// A topic from some moment on.
+#[derive(Debug)]
+pub struct Attached {
+    /// The last event before that.
+    pub latest: Option<Arc<Event>>,
+    /// The id of the first event that comes into the mailbox.
+    pub next: EventId,
+    /// The number of the oldest event that is kept; that of `next` when there is none.
+    pub first: u64,
+    /// What comes from then on.
+    pub mailbox: Mailbox,
+}
+
+/// What there is from some event on.
+#[derive(Clone, Debug)]
+pub enum History {
+    /// The events from there on, the oldest first; empty when there are none yet.
+    Events(Vec<Arc<Event>>),
+    /// It is not kept any more.
+    Gone {
+        /// The oldest event that there is.
+        first: u64,
+        /// The next that will be there.
+        next: u64,
+    },
+    /// The id is one of another log: the topic has been made anew.
+    OtherEpoch,
+    /// The id is one that has not been given yet: the log has been put back to an older state.
+    Ahead,
+}
+
+/// How many subscribers a topic has.
+#[derive(Clone, Debug)]
+pub struct Watch(watch::Receiver<usize>);
+
+impl Watch {
+    /// How many there are now.
+    pub fn count(&self) -> usize {
+        *self.0.borrow()
+    }
+
+    /// Waits until the number changes.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody is there who could change it.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A subscriber is there as long as this is.
+#[derive(Debug)]
+pub struct Listener(Arc<Slot>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.listeners.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A topic as a document declares it. Those of one name share events, subscribers and state.
+pub struct Topic {
+    name: Arc<str>,
+    settings: Settings,
+    slot: Arc<Slot>,
+    /// There once the plan of the document is served.
+    pub(crate) log: OnceLock<Arc<Log>>,
+    /// Keeps the thread that orders events.
+    _hub: Arc<Hub>,
+}
+
+impl Topic {
+    pub(crate) fn new(name: &str, settings: Settings, slot: Arc<Slot>, hub: Arc<Hub>) -> Self {
+        Self {
+            name: name.into(),
+            settings,
+            slot,
+            log: OnceLock::new(),
+            _hub: hub,
+        }
+    }
+
+    /// The topic's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What it is.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    pub(crate) fn log(&self) -> Result<&Arc<Log>, Fault> {
+        self.log.get().ok_or_else(|| {
+            Fault::new(Kind::Internal, Origin::Engine, "the topic is not open")
+                .with_cause(format_args!("topic {}", self.name))
+        })
+    }
+
+    /// Publishes, from any thread. The answer comes when the event is as durable as the topic
+    /// promises.
+    ///
+    /// # Errors
+    /// `invalid` when the body is no JSON (400) or too large (413), or the key is none;
+    /// `unavailable` when the disk does not take it or too much waits.
+    pub async fn publish(&self, publication: Publication) -> Result<Receipt, Fault> {
+        let receipts = self.publish_all(vec![publication]).await?;
+        let missing = || Fault::new(Kind::Internal, Origin::Engine, "there is no receipt");
+        receipts.into_iter().next().ok_or_else(missing)
+    }
+
+    /// Publishes several events at once, one directly after the other: all or none.
+    ///
+    /// # Errors
+    /// As [`Topic::publish`].
+    pub async fn publish_all(&self, publications: Vec<Publication>) -> Result<Vec<Receipt>, Fault> {
+        let log = self.log()?;
+        if publications.is_empty() {
+            return Ok(Vec::new());
+        }
+        let prepared = prepare::all(log, &self.settings, publications)?;
+        log.submit(prepared).await
+    }
+
+    /// From here on every event comes in the mailbox; what was before is what [`Attached`] says.
+    ///
+    /// # Errors
+    /// When the topic is not open.
+    pub async fn attach(&self) -> Result<Attached, Fault> {
+        Ok(self.log()?.attach())
+    }
+
+    /// Events from this one on that are kept, the oldest first, about that many bytes of them at
+    /// most, and at least one when there is one.
+    ///
+    /// # Errors
+    /// When the disk cannot be read, or what is on it is damaged.
+    pub async fn history(&self, from: EventId, bytes: usize) -> Result<History, Fault> {
+        Log::history(self.log()?, from, bytes).await
+    }
+
+    /// How many subscribers there are.
+    pub fn listeners(&self) -> Watch {
+        Watch(self.slot.listeners.subscribe())
+    }
+
+    /// Counts a subscriber as long as what is returned is there.
+    pub fn listen(&self) -> Listener {
+        self.slot.listeners.send_modify(|count| *count += 1);
+        Listener(Arc::clone(&self.slot))
+    }
+}
