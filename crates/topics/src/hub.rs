@@ -190,7 +190,10 @@ impl Hub {
 
     /// Events on the disk are not forgotten because a document says `memory` now.
     fn check_durability(&self, topic: &Topic) -> Result<(), OpenError> {
-        let on_disk = self.disk.get().and_then(|disk| disk.store.find(topic.name()));
+        let on_disk = self
+            .disk
+            .get()
+            .and_then(|disk| disk.store.find(topic.name()));
         let has_events = on_disk.is_some_and(|found| found.next > 1);
         if !has_events || topic.settings().durability == Durability::Disk {
             return Ok(());

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub(super) struct PollConfig {
     /// What is asked: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
     /// `use:`, which says who asks. `${ }` is possible in path and query; each value is encoded.
-    pub url: Spanned<String>,
+    #[allow(dead_code, reason = "read from the tree with the request")]
+    pub url: String,
     /// The time from one request to the next, from 100ms to 1d. A late answer leaves requests out;
     /// there is never a second one under way.
     pub every: Spanned<config::Duration>,

@@ -20,5 +20,7 @@ mod source;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod topic;
 
 pub use source::DEFINITION as SOURCE;
+pub(crate) use topic::{read, schema};

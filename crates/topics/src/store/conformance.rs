@@ -45,7 +45,10 @@ fn record(sequence: u64, body: &str) -> Record {
 
 fn named(topic: &str, records: Vec<Record>) -> Vec<(Arc<str>, Record)> {
     let topic: Arc<str> = topic.into();
-    records.into_iter().map(|it| (Arc::clone(&topic), it)).collect()
+    records
+        .into_iter()
+        .map(|it| (Arc::clone(&topic), it))
+        .collect()
 }
 
 async fn keeps_what_is_appended(store: &dyn Store) {
@@ -64,7 +67,10 @@ async fn keeps_what_is_appended(store: &dyn Store) {
     assert_eq!(store.read("a", 4, 100).unwrap(), []);
     let found = store.find("a").unwrap();
     assert_eq!((found.epoch, found.first, found.next), (made.epoch, 1, 4));
-    assert_eq!(store.keys("a", 0).unwrap(), [(Bytes::from_static(b"key"), 2)]);
+    assert_eq!(
+        store.keys("a", 0).unwrap(),
+        [(Bytes::from_static(b"key"), 2)]
+    );
     assert_eq!(store.keys("a", now_ms() + 60_000).unwrap(), []);
     let last = |kind, at_most| store.last_of_kind("a", kind, at_most).unwrap();
     assert_eq!(last(RecordKind::Whole, 3), Some(2));
@@ -76,9 +82,16 @@ async fn topics_are_apart(store: &dyn Store) {
     for topic in ["a", "b"] {
         store.declare(topic, Keep::default()).await.unwrap();
     }
-    let both = [named("a", vec![record(1, "a1")]), named("b", vec![record(1, "b1")])].concat();
+    let both = [
+        named("a", vec![record(1, "a1")]),
+        named("b", vec![record(1, "b1")]),
+    ]
+    .concat();
     store.append(both).await.unwrap();
-    store.append(named("b", vec![record(2, "b2")])).await.unwrap();
+    store
+        .append(named("b", vec![record(2, "b2")]))
+        .await
+        .unwrap();
     let numbers = |topic| store.find(topic).map(|it| (it.first, it.next));
     assert_eq!((numbers("a"), numbers("b")), (Some((1, 2)), Some((1, 3))));
     let epoch = store.find("a").unwrap().epoch;
@@ -103,16 +116,25 @@ async fn only_as_much_is_kept_as_is_said(store: &dyn Store) {
         }
         store.find(topic).map(|it| (it.first, it.next))
     };
-    store.declare("count", keep(3, 1 << 30, None)).await.unwrap();
+    store
+        .declare("count", keep(3, 1 << 30, None))
+        .await
+        .unwrap();
     assert_eq!(append("count", 1, 10).await, Some((8, 11)));
     assert_eq!(store.read("count", 7, 100), Err(StoreError::Gone(8)));
-    store.declare("count", keep(1, 1 << 30, None)).await.unwrap();
+    store
+        .declare("count", keep(1, 1 << 30, None))
+        .await
+        .unwrap();
     assert_eq!(append("count", 11, 12).await, Some((12, 13)));
     store.declare("size", keep(100, 5000, None)).await.unwrap();
     let (first, next) = append("size", 1, 20).await.unwrap();
     assert!((16..=18).contains(&first) && next == 21, "{first}");
     let second = Some(Duration::from_secs(1));
-    store.declare("time", keep(100, 1 << 30, second)).await.unwrap();
+    store
+        .declare("time", keep(100, 1 << 30, second))
+        .await
+        .unwrap();
     append("time", 1, 2).await;
     let until = std::time::Instant::now() + Duration::from_secs(30);
     while store.find("time").unwrap().first < 2 {
@@ -142,7 +164,10 @@ async fn on_the_disk() {
     let before = store.find("a").unwrap();
     let records = store.read("a", 1, 1 << 20).unwrap();
     store.close().await.unwrap();
-    assert!(matches!(store.append(named("a", records.clone())).await, Err(StoreError::Broken(_))));
+    assert!(matches!(
+        store.append(named("a", records.clone())).await,
+        Err(StoreError::Broken(_))
+    ));
     drop(store);
     let store = folder.open();
     assert_eq!(store.declare("a", Keep::default()).await.unwrap(), before);
