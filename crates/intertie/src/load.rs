@@ -214,8 +214,11 @@ pub(crate) struct Sound {
 }
 
 /// Every step there is.
-static STEPS: [StepDefinition; steps::ALL.len() + connectors::ALL.len()] =
-    join(steps::ALL, connectors::ALL);
+static STEPS: [StepDefinition;
+    steps::ALL.len() + topics::STEPS.len() + connectors::ALL.len()] = join(steps::ALL, &OTHERS);
+
+const OTHERS: [StepDefinition; topics::STEPS.len() + connectors::ALL.len()] =
+    join(topics::STEPS, connectors::ALL);
 
 /// Every kind of connection there is.
 static CONNECTIONS: [ConnectionDefinition;
@@ -223,8 +226,12 @@ static CONNECTIONS: [ConnectionDefinition;
     join(steps::CONNECTIONS, connectors::CONNECTIONS);
 
 /// Every kind of source there is.
-static SOURCES: [SourceDefinition; steps::SOURCES.len() + connectors::SOURCES.len()] =
-    join(steps::SOURCES, connectors::SOURCES);
+static SOURCES: [SourceDefinition;
+    steps::SOURCES.len() + topics::SOURCES.len() + connectors::SOURCES.len()] =
+    join(steps::SOURCES, &OTHER_SOURCES);
+
+const OTHER_SOURCES: [SourceDefinition; topics::SOURCES.len() + connectors::SOURCES.len()] =
+    join(topics::SOURCES, connectors::SOURCES);
 
 /// Two tables as one.
 const fn join<T: Copy, const N: usize>(first: &[T], second: &[T]) -> [T; N] {

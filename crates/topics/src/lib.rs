@@ -6,6 +6,7 @@
 //! `topic:` documents, [`hub`] opens what they declare, `publisher` takes events by HTTP.
 
 mod bounds;
+pub mod changes;
 pub mod codes;
 pub mod declare;
 pub mod document;
@@ -26,10 +27,18 @@ mod testing;
 mod tests;
 pub mod topic;
 
+use component::definition::StepDefinition;
 use component::document::DocumentDefinition;
+use component::source::SourceDefinition;
 
 /// Where documents and sources of this crate have expressions.
 pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
 
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
+
+/// The steps of this crate.
+pub const STEPS: &[StepDefinition] = &[changes::DEFINITION];
+
+/// What starts flows.
+pub const SOURCES: &[SourceDefinition] = &[poll::SOURCE];
