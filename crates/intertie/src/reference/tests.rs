@@ -53,6 +53,8 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         flow::codes::ALL,
         steps::codes::ALL,
         connectors::codes::ALL,
+        topics::codes::ALL,
+        topics::poll::codes::ALL,
     ];
     all.into_iter().flatten()
 }
@@ -146,7 +148,7 @@ fn every_example_of_the_reference_loads() {
 
 #[test]
 fn every_example_of_a_source_loads() {
-    for source in steps::SOURCES {
+    for source in TABLE.sources {
         let name = source.name;
         assert_eq!(codes(name, source.example), [""; 0], "{name}");
         assert!(source.example.contains(&format!("{name}:")), "{name}");
@@ -244,7 +246,7 @@ fn the_schema_takes_what_the_loader_takes() {
     let schema = super::schema();
     let texts = examples().into_iter().map(|(_, text)| text);
     let connections = TABLE.connections.iter().map(|it| it.example.to_owned());
-    let sources = steps::SOURCES.iter().map(|it| it.example.to_owned());
+    let sources = TABLE.sources.iter().map(|it| it.example.to_owned());
     let texts = texts.chain(connections).chain(sources);
     for text in texts.chain(TABLE.steps.iter().map(|step| step.example.to_owned())) {
         let (mut sources, mut report) = (Sources::default(), Report::default());
@@ -348,7 +350,7 @@ fn no_mutation_of_an_example_makes_the_loader_panic() {
     let mut seeds: Vec<String> = examples().into_iter().map(|(_, text)| text).collect();
     seeds.extend(TABLE.steps.iter().map(|step| step.example.to_owned()));
     seeds.extend(TABLE.connections.iter().map(|it| it.example.to_owned()));
-    seeds.extend(steps::SOURCES.iter().map(|it| it.example.to_owned()));
+    seeds.extend(TABLE.sources.iter().map(|it| it.example.to_owned()));
     for info in step_and_flow_codes() {
         let path = repository().join(format!("docs/errors/{}.md", info.code));
         seeds.extend(
