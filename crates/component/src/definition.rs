@@ -21,6 +21,9 @@ use crate::upstream::UpstreamPlan;
 use crate::value_template::ValueTemplate;
 
 /// The declaration of one kind of step.
+///
+/// Several may share a verb: they are its forms, and the first key that each requires
+/// ([`StepDefinition::form`]) tells them apart.
 #[derive(Clone, Copy)]
 pub struct StepDefinition {
     /// The verb: the key under which the step is written.
@@ -36,6 +39,15 @@ pub struct StepDefinition {
     /// Checks the value under the verb and makes the step. Every problem goes into the report;
     /// `None` only when there was one. Opens nothing.
     pub build: fn(&Node, &mut BuildContext<'_>) -> Option<Box<dyn Step>>,
+}
+
+impl StepDefinition {
+    /// The first key that the step requires, by which forms of one verb are told apart.
+    pub fn form(&self) -> Option<String> {
+        let schema = (self.schema)();
+        let first = schema.get("required")?.get(0)?.as_str()?;
+        Some(first.to_owned())
+    }
 }
 
 /// Reads steps within a step: the loader.

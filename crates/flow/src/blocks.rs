@@ -31,6 +31,16 @@ struct Built {
     step: Box<dyn Step>,
 }
 
+/// What a key of a step is.
+enum Form<'d> {
+    /// A verb.
+    Found(&'d StepDefinition),
+    /// A verb with several forms, of which it is none; the keys that they have.
+    None(Vec<String>),
+    /// No verb.
+    Unknown,
+}
+
 /// A verb of a step: what it stands for, and where it stands.
 type Verb<'d, 'n> = (&'d StepDefinition, &'n Entry);
 
@@ -261,14 +271,15 @@ impl StepReader<'_> {
             let key = entry.key.as_str();
             !beside.contains(&key) && !MODIFIERS.contains(&key)
         };
+        let mut is_formless = false;
         for entry in entries.iter().filter(is_ours) {
-            match self
-                .definitions
-                .iter()
-                .find(|known| known.name == entry.key)
-            {
-                Some(definition) => verbs.push((definition, entry)),
-                None => unknown.push(entry),
+            match self.find_form(entry) {
+                Form::Found(definition) => verbs.push((definition, entry)),
+                Form::Unknown => unknown.push(entry),
+                Form::None(keys) => {
+                    is_formless = true;
+                    refuse_form(entry, &keys, report);
+                }
             }
         }
         // `if` is a verb when it holds steps, and a condition beside another one when it does not.
@@ -280,7 +291,7 @@ impl StepReader<'_> {
         for entry in &unknown {
             self.refuse_key(entry, !verbs.is_empty(), report);
         }
-        if verbs.is_empty() && unknown.is_empty() {
+        if verbs.is_empty() && unknown.is_empty() && !is_formless {
             report
                 .error(BAD_STEP, item.span, "a step without a verb")
                 .hint(self.list_verbs());
@@ -295,9 +306,30 @@ impl StepReader<'_> {
             }
         }
         match verbs.as_slice() {
-            [verb] if unknown.is_empty() => Ok(*verb),
+            [verb] if unknown.is_empty() && !is_formless => Ok(*verb),
             _ => Err(verbs),
         }
+    }
+
+    /// The definition of a verb; of several that share it, that whose key is there.
+    fn find_form(&self, entry: &Entry) -> Form<'_> {
+        let all = self.definitions.iter();
+        let mut forms = all.filter(|known| known.name == entry.key);
+        let (Some(first), more) = (forms.next(), forms.next()) else {
+            return Form::Unknown;
+        };
+        let Some(second) = more else {
+            return Form::Found(first);
+        };
+        let mut keys = Vec::new();
+        for form in [first, second].into_iter().chain(forms) {
+            let key = form.form().unwrap_or_default();
+            if entry.value.get(&key).is_some() {
+                return Form::Found(form);
+            }
+            keys.push(key);
+        }
+        Form::None(keys)
     }
 
     fn refuse_shape(&self, item: &Node, report: &mut Report) {
@@ -332,7 +364,12 @@ impl StepReader<'_> {
     }
 
     fn list_verbs(&self) -> String {
-        let names: Vec<&str> = self.definitions.iter().map(|known| known.name).collect();
+        let mut names: Vec<&str> = Vec::new();
+        for known in self.definitions {
+            if !names.contains(&known.name) {
+                names.push(known.name);
+            }
+        }
         format!("this version has the steps {}", names.join(", "))
     }
 
@@ -358,6 +395,16 @@ impl StepReader<'_> {
         names.push((name.to_owned(), entry.value.span));
         Ok(Some(name))
     }
+}
+
+fn refuse_form(entry: &Entry, keys: &[String], report: &mut Report) {
+    let verb = &entry.key;
+    let message = format!("`{verb}` has one of the keys `{}`", keys.join("`, `"));
+    let forms = keys.iter().map(|key| format!("`{verb}: {{ {key}: … }}`"));
+    let forms: Vec<String> = forms.collect();
+    report
+        .error(BAD_STEP, entry.value.span, message)
+        .hint(format!("write {}", forms.join(" or ")));
 }
 
 fn refuse_unreachable(item: &Node, end_at: usize, end: &Node, report: &mut Report) {

@@ -24,9 +24,7 @@ pub fn file(table: Table<'_>) -> Value {
             place(&mut definitions, name, schema);
         }
     }
-    for step in steps {
-        place(&mut definitions, step.name, (step.schema)());
-    }
+    place_steps(steps, &mut definitions);
     let mut kinds = Vec::new();
     for connection in table.connections {
         let name = format!("{}-connection", connection.name);
@@ -183,6 +181,36 @@ pub fn endpoint_keys(endpoint: &EndpointDefinition) -> Value {
     schema
 }
 
+/// The steps by their verbs, each with its forms.
+pub fn forms(steps: &[StepDefinition]) -> Vec<Vec<&StepDefinition>> {
+    let mut all: Vec<Vec<&StepDefinition>> = Vec::new();
+    for step in steps {
+        let same = |it: &&mut Vec<&StepDefinition>| it.iter().any(|it| it.name == step.name);
+        match all.iter_mut().find(same) {
+            Some(forms) => forms.push(step),
+            None => all.push(vec![step]),
+        }
+    }
+    all
+}
+
+fn place_steps(steps: &[StepDefinition], definitions: &mut Map<String, Value>) {
+    for forms in forms(steps) {
+        let [step] = forms.as_slice() else {
+            let mut references = Vec::new();
+            for form in &forms {
+                let name = format!("{}-{}", form.name, form.form().unwrap_or_default());
+                place(definitions, &name, (form.schema)());
+                references.push(json!({ "$ref": format!("#/$defs/{name}") }));
+            }
+            let name = forms.first().map_or("", |form| form.name);
+            definitions.insert(name.into(), json!({ "oneOf": references }));
+            continue;
+        };
+        place(definitions, step.name, (step.schema)());
+    }
+}
+
 /// A clause for failures: `on` beside one step, or beside `steps` and perhaps a `reply`.
 fn clause_item(steps: &[StepDefinition]) -> Value {
     let mut clause = step_item(steps);
@@ -213,9 +241,13 @@ fn clause_item(steps: &[StepDefinition]) -> Value {
 fn step_item(steps: &[StepDefinition]) -> Value {
     let mut properties = Map::new();
     let mut verbs = Vec::new();
-    for step in steps {
+    for forms in forms(steps) {
+        let Some(step) = forms.first() else {
+            continue;
+        };
         let reference = format!("#/$defs/{}", step.name);
-        let property = json!({ "$ref": reference, "description": step.summary });
+        let summaries: Vec<&str> = forms.iter().map(|form| form.summary).collect();
+        let property = json!({ "$ref": reference, "description": summaries.join(" Or: ") });
         properties.insert(step.name.into(), property);
         verbs.push(match step.name {
             "if" => json!({ "properties": { "if": { "type": "object" } }, "required": ["if"] }),

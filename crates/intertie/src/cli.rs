@@ -172,8 +172,11 @@ fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
 }
 
 fn list() -> String {
-    let steps = TABLE.steps.iter();
-    let steps = steps.map(|step| (step.name, step.summary.to_owned()));
+    let steps = flow::schema::forms(TABLE.steps).into_iter().map(|forms| {
+        let summaries: Vec<&str> = forms.iter().map(|step| step.summary).collect();
+        let name = forms.first().map_or("", |step| step.name);
+        (name, summaries.join(" "))
+    });
     let connections = TABLE.connections.iter().map(|it| {
         let note = it.missing.map_or("", |_| " Only for `check` and `test`.");
         (it.name, format!("{}{note}", it.summary))

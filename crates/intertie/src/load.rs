@@ -214,8 +214,8 @@ pub(crate) struct Sound {
 }
 
 /// Every step there is.
-static STEPS: [StepDefinition;
-    steps::ALL.len() + topics::STEPS.len() + connectors::ALL.len()] = join(steps::ALL, &OTHERS);
+static STEPS: [StepDefinition; steps::ALL.len() + topics::STEPS.len() + connectors::ALL.len()] =
+    join(steps::ALL, &OTHERS);
 
 const OTHERS: [StepDefinition; topics::STEPS.len() + connectors::ALL.len()] =
     join(topics::STEPS, connectors::ALL);

@@ -48,12 +48,10 @@ pub fn pages() -> Vec<(String, String)> {
             document_page(document),
         )
     }));
-    pages.extend(
-        TABLE
-            .steps
-            .iter()
-            .map(|step| (format!("{}.md", step.name), step_page(step))),
-    );
+    for forms in flow::schema::forms(TABLE.steps) {
+        let name = forms.first().map_or("", |step| step.name);
+        pages.push((format!("{name}.md"), step_page(name, &forms)));
+    }
     pages
 }
 
@@ -84,10 +82,12 @@ fn keys(schema: &Value) -> String {
 
 fn index() -> String {
     let mut table = "| step | what it does |\n| --- | --- |\n".to_owned();
-    for step in TABLE.steps {
+    for forms in flow::schema::forms(TABLE.steps) {
+        let name = forms.first().map_or("", |step| step.name);
+        let summaries: Vec<&str> = forms.iter().map(|step| step.summary).collect();
         table.push_str(&format!(
-            "| [`{0}`]({0}.md) | {1} |\n",
-            step.name, step.summary
+            "| [`{name}`]({name}.md) | {} |\n",
+            summaries.join(" ")
         ));
     }
     table.push_str("\n| trigger | what it is |\n| --- | --- |\n");
@@ -355,18 +355,32 @@ fn document_page(document: &DocumentDefinition) -> String {
     page(&title, &parts)
 }
 
-fn step_page(step: &StepDefinition) -> String {
-    let title = format!("`{}`", step.name);
-    let keys = keys(&(step.schema)());
-    page(
-        &title,
-        &[
-            step.summary,
-            step.documentation,
-            &keys,
-            &example(step.example),
-        ],
-    )
+fn step_page(name: &str, forms: &[&StepDefinition]) -> String {
+    let title = format!("`{name}`");
+    if let [step] = forms {
+        let keys = keys(&(step.schema)());
+        let example = example(step.example);
+        return page(&title, &[step.summary, step.documentation, &keys, &example]);
+    }
+    let keys_of = |step: &StepDefinition| step.form().unwrap_or_default();
+    let names: Vec<String> = forms
+        .iter()
+        .map(|step| format!("`{}`", keys_of(step)))
+        .collect();
+    let mut parts = vec![format!(
+        "One verb, told apart by the key that it has: {}.",
+        names.join(" or ")
+    )];
+    for step in forms {
+        let below = |text: String| text.replace("## ", "### ");
+        parts.push(format!("## `{name}: {{ {}: … }}`", keys_of(step)));
+        parts.push(step.summary.to_owned());
+        parts.push(step.documentation.to_owned());
+        parts.push(below(keys(&(step.schema)())));
+        parts.push(below(example(step.example)));
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    page(&title, &parts)
 }
 
 #[cfg(test)]

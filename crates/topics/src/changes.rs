@@ -132,15 +132,13 @@ impl Changes {
 
     /// The body as it is compared.
     fn document(&self, exchange: &mut Exchange) -> Result<Document, Fault> {
-        let too_large = || {
-            let detail = "the body is larger than what is compared";
-            Fault::invalid(detail).with_status(413)
-        };
+        let limit = self.body_max.max(exchange.context.body_max);
         let value = exchange.value()?;
         let mut text = Vec::with_capacity(256);
-        if let Err(error) = expr::json::write(value, self.body_max, &mut text) {
-            let is_long = text.len() >= self.body_max;
-            return Err(if is_long { too_large() } else { Fault::expression(error) });
+        expr::json::write(value, limit, &mut text).map_err(Fault::expression)?;
+        if text.len() > self.body_max {
+            let detail = "the body is larger than what is compared";
+            return Err(Fault::invalid(detail).with_status(413));
         }
         Document::parse(&text).map_err(|error| Fault::invalid(format!("the body: {error}")))
     }

@@ -9,6 +9,9 @@ pub const BAD_PUBLISHER: Code = Code::new("IT0641");
 /// A topic that no document declares.
 pub const UNKNOWN_TOPIC: Code = Code::new("IT0642");
 
+/// A source `topic` that cannot be run so.
+pub const BAD_TOPIC_SOURCE: Code = Code::new("IT0643");
+
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
@@ -22,5 +25,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: UNKNOWN_TOPIC,
         title: "unknown topic",
+    },
+    CodeInfo {
+        code: BAD_TOPIC_SOURCE,
+        title: "bad source of a topic",
     },
 ];

@@ -17,9 +17,11 @@ mod log;
 pub mod mailbox;
 pub mod poll;
 mod prepare;
+pub mod publish;
 mod publisher;
 mod sequencer;
 pub mod settings;
+pub mod source;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -38,7 +40,7 @@ pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 
 /// The steps of this crate.
-pub const STEPS: &[StepDefinition] = &[changes::DEFINITION];
+pub const STEPS: &[StepDefinition] = &[publish::DEFINITION, changes::DEFINITION];
 
-/// What starts flows.
-pub const SOURCES: &[SourceDefinition] = &[poll::SOURCE];
+/// The sources of this crate.
+pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION, poll::SOURCE];

@@ -3,7 +3,7 @@
 mod history;
 mod recover;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -33,6 +33,16 @@ pub(crate) struct Slot {
     pub counts: Counts,
     /// The log, once a plan with the topic is served. The topics keep it.
     log: Mutex<Weak<Log>>,
+    cursors: Mutex<Cursors>,
+}
+
+/// What flows that take events have noted.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors {
+    /// Those of a topic in memory: the last event of each.
+    pub noted: HashMap<String, EventId>,
+    /// Those that a flow uses now.
+    pub used: HashSet<String>,
 }
 
 impl Default for Slot {
@@ -41,6 +51,7 @@ impl Default for Slot {
             listeners: watch::Sender::new(0),
             counts: Counts::default(),
             log: Mutex::default(),
+            cursors: Mutex::default(),
         }
     }
 }
@@ -50,6 +61,10 @@ impl Slot {
     pub fn log(&self) -> Option<Arc<Log>> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.upgrade()
+    }
+
+    pub fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_log(&self, log: &Arc<Log>) {
@@ -68,6 +83,7 @@ pub(crate) struct Counts {
     pub patches: AtomicU64,
     pub batches: AtomicU64,
     pub refused: AtomicU64,
+    pub given_up: AtomicU64,
 }
 
 impl Counts {
@@ -116,6 +132,11 @@ impl State for Slot {
             count(&counts.refused),
         );
         add(
+            "topic_given_up_total",
+            "Events that flows have passed over, since they failed for them.",
+            count(&counts.given_up),
+        );
+        add(
             "topic_batches_total",
             "How often events were stored together.",
             count(&counts.batches),
@@ -158,6 +179,8 @@ pub(crate) struct Log {
     settings: Mutex<Settings>,
     staged: Mutex<Staged>,
     live: Mutex<Live>,
+    /// The number of the next event that everybody will see.
+    changes: watch::Sender<u64>,
 }
 
 /// What is ordered, durable or not. Only the thread that orders events changes it.
@@ -221,6 +244,18 @@ impl Log {
         self.staged().document.clone()
     }
 
+    /// The number of the next event, whenever it changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The oldest event that is kept.
+    pub fn first(&self) -> u64 {
+        let next = self.live().next;
+        let first = self.store.find(&self.name).map(|it| it.first);
+        first.map_or(next, |first| first.min(next))
+    }
+
     /// Hands publications to the thread that orders events, and waits for the answer.
     pub async fn submit(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Receipt>, Fault> {
         let size = items.iter().map(Item::size).sum();
@@ -271,6 +306,7 @@ impl Log {
             live.remember(&events);
             live.boxes.clone()
         };
+        self.changes.send_replace(last.id.sequence + 1);
         let mut left = Vec::new();
         for sender in boxes {
             if !sender.put(&events) {

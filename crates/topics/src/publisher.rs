@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use crate::codes::BAD_PUBLISHER;
 use crate::document::Document;
-use crate::topic::{BATCH_BYTES_MAX, KEY_MAX, Publication, Receipt, Topic};
+use crate::topic::{BATCH_BYTES_MAX, KEY_MAX, Publication, Receipt, Topic, in_time};
 
 /// Room for the commas, brackets and line breaks of a batch.
 const AROUND: u64 = 64 << 10;
@@ -77,14 +77,14 @@ impl Handler for Publisher {
     fn handle<'a>(
         &'a self,
         request: Request,
-        _services: &'a dyn Services,
+        services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(self.publish(request))
+        Box::pin(self.publish(request, services))
     }
 }
 
 impl Publisher {
-    async fn publish(&self, request: Request) -> Result<Outcome, Fault> {
+    async fn publish(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
         let form = Form::of(&request)?;
         let key = read_key(&request.headers)?;
         let body = match request.body {
@@ -93,7 +93,8 @@ impl Publisher {
         };
         let reply = match form {
             Form::One => {
-                let receipt = self.0.publish(Publication { body, key }).await?;
+                let publishing = self.0.publish(Publication { body, key });
+                let receipt = in_time(&self.0, services, publishing).await?;
                 let mut reply = answer(shown(&receipt));
                 reply.headers.append("Event-Id", receipt.id.to_string());
                 reply
@@ -105,7 +106,8 @@ impl Publisher {
                     body,
                     key: key.as_deref().map(|key| item_key(key, number)),
                 });
-                let receipts = self.0.publish_all(publications.collect()).await?;
+                let publishing = self.0.publish_all(publications.collect());
+                let receipts = in_time(&self.0, services, publishing).await?;
                 answer(receipts.iter().map(shown).collect())
             }
         };

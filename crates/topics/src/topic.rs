@@ -1,8 +1,11 @@
 //! A topic as the rest of the process has it: publish, attach, history.
 
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
+use component::handler::{Services, within};
 use message::{Fault, Kind, Origin};
 use tokio::sync::watch;
 
@@ -19,6 +22,12 @@ pub const KEY_MAX: usize = 256;
 pub const BATCH_EVENTS_MAX: usize = 10_000;
 /// The most bytes of events that are published at once, unless one event may have more.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// How long a publisher waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The table of the keyed state that says how far flows have come.
+const CURSORS: &str = "topic-cursors";
 
 /// What is published.
 #[derive(Clone, Debug)]
@@ -109,7 +118,7 @@ pub struct Topic {
     /// There once the plan of the document is served.
     pub(crate) log: OnceLock<Arc<Log>>,
     /// Keeps the thread that orders events.
-    _hub: Arc<Hub>,
+    hub: Arc<Hub>,
 }
 
 impl Topic {
@@ -119,7 +128,7 @@ impl Topic {
             settings,
             slot,
             log: OnceLock::new(),
-            _hub: hub,
+            hub,
         }
     }
 
@@ -186,6 +195,39 @@ impl Topic {
         Log::history(self.log()?, from, bytes).await
     }
 
+    /// The last event that the flow with this cursor is done with.
+    pub(crate) async fn read_cursor(&self, cursor: &str) -> Result<Option<EventId>, String> {
+        if self.settings.durability == Durability::Memory {
+            return Ok(self.slot.cursors().noted.get(cursor).copied());
+        }
+        let keyed = self.hub.keyed().ok_or("the data folder is not open")?;
+        let noted = keyed.get(CURSORS, &self.cursor_key(cursor)).await;
+        let Some(noted) = noted.map_err(|refusal| refusal.to_string())? else {
+            return Ok(None);
+        };
+        let id = std::str::from_utf8(&noted)
+            .ok()
+            .and_then(|id| id.parse().ok());
+        id.map(Some)
+            .ok_or_else(|| "what is noted of a cursor is no id".to_owned())
+    }
+
+    /// Has it noted which event the flow with this cursor is done with.
+    pub(crate) async fn write_cursor(&self, cursor: &str, done: EventId) -> Result<(), String> {
+        if self.settings.durability == Durability::Memory {
+            self.slot.cursors().noted.insert(cursor.to_owned(), done);
+            return Ok(());
+        }
+        let keyed = self.hub.keyed().ok_or("the data folder is not open")?;
+        let value = Bytes::from(done.to_string());
+        let written = keyed.put(CURSORS, self.cursor_key(cursor), value).await;
+        written.map_err(|refusal| refusal.to_string())
+    }
+
+    fn cursor_key(&self, cursor: &str) -> Bytes {
+        Bytes::from(format!("{}\0{cursor}", self.name))
+    }
+
     /// How many subscribers there are.
     pub fn listeners(&self) -> Watch {
         Watch(self.slot.listeners.subscribe())
@@ -196,4 +238,21 @@ impl Topic {
         self.slot.listeners.send_modify(|count| *count += 1);
         Listener(Arc::clone(&self.slot))
     }
+}
+
+/// What comes of a publication, unless that takes too long.
+///
+/// # Errors
+/// As the publication, and `timeout`: the event may be there or not.
+pub(crate) async fn in_time<T>(
+    topic: &Topic,
+    services: &dyn Services,
+    publishing: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let result = within(PATIENCE, services, publishing).await;
+    result.unwrap_or_else(|| {
+        let fault = Fault::new(Kind::Timeout, Origin::Engine, "the disk took too long");
+        let name = &topic.name;
+        Err(fault.with_cause(format_args!("topic {name}: longer than {PATIENCE:?}")))
+    })
 }

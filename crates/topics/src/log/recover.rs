@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use tokio::sync::watch;
+
 use super::history::Reading;
 use super::{Live, Log, LogParts, Staged};
 use crate::event::{Content, Event, EventId};
@@ -50,6 +52,7 @@ impl Log {
                 recent_bytes: 0,
                 boxes: Vec::new(),
             }),
+            changes: watch::Sender::new(found.next),
         })
     }
 }

@@ -1,0 +1,479 @@
+//! The source at work: it reads events, runs the flow on each, and remembers how far it has come.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::future::{Future as _, poll_fn};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use component::handler::{LocalFuture, Services};
+use component::source::{Source, Started};
+use message::{Body, Fault, Headers, Method, Reply, Request};
+use tokio::sync::watch;
+
+use super::{Mode, Start, Tries};
+use crate::event::{Content, Event};
+use crate::log::{Counts, Log, Slot};
+use crate::topic::{History, Topic};
+
+/// About how many bytes of events are read at once.
+const READ_MAX: usize = 1 << 20;
+/// How long nothing is read after that has failed, and nothing noted after that has.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The source.
+pub(crate) struct TopicSource {
+    pub topic: Arc<Topic>,
+    pub mode: Mode,
+    pub start: Start,
+    pub cursor: String,
+    pub concurrent: usize,
+    pub tries: Tries,
+}
+
+impl Source for TopicSource {
+    fn run<'a>(
+        &'a self,
+        flow: &'a Arc<dyn Started>,
+        services: &'a dyn Services,
+        stop: LocalFuture<'static, ()>,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(self.deliver_all(flow, services, stop))
+    }
+}
+
+/// How many events are missing before one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missed {
+    Count(u64),
+    Unknown,
+}
+
+/// An event that the flow has to see.
+struct Due {
+    event: Arc<Event>,
+    missed: Missed,
+}
+
+/// What is under way and what is to be done.
+struct Work<'a> {
+    log: Arc<Log>,
+    /// The next event that has to be read.
+    next: u64,
+    /// What is missing before that.
+    missed: Missed,
+    queue: VecDeque<Due>,
+    under_way: Vec<LocalFuture<'a, (u64, bool)>>,
+    numbers: BTreeSet<u64>,
+    /// The last event that the flow has begun with.
+    begun: u64,
+    /// Up to which event it is noted that all is done.
+    noted: u64,
+    reading: Option<LocalFuture<'a, Result<History, Fault>>>,
+    noting: Option<LocalFuture<'a, Result<u64, String>>>,
+    changes: watch::Receiver<u64>,
+    /// Whether no try may begin any more.
+    stopping: watch::Sender<bool>,
+    _place: CursorPlace,
+}
+
+/// Why the source goes on.
+enum Happened {
+    Stop,
+    Ended(u64, bool),
+    Read(Result<History, Fault>),
+    Noted(Result<u64, String>),
+    Published,
+}
+
+impl Work<'_> {
+    /// Up to which event all is done.
+    fn done(&self) -> u64 {
+        self.numbers.first().map_or(self.begun, |first| first - 1)
+    }
+
+    /// Whatever happens first.
+    async fn happens(&mut self, stop: &mut LocalFuture<'static, ()>) -> Happened {
+        let mut changes = self.changes.clone();
+        changes.mark_unchanged();
+        let has_all = self.next >= *changes.borrow();
+        let mut published = Box::pin(async move {
+            match changes.changed().await {
+                Ok(()) => (),
+                Err(_) => std::future::pending().await,
+            }
+        });
+        poll_fn(|context| {
+            if stop.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Happened::Stop);
+            }
+            if let Poll::Ready(happened) = self.poll(context) {
+                return Poll::Ready(happened);
+            }
+            match has_all {
+                true => published
+                    .as_mut()
+                    .poll(context)
+                    .map(|()| Happened::Published),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Happened> {
+        for at in 0..self.under_way.len() {
+            if let Some(future) = self.under_way.get_mut(at)
+                && let Poll::Ready((number, is_done)) = future.as_mut().poll(context)
+            {
+                drop(self.under_way.swap_remove(at));
+                return Poll::Ready(Happened::Ended(number, is_done));
+            }
+        }
+        if let Some(reading) = &mut self.reading
+            && let Poll::Ready(read) = reading.as_mut().poll(context)
+        {
+            self.reading = None;
+            return Poll::Ready(Happened::Read(read));
+        }
+        if let Some(noting) = &mut self.noting
+            && let Poll::Ready(noted) = noting.as_mut().poll(context)
+        {
+            self.noting = None;
+            return Poll::Ready(Happened::Noted(noted));
+        }
+        Poll::Pending
+    }
+}
+
+impl TopicSource {
+    async fn deliver_all(
+        &self,
+        flow: &Arc<dyn Started>,
+        services: &dyn Services,
+        mut stop: LocalFuture<'static, ()>,
+    ) {
+        let Some(mut work) = self.begin(flow, services, &mut stop).await else {
+            return;
+        };
+        loop {
+            self.go_on(&mut work, flow, services);
+            match work.happens(&mut stop).await {
+                Happened::Stop => break,
+                Happened::Published => {}
+                Happened::Ended(number, is_done) => end(&mut work, number, is_done),
+                Happened::Read(read) => self.take(&mut work, read, services),
+                Happened::Noted(noted) => self.note_noted(&mut work, noted, services),
+            }
+        }
+        self.finish(work, services).await;
+    }
+
+    /// Finds out where to begin; `None` when the source has to end before that is known.
+    async fn begin<'a>(
+        &'a self,
+        flow: &Arc<dyn Started>,
+        services: &dyn Services,
+        stop: &mut LocalFuture<'static, ()>,
+    ) -> Option<Work<'a>> {
+        let (flow, topic) = (&**flow.name(), &**self.topic.name());
+        loop {
+            let error = match self.position().await {
+                Ok(work) => return Some(work),
+                Err(error) => error,
+            };
+            tracing::error!(target: "flow", flow, topic, error, "nothing is delivered");
+            let mut sleep = services.sleep(PAUSE);
+            let is_over = poll_fn(|context| {
+                if stop.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(true);
+                }
+                sleep.as_mut().poll(context).map(|()| false)
+            });
+            if is_over.await {
+                return None;
+            }
+        }
+    }
+
+    async fn position<'a>(&'a self) -> Result<Work<'a>, String> {
+        let log = Arc::clone(self.topic.log().map_err(|fault| fault.to_string())?);
+        let place = CursorPlace::take(self.topic.slot(), &self.cursor);
+        let place = place.ok_or_else(|| format!("another flow has the cursor {}", self.cursor))?;
+        let known = self.topic.read_cursor(&self.cursor).await?;
+        let changes = log.changes();
+        let published = *changes.borrow();
+        let first = log.first();
+        let (next, missed) = match (known, self.start) {
+            (Some(last), _) if last.epoch != log.epoch => (first, Missed::Unknown),
+            // The log has been put back to an older state.
+            (Some(last), _) if last.sequence >= published => (published, Missed::Unknown),
+            (Some(last), _) => (last.sequence + 1, Missed::Count(0)),
+            (None, Start::Latest) => (published, Missed::Count(0)),
+            (None, Start::Earliest) => (first, Missed::Count(0)),
+        };
+        let is_new = known.is_none_or(|last| last != log.id(next - 1));
+        if missed == Missed::Unknown {
+            let (topic, cursor) = (&*log.name, &self.cursor);
+            tracing::warn!(
+                target: "topics", topic, cursor,
+                "events may be missing: the topic is not the one that it was"
+            );
+        }
+        Ok(Work {
+            log,
+            next,
+            missed,
+            queue: VecDeque::new(),
+            under_way: Vec::new(),
+            numbers: BTreeSet::new(),
+            begun: next - 1,
+            // The place is noted at once: what is published from now on belongs to the flow.
+            noted: if is_new { u64::MAX } else { next - 1 },
+            reading: None,
+            noting: None,
+            changes,
+            stopping: watch::Sender::new(false),
+            _place: place,
+        })
+    }
+
+    /// Begins whatever can be begun.
+    fn go_on<'a>(
+        &'a self,
+        work: &mut Work<'a>,
+        flow: &'a Arc<dyn Started>,
+        services: &'a dyn Services,
+    ) {
+        while work.under_way.len() < self.concurrent
+            && let Some(due) = work.queue.pop_front()
+        {
+            let number = due.event.id.sequence;
+            work.begun = number;
+            work.numbers.insert(number);
+            let stopping = work.stopping.subscribe();
+            let delivery = self.deliver(due, flow, services, stopping);
+            work.under_way.push(Box::pin(delivery));
+        }
+        let is_hungry = work.queue.len() < self.concurrent;
+        if is_hungry && work.reading.is_none() && work.next < *work.changes.borrow() {
+            let from = work.log.id(work.next);
+            work.reading = Some(Box::pin(self.topic.history(from, READ_MAX)));
+        }
+        if work.noting.is_none() && work.done() != work.noted {
+            work.noting = Some(self.note(work, None));
+        }
+    }
+
+    /// Has it noted how far the flow has come, perhaps after a wait.
+    fn note<'a>(
+        &'a self,
+        work: &Work<'_>,
+        wait: Option<LocalFuture<'static, ()>>,
+    ) -> LocalFuture<'a, Result<u64, String>> {
+        let done = work.log.id(work.done());
+        Box::pin(async move {
+            if let Some(wait) = wait {
+                wait.await;
+            }
+            self.topic.write_cursor(&self.cursor, done).await?;
+            Ok(done.sequence)
+        })
+    }
+
+    fn note_noted<'a>(
+        &'a self,
+        work: &mut Work<'a>,
+        noted: Result<u64, String>,
+        services: &dyn Services,
+    ) {
+        match noted {
+            Ok(number) => work.noted = number,
+            Err(error) => {
+                let (topic, cursor) = (&*work.log.name, &self.cursor);
+                tracing::error!(
+                    target: "topics", topic, cursor, error,
+                    "it is not noted how far a flow has come: after a restart it gets events again"
+                );
+                work.noting = Some(self.note(work, Some(services.sleep(PAUSE))));
+            }
+        }
+    }
+
+    fn take<'a>(
+        &'a self,
+        work: &mut Work<'a>,
+        read: Result<History, Fault>,
+        services: &'a dyn Services,
+    ) {
+        let topic = &*work.log.name;
+        match read {
+            Ok(History::Events(events)) => {
+                for event in events {
+                    work.next = event.id.sequence + 1;
+                    let missed = std::mem::replace(&mut work.missed, Missed::Count(0));
+                    work.queue.push_back(Due { event, missed });
+                }
+            }
+            Ok(History::Gone { first, .. }) => {
+                let count = first.saturating_sub(work.next);
+                let cursor = &self.cursor;
+                tracing::warn!(
+                    target: "topics", topic, cursor, count,
+                    "events are not kept any more: the flow does not get them"
+                );
+                work.missed = match work.missed {
+                    Missed::Count(before) => Missed::Count(before + count),
+                    Missed::Unknown => Missed::Unknown,
+                };
+                work.next = first.max(work.next);
+            }
+            // The log of this name is not replaced while the topic is in the plan.
+            Ok(History::OtherEpoch | History::Ahead) => {
+                tracing::error!(target: "topics", topic, "the topic is not the one that it was");
+                work.reading = Some(pause(services));
+            }
+            Err(fault) => {
+                let error = fault.to_string();
+                tracing::error!(target: "topics", topic, error, "events cannot be read");
+                work.reading = Some(pause(services));
+            }
+        }
+    }
+
+    /// Runs the flow on an event until it succeeds or is given up; the event's number, and whether
+    /// the event is done.
+    async fn deliver(
+        &self,
+        due: Due,
+        flow: &Arc<dyn Started>,
+        services: &dyn Services,
+        mut stopping: watch::Receiver<bool>,
+    ) -> (u64, bool) {
+        let number = due.event.id.sequence;
+        let mut failed = 0;
+        loop {
+            let request = self.request(&due, failed + 1);
+            let Some(fault) = failure(flow.start(request, services).await) else {
+                return (number, true);
+            };
+            failed += 1;
+            let Some(wait) = self.tries.wait(failed, &fault) else {
+                let (flow, topic) = (&**flow.name(), &**self.topic.name());
+                let (id, error) = (due.event.id.to_string(), fault.to_string());
+                tracing::error!(
+                    target: "flow", flow, topic, id, failed, error, "an event is passed over"
+                );
+                Counts::add(&self.topic.slot().counts.given_up, 1);
+                return (number, true);
+            };
+            let mut sleep = services.sleep(wait);
+            let mut stopped = std::pin::pin!(stopping.wait_for(|is_stopping| *is_stopping));
+            let is_over = poll_fn(|context| match sleep.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(false),
+                Poll::Pending => stopped.as_mut().poll(context).map(|_| true),
+            });
+            if is_over.await {
+                return (number, false);
+            }
+        }
+    }
+
+    fn request(&self, due: &Due, attempt: u32) -> Request {
+        let event = &due.event;
+        let is_whole = due.missed != Missed::Count(0) || self.mode != Mode::Patch;
+        let (kind, media_type, body) = match &event.content {
+            Content::Event(body) => ("event", "application/json", body),
+            Content::Snapshot {
+                patch: Some(patch), ..
+            } if !is_whole => ("patch", "application/json-patch+json", patch),
+            Content::Snapshot { whole, .. } => ("snapshot", "application/json", whole),
+        };
+        let missed = match due.missed {
+            Missed::Count(count) => count.to_string(),
+            Missed::Unknown => "unknown".to_owned(),
+        };
+        let parameters = [
+            ("topic", self.topic.name().to_string()),
+            ("event_id", event.id.to_string()),
+            ("event_kind", kind.to_owned()),
+            ("event_time", event.at_ms.to_string()),
+            ("event_missed", missed),
+            ("event_attempt", attempt.to_string()),
+        ];
+        let mut headers = Headers::new();
+        headers.append("Content-Type", media_type);
+        Request {
+            method: Method::Other("TOPIC".into()),
+            path: "/".to_owned(),
+            query: None,
+            parameters: parameters.map(|(name, value)| (name.into(), value)).into(),
+            headers,
+            body: Body::from(body.clone()),
+            peer: [127, 0, 0, 1].into(),
+            is_secure: false,
+        }
+    }
+
+    /// Waits for what is under way, as long as it succeeds at once, and has it noted.
+    async fn finish(&self, mut work: Work<'_>, services: &dyn Services) {
+        work.reading = None;
+        work.queue.clear();
+        work.stopping.send_replace(true);
+        while !work.under_way.is_empty() || work.noting.is_some() {
+            match poll_fn(|context| work.poll(context)).await {
+                Happened::Ended(number, is_done) => end(&mut work, number, is_done),
+                Happened::Noted(Ok(number)) => work.noted = number,
+                _ => break,
+            }
+        }
+        if work.done() == work.noted {
+            return;
+        }
+        let noting = self.note(&work, None);
+        let noted = component::handler::within(PAUSE, services, noting).await;
+        if !matches!(noted, Some(Ok(_))) {
+            let (topic, cursor) = (&*work.log.name, &self.cursor);
+            tracing::warn!(target: "topics", topic, cursor, "the flow gets its last events again");
+        }
+    }
+}
+
+/// A read that gives nothing after a while.
+fn pause<'a>(services: &'a dyn Services) -> LocalFuture<'a, Result<History, Fault>> {
+    Box::pin(async {
+        services.sleep(PAUSE).await;
+        Ok(History::Events(Vec::new()))
+    })
+}
+
+fn end(work: &mut Work<'_>, number: u64, is_done: bool) {
+    if is_done {
+        work.numbers.remove(&number);
+    }
+}
+
+/// Why a flow has failed, if it has.
+fn failure(result: Result<Reply, Fault>) -> Option<Fault> {
+    match result {
+        Ok(reply) if reply.status < 400 => None,
+        Ok(reply) => Some(Fault::of_status(reply.status)),
+        Err(fault) => Some(fault),
+    }
+}
+
+/// A cursor that one flow has at a time.
+struct CursorPlace(Arc<Slot>, String);
+
+impl CursorPlace {
+    fn take(slot: &Arc<Slot>, cursor: &str) -> Option<Self> {
+        let is_new = slot.cursors().used.insert(cursor.to_owned());
+        is_new.then(|| Self(Arc::clone(slot), cursor.to_owned()))
+    }
+}
+
+impl Drop for CursorPlace {
+    fn drop(&mut self) {
+        self.0.cursors().used.remove(&self.1);
+    }
+}
