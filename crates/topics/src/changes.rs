@@ -69,13 +69,20 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let before = context.problems();
     let report = &mut *context.report;
     let max = range::count("max", config.max.as_ref(), 1..=1_000_000, 10_000, report);
-    let memory = range::size("memory", config.memory.as_ref(), range::ALL, 64 << 20, report);
+    let memory = range::size(
+        "memory",
+        config.memory.as_ref(),
+        range::ALL,
+        64 << 20,
+        report,
+    );
     let body_max = config.body_max.as_ref();
     let body_max = range::size("body_max", body_max, range::ONE, 1 << 20, report);
     if body_max >= memory {
         let span = config.body_max.as_ref().map(|it| it.span);
         let span = span.or(config.memory.as_ref().map(|it| it.span));
-        let message = "a body of `body_max` does not fit into `memory`: it would never be remembered";
+        let message =
+            "a body of `body_max` does not fit into `memory`: it would never be remembered";
         let diagnostic = report.error(BAD_CHANGES, span.unwrap_or(node.span), message);
         diagnostic.hint("make `memory` larger, or `body_max` smaller");
     }
@@ -85,7 +92,11 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     if context.problems() > before {
         return None;
     }
-    let settings = (max, memory, node.get("key").map(|it| it.to_json().to_string()));
+    let settings = (
+        max,
+        memory,
+        node.get("key").map(|it| it.to_json().to_string()),
+    );
     let table = context.state("changes", settings, || Table::new(max, memory));
     Some(Box::new(Changes {
         key: key.flatten(),
