@@ -2,7 +2,9 @@
 //! opens them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use component::state::{State, StateKey, States};
 use journal::{Keyed, Streams};
@@ -14,6 +16,9 @@ use crate::store::journal::JournalStore;
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 use crate::topic::Topic;
+
+/// How often it is looked whether snapshots are too old.
+const TIDY_EVERY: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5000 });
 
 /// Why topics cannot be opened.
 #[derive(Debug)]
@@ -46,12 +51,15 @@ pub struct Hub {
     disk: OnceLock<Disk>,
     /// Those that a plan names.
     topics: Mutex<Vec<Weak<Topic>>>,
+    /// Whether somebody looks for what is too old.
+    is_tidied: AtomicBool,
 }
 
 /// What is on the disk: events, and how far those who take them have come.
 struct Disk {
     store: Arc<dyn Store>,
-    keyed: Keyed,
+    /// Absent in tests.
+    keyed: Option<Keyed>,
 }
 
 impl State for Hub {}
@@ -109,19 +117,26 @@ impl Hub {
     pub fn set_disk(&self, streams: Streams, keyed: Keyed) {
         let store = Arc::new(JournalStore::new(streams)) as _;
         // Whoever was faster has opened the same folder.
+        let keyed = Some(keyed);
         let _ = self.disk.set(Disk { store, keyed });
+    }
+
+    /// The same with any store.
+    #[cfg(test)]
+    pub(crate) fn set_store(&self, store: Arc<dyn Store>) {
+        let _ = self.disk.set(Disk { store, keyed: None });
     }
 
     /// The keyed state of the data folder, when that is open.
     pub(crate) fn keyed(&self) -> Option<&Keyed> {
-        self.disk.get().map(|disk| &disk.keyed)
+        self.disk.get()?.keyed.as_ref()
     }
 
     /// Opens the topics that have been declared since: from here on they take publications.
     ///
     /// # Errors
     /// When one cannot be opened. Those before it are open then.
-    pub async fn open(&self) -> Result<(), OpenError> {
+    pub async fn open(self: &Arc<Self>) -> Result<(), OpenError> {
         for topic in self.waiting() {
             let name = topic.name().to_string();
             let log = self.log(&topic).await?;
@@ -133,7 +148,19 @@ impl Hub {
             // Nobody else opens topics meanwhile.
             let _ = topic.log.set(log);
         }
+        if !self.is_tidied.swap(true, Ordering::Relaxed) {
+            tokio::spawn(tidy(Arc::downgrade(self)));
+        }
         Ok(())
+    }
+
+    /// The logs of topics that are open.
+    fn logs(&self) -> Vec<Arc<Log>> {
+        let topics = self.topics();
+        let there = topics.iter().filter_map(Weak::upgrade);
+        there
+            .filter_map(|it| it.log.get().map(Arc::clone))
+            .collect()
     }
 
     fn sequencer(&self) -> Result<Arc<Sequencer>, OpenError> {
@@ -215,7 +242,33 @@ impl Hub {
             if let Err(error) = disk.store.close().await {
                 tracing::error!(target: "topics", %error, "topics are not closed");
             }
-            disk.keyed.close().await;
+            if let Some(keyed) = &disk.keyed {
+                keyed.close().await;
+            }
+        }
+    }
+}
+
+/// Has snapshots removed that are too old, as long as the hub is there.
+async fn tidy(hub: Weak<Hub>) {
+    loop {
+        tokio::time::sleep(TIDY_EVERY).await;
+        let Some(hub) = hub.upgrade() else {
+            return;
+        };
+        let logs = hub.logs();
+        drop(hub);
+        // It may read the disk.
+        let tidied = tokio::task::spawn_blocking(move || {
+            for log in logs {
+                if let Err(error) = log.expire() {
+                    let topic = &*log.name;
+                    tracing::warn!(target: "topics", topic, %error, "old events are not removed");
+                }
+            }
+        });
+        if tidied.await.is_err() {
+            return;
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The log of a topic: what is ordered but not yet durable, what everybody sees, and who gets it.
 
+mod expire;
 mod history;
 mod recover;
 
@@ -92,8 +93,9 @@ impl Counts {
     }
 }
 
-impl State for Slot {
-    fn measures(&self, _: Instant) -> Vec<Measure> {
+impl Slot {
+    /// What has been counted since the process began.
+    fn counted(&self) -> Vec<Measure> {
         let mut measures = Vec::new();
         let mut add = |name, help, value: u64| {
             let value = value as f64;
@@ -141,6 +143,17 @@ impl State for Slot {
             "How often events were stored together.",
             count(&counts.batches),
         );
+        measures
+    }
+}
+
+impl State for Slot {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let mut measures = self.counted();
+        let mut add = |name, help, value: u64| {
+            let value = value as f64;
+            measures.push(Measure { name, help, value });
+        };
         add(
             "topic_subscribers",
             "Subscribers that are there.",

@@ -38,6 +38,9 @@ pub(crate) struct Submission {
     pub place: Place,
 }
 
+/// What a store is asked for between two batches.
+pub(crate) type Chore = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
 /// Room that a publication takes while it waits.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -53,6 +56,8 @@ impl Drop for Place {
 
 enum Command {
     Publish(Submission),
+    /// Something that is done between two batches.
+    Chore(Durability, Chore),
     /// A store has an answer.
     Rung,
     Close,
@@ -102,6 +107,11 @@ impl Sequencer {
     /// Hands publications over. When the thread has ended, their answer never comes: it is dropped.
     pub fn submit(&self, submission: Submission) {
         let _ = self.commands.send(Command::Publish(submission));
+    }
+
+    /// Has something done while nothing is appended.
+    pub fn chore(&self, durability: Durability, chore: Chore) {
+        let _ = self.commands.send(Command::Chore(durability, chore));
     }
 
     /// Waits for one's turn to read what was published before.
@@ -163,15 +173,13 @@ struct Thread {
     is_closing: bool,
 }
 
-/// A batch and the answer of the store that is waited for.
-type Flight = (
-    Batch,
-    Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>,
-);
+/// A batch, or none for a chore, and the answer of the store that is waited for.
+type Flight = (Option<Batch>, Chore);
 
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<Submission>,
+    chores: VecDeque<Chore>,
     flight: Option<Flight>,
 }
 
@@ -217,6 +225,11 @@ impl Thread {
                     lane.waiting.push_back(submission);
                 }
             }
+            Command::Chore(durability, chore) => {
+                if let Some(lane) = self.lanes.get_mut(lane(durability)) {
+                    lane.chores.push_back(chore);
+                }
+            }
             Command::Rung => {}
             Command::Close => self.is_closing = true,
         }
@@ -225,7 +238,7 @@ impl Thread {
 
 impl Lane {
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.flight.is_none()
+        self.waiting.is_empty() && self.chores.is_empty() && self.flight.is_none()
     }
 
     /// Goes on until a store has to be waited for or nothing is left to do.
@@ -235,9 +248,15 @@ impl Lane {
                 let Poll::Ready(result) = answer.as_mut().poll(context) else {
                     return;
                 };
-                if let Some((batch, _)) = self.flight.take() {
-                    batch.finish(result);
+                match self.flight.take() {
+                    Some((Some(batch), _)) => batch.finish(result),
+                    Some((None, _)) => tell_chore(result),
+                    None => {}
                 }
+            }
+            if let Some(chore) = self.chores.pop_front() {
+                self.flight = Some((None, chore));
+                continue;
             }
             if self.waiting.is_empty() {
                 return;
@@ -251,5 +270,11 @@ impl Lane {
             }
             self.flight = batch.append();
         }
+    }
+}
+
+fn tell_chore(result: Result<(), StoreError>) {
+    if let Err(error) = result {
+        tracing::warn!(target: "topics", %error, "old events are not removed");
     }
 }

@@ -1,7 +1,7 @@
 //! Where the events of topics are kept: the trait, and what all stores have in common.
 
 #[cfg(test)]
-mod conformance;
+mod tests;
 pub(crate) mod journal;
 pub(crate) mod memory;
 

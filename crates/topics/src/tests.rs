@@ -1,5 +1,7 @@
 //! Topics as a whole: order, receipts, what is seen when, repetitions, history.
 
+mod disk;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -321,6 +323,40 @@ async fn a_topic_of_the_same_name_is_the_same_one_whatever_its_limits() {
         third.attach().await.unwrap().next.epoch,
         attached.next.epoch
     );
+}
+
+#[tokio::test]
+async fn snapshots_go_when_they_are_old_but_never_what_others_are_made_of() {
+    let topic = with(Settings {
+        durability: Durability::Memory,
+        keep: Keep {
+            time: Some(Duration::from_millis(400)),
+            ..Keep::default()
+        },
+        snapshot_every: 4,
+        ..Settings::default()
+    })
+    .await;
+    let pad = "x".repeat(300);
+    let start = std::time::Instant::now();
+    let mut value = 0;
+    while topic.attach().await.unwrap().first < 11 {
+        value += 1;
+        publish(&topic, &format!("{{\"pad\":\"{pad}\",\"v\":{value}}}")).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+    let first = topic.attach().await.unwrap().first;
+    let events = history(&topic, first).await.unwrap();
+    assert_eq!(events.len() as u64, value + 1 - first);
+    // The last one stays, however old it gets.
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    let attached = topic.attach().await.unwrap();
+    let latest = text(&attached.latest.unwrap());
+    assert!(latest.contains(&format!("\"v\":{value}}}")), "{latest}");
+    assert!(attached.first + 5 > value, "{} {value}", attached.first);
+    assert!(history(&topic, value).await.is_ok());
+    publish(&topic, "[]").await;
 }
 
 #[tokio::test]

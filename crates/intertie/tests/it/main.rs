@@ -28,3 +28,4 @@ mod sql_servers;
 mod sql_sqlite;
 mod store;
 mod support;
+mod topics;

@@ -223,9 +223,7 @@ impl<'a> Work<'a> {
     }
 
     fn remove(&mut self, path: &[Cow<'a, [u8]>]) -> Option<Value<'a>> {
-        let Some((last, path)) = path.split_last() else {
-            return None;
-        };
+        let (last, path) = path.split_last()?;
         let parent = self.find(path)?;
         parent.open();
         match parent {

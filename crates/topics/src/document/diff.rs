@@ -159,7 +159,8 @@ pub(super) fn paired<'a>(left: At<'a>, right: At<'a>) -> impl Iterator<Item = Pa
             && name == other
         {
             let pair = (*name, Some(*left), Some(*right));
-            (lefts.next(), rights.next());
+            lefts.next();
+            rights.next();
             return Some(pair);
         }
         let pairs = by_name(&mut lefts, &mut rights);

@@ -138,7 +138,7 @@ impl Batch {
         match store.filter(|_| !records.is_empty()) {
             Some(store) => {
                 let answer = store.append(records);
-                Some((self, answer))
+                Some((Some(self), answer))
             }
             None => {
                 self.finish(Ok(()));
@@ -159,7 +159,7 @@ impl Batch {
         }
         for answer in self.submissions {
             let fault = result.as_ref().map_err(|it| it.fault(&answer.topic.name));
-            answer.give(fault.map(|()| ()));
+            answer.give(fault);
         }
     }
 }

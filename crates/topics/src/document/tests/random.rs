@@ -107,7 +107,7 @@ impl Dice {
 fn a_patch_makes_one_document_of_the_other() {
     let mut dice = Dice(0x5eed);
     let mut patches = 0;
-    for round in 0..4000 {
+    for round in 0..1500 {
         let before = document(&dice.value(4));
         let after = dice.changed(before.root());
         // A patch of a short document would be longer than it.
@@ -133,13 +133,13 @@ fn a_patch_makes_one_document_of_the_other() {
             }
         }
     }
-    assert!(patches > 1000, "{patches}");
+    assert!(patches > 400, "{patches}");
 }
 
 #[test]
 fn what_is_refused_never_panics() {
     let mut dice = Dice(7);
-    for _ in 0..4000 {
+    for _ in 0..2000 {
         let mut text = dice.value(3).into_bytes();
         for _ in 0..1 + dice.below(3) {
             let at = dice.below(text.len() as u64) as usize;

@@ -1,0 +1,233 @@
+//! Topics on a disk that is slow or takes nothing: a store that a test holds up.
+
+use std::future::poll_fn;
+use std::sync::Mutex;
+use std::task::{Poll, Waker};
+
+use super::*;
+use crate::store::memory::MemoryStore;
+use crate::store::{Answer, Found, Record, RecordKind, Store, StoreError};
+
+/// A store that appends when it is told to, or says that it does not.
+#[derive(Default)]
+struct Slow {
+    store: MemoryStore,
+    gate: Arc<Mutex<Gate>>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_closed: bool,
+    error: Option<StoreError>,
+    waker: Option<Waker>,
+    appends: usize,
+}
+
+impl Slow {
+    fn close_gate(&self) {
+        self.gate.lock().unwrap().is_closed = true;
+    }
+
+    fn open_gate(&self, error: Option<StoreError>) {
+        let mut gate = self.gate.lock().unwrap();
+        gate.is_closed = false;
+        gate.error = error;
+        if let Some(waker) = gate.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Store for Arc<Slow> {
+    fn declare(&self, topic: &str, keep: Keep) -> Answer<Found> {
+        self.store.declare(topic, keep)
+    }
+
+    fn find(&self, topic: &str) -> Option<Found> {
+        self.store.find(topic)
+    }
+
+    fn append(&self, records: Vec<(Arc<str>, Record)>) -> Answer<()> {
+        let store = Arc::clone(self);
+        let mut records = Some(records);
+        Box::pin(poll_fn(move |context| {
+            let mut gate = store.gate.lock().unwrap();
+            if gate.is_closed {
+                gate.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            gate.appends += 1;
+            if let Some(error) = gate.error.clone() {
+                return Poll::Ready(Err(error));
+            }
+            drop(gate);
+            let mut appended = store.store.append(records.take().unwrap());
+            appended.as_mut().poll(context)
+        }))
+    }
+
+    fn read(&self, topic: &str, from: u64, bytes: usize) -> Result<Vec<Record>, StoreError> {
+        self.store.read(topic, from, bytes)
+    }
+
+    fn last_of_kind(
+        &self,
+        topic: &str,
+        kind: RecordKind,
+        at_most: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        self.store.last_of_kind(topic, kind, at_most)
+    }
+
+    fn keys(&self, topic: &str, since: u64) -> Result<Vec<(Bytes, u64)>, StoreError> {
+        self.store.keys(topic, since)
+    }
+
+    fn remove(&self, topic: &str) -> Answer<()> {
+        self.store.remove(topic)
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.store.close()
+    }
+}
+
+/// A topic on a disk that the test holds up, and one in memory.
+async fn topics(payload: Payload) -> (Arc<Slow>, Arc<Topic>, Arc<Topic>) {
+    let states = States::default();
+    let (hub, slow) = (Hub::of(&states), Arc::new(Slow::default()));
+    hub.set_store(Arc::new(Arc::clone(&slow)));
+    let settings = Settings {
+        payload,
+        ..Settings::default()
+    };
+    let on_disk = hub.declare("disk", settings, &states);
+    let memory = Settings {
+        durability: Durability::Memory,
+        ..settings
+    };
+    let in_memory = hub.declare("memory", memory, &states);
+    hub.open().await.unwrap();
+    (slow, on_disk, in_memory)
+}
+
+/// Lets everybody else go on.
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn nobody_sees_what_is_not_durable_and_memory_does_not_wait() {
+    let (slow, topic, memory) = topics(Payload::Event).await;
+    let mut attached = topic.attach().await.unwrap();
+    slow.close_gate();
+    let publishing = |publication| {
+        let topic = Arc::clone(&topic);
+        tokio::spawn(async move { topic.publish(publication).await })
+    };
+    let first = publishing(keyed("1", "a"));
+    pause().await;
+    let others: Vec<_> = (2..50)
+        .map(|it| publishing(publication(&it.to_string())))
+        .collect();
+    pause().await;
+    assert!(!first.is_finished());
+    assert_eq!(topic.attach().await.unwrap().next.sequence, 1);
+    assert_eq!(publish(&memory, "1").await, (1, true));
+    slow.open_gate(None);
+    let first = first.await.unwrap().unwrap();
+    for other in others {
+        other.await.unwrap().unwrap();
+    }
+    assert_eq!((first.id.sequence, first.is_new), (1, true));
+    assert_eq!(take(&mut attached.mailbox, 49).await.len(), 49);
+    assert!(
+        slow.gate.lock().unwrap().appends <= 3,
+        "what waits goes together"
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_comes_again_while_the_first_is_under_way_gets_its_receipt() {
+    let (slow, topic, _) = topics(Payload::Event).await;
+    slow.close_gate();
+    let publishing = |body| {
+        let topic = Arc::clone(&topic);
+        tokio::spawn(async move { topic.publish(keyed(body, "a")).await.unwrap() })
+    };
+    let (first, second) = (publishing("1"), publishing("2"));
+    pause().await;
+    let third = publishing("3");
+    pause().await;
+    slow.open_gate(None);
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!(first.id, second.id);
+    assert_ne!(first.is_new, second.is_new);
+    assert!(!third.await.unwrap().is_new);
+}
+
+#[tokio::test]
+async fn what_the_disk_does_not_take_has_never_been() {
+    let (slow, topic, _) = topics(Payload::Snapshot).await;
+    let pad = "x".repeat(200);
+    let body = |value: u64| format!("{{\"pad\":\"{pad}\",\"v\":{value}}}");
+    assert_eq!(publish(&topic, &body(1)).await, (1, true));
+    let mut attached = topic.attach().await.unwrap();
+    slow.open_gate(Some(StoreError::Full(
+        "no space on /secret/folder".to_owned(),
+    )));
+    for _ in 0..3 {
+        let fault = topic.publish(keyed(&body(2), "k")).await.unwrap_err();
+        assert_eq!(
+            (fault.status, &*fault.detail),
+            (503, "the topic takes nothing now")
+        );
+        assert!(fault.retry_after.is_some());
+        assert!(fault.cause.unwrap().contains("topic disk"));
+    }
+    // What changes nothing has nothing to wait for.
+    assert_eq!(publish(&topic, &body(1)).await, (1, false));
+    slow.open_gate(None);
+    let receipt = topic.publish(keyed(&body(3), "k")).await.unwrap();
+    assert_eq!((receipt.id.sequence, receipt.is_new), (2, true));
+    let events = take(&mut attached.mailbox, 1).await;
+    let expected = format!(
+        "{} by [{{\"op\":\"replace\",\"path\":\"/v\",\"value\":3}}]",
+        body(3)
+    );
+    assert_eq!(texts(&events), [expected]);
+    let slot = topic.slot();
+    let refused = &slot.counts.refused;
+    assert_eq!(refused.load(std::sync::atomic::Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn too_much_that_waits_is_refused() {
+    let (slow, topic, memory) = topics(Payload::Event).await;
+    slow.close_gate();
+    let body = format!("\"{}\"", "x".repeat((1 << 20) - 10));
+    let tasks: Vec<_> = (0..80)
+        .map(|_| {
+            let (topic, body) = (Arc::clone(&topic), body.clone());
+            tokio::spawn(async move { topic.publish(publication(&body)).await })
+        })
+        .collect();
+    for _ in 0..5 {
+        pause().await;
+    }
+    slow.open_gate(None);
+    let mut refused = 0;
+    for task in tasks {
+        if let Err(fault) = task.await.unwrap() {
+            assert_eq!(
+                (fault.status, &*fault.detail),
+                (503, "too much waits to be published")
+            );
+            refused += 1;
+        }
+    }
+    assert!((5..40).contains(&refused), "{refused}");
+    publish(&memory, "1").await;
+    // There is room again.
+    publish(&topic, "1").await;
+}
