@@ -178,7 +178,8 @@ impl Publish {
         let mut members = vec![("body".to_owned(), parsed)];
         members.extend(key.map(|key| ("key".to_owned(), value::text(key))));
         let of = ("publish", &**self.topic.name());
-        let answer = outside::stand_in(of, value::object(members), exchange, services).await;
+        let sent = || value::object(members);
+        let answer = outside::stand_in(of, sent, exchange, services).await;
         let reply = answer.unwrap_or_else(|| Ok(Reply::new(204)))?;
         match outside::failure(&reply) {
             Some(fault) => Err(fault),

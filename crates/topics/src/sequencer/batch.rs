@@ -158,8 +158,8 @@ impl Batch {
             }
         }
         for answer in self.submissions {
-            let fault = result.as_ref().map_err(|it| it.fault(&answer.topic.name));
-            answer.give(fault);
+            let topic = Arc::clone(&answer.topic.name);
+            answer.give(result.clone().map_err(|error| error.fault(&topic)));
         }
     }
 }
