@@ -1,9 +1,9 @@
 //! Where the events of topics are kept: the trait, and what all stores have in common.
 
-#[cfg(test)]
-mod tests;
 pub(crate) mod journal;
 pub(crate) mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;

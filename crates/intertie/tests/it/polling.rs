@@ -274,3 +274,101 @@ fn a_reload_goes_on_without_a_second_poller() {
     engine.stop();
     assert!(more <= due, "{more} requests, {due} were due");
 }
+
+/// Flows whose tests show what the step `changes` says of each of several messages.
+const CHANGES: &str = r#"
+flow: all
+from: { http: POST /all }
+steps:
+  - each:
+      in: .
+      parallel: 1
+      steps:
+        - changes: { key: "${ .k }" }
+        - map: $changes
+tests:
+  - name: what has changed is told by key
+    in:
+      body:
+        - { k: a, v: 1, list: [1, 2, 3], text: "a text that does not change at all" }
+        - { k: b, v: 1 }
+        - { text: "a text that does not change at all", list: [1, 2, 3], v: 1, k: a }
+        - { k: a, v: 2, list: [1, 2, 3], text: "a text that does not change at all" }
+        - { k: b, v: 1.0 }
+    expect:
+      body:
+        - { changed: true, first: true, patch: null, before: null }
+        - { changed: true, first: true, patch: null, before: null }
+        - { changed: false, first: false, patch: null, before: null }
+        - changed: true
+          first: false
+          patch: [{ op: replace, path: /v, value: 2 }]
+          before: { k: a, v: 1, list: [1, 2, 3], text: "a text that does not change at all" }
+        - changed: true
+          first: false
+          patch: [{ op: replace, path: "", value: { k: b, v: 1.0 } }]
+          before: { k: b, v: 1 }
+---
+flow: whole
+from: { http: POST /whole }
+steps:
+  - each:
+      in: .
+      parallel: 1
+      steps:
+        - changes:
+        - map: $changes.changed
+tests:
+  - name: without a key every body is compared with the one before
+    in: { body: [1, 1, "1", null, null, 1] }
+    expect: { body: [true, false, true, true, false, true] }
+---
+flow: sent
+use: { other: { http: "http://other.example" } }
+from: { http: POST /sent }
+steps:
+  - each:
+      in: .
+      parallel: 1
+      on_item_error: collect
+      steps:
+        - changes:
+            key: "${ .k }"
+            steps:
+              - http: { to: other:/x, body: "${ . }" }
+              - set: { sent: true }
+        - map: "[$changes.changed, $changes.first]"
+tests:
+  - name: what fails comes again
+    in: { body: [{ k: a }, { k: a }, { k: a }, { k: a, v: 1 }] }
+    mock: { other: [{ status: 503, times: 1 }, { status: 204 }] }
+    expect:
+      calls: { other: 3 }
+      body_contains: [{ error: { kind: 5xx } }, [true, true], [false, false], [true, false]]
+---
+flow: forgetful
+from: { http: POST /forgetful }
+steps:
+  - each:
+      in: .
+      parallel: 1
+      steps: [ changes: { key: "${ . }", max: 2 }, map: $changes.first ]
+tests:
+  - name: a key that was forgotten begins anew
+    in: { body: [a, b, a, c, a, b] }
+    expect: { body: [true, true, false, true, false, true] }
+"#;
+
+#[test]
+fn changes_are_told_from_one_message_to_the_next() {
+    let folder = TempDir::new();
+    folder.write("flow.yaml", CHANGES);
+    let result = crate::support::command()
+        .arg("test")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&result.stdout);
+    assert!(result.status.success(), "{text}");
+    assert!(text.contains("4 tests, all ok"), "{text}");
+}
