@@ -120,9 +120,9 @@ pub struct DocumentDefinition {
     pub documentation: &'static str,
     /// A complete file that shows it; a test loads it.
     pub example: &'static str,
-    /// The JSON Schema of the whole document without `use:`. `{"$ref": "#/$defs/http-trigger"}` stands
-    /// for what is under `http:` of a trigger, `#/$defs/listener-tls` for TLS of a listener and
-    /// `#/$defs/protocols` for its protocols.
+    /// The JSON Schema of the whole document without `use:`. `{"$ref": "#/$defs/http-trigger"}`
+    /// stands for what is under `http:` of a trigger, `#/$defs/listener-tls` for TLS of a listener
+    /// and `#/$defs/protocols` for its protocols.
     pub schema: fn() -> serde_json::Value,
     /// Checks a document and makes what it declares. Every problem goes into the report; `None`
     /// only when there was one. Opens nothing.

@@ -37,6 +37,7 @@ use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
 use component::handler::Handler;
 use component::plan::Plan;
+use component::settings::Settings;
 use component::source::SourceDefinition;
 use config::{Node, Report, Span};
 
@@ -180,25 +181,29 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         return None;
     }
     let mut missing = connections::missing(&shared, connections);
-    missing.extend(read.missing);
+    missing.extend(read.missing.iter().cloned());
     missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
-    let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
-    let plan = Plan {
-        listeners: routes::group(&flows, &read.declared),
-        upstreams: connections::gather(&flows, &read.declared),
-        callees: compile::callees(&flows),
-        sources: compile::sources(&flows)
-            .into_iter()
-            .chain(own_sources)
-            .collect(),
-        settings: engine.settings,
-    };
     Some(Loaded {
-        plan,
+        plan: plan(&flows, &read, engine.settings),
         engine: engine.engine,
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
+}
+
+/// What listens where and what it serves.
+fn plan(flows: &[Flow], read: &declared::Read, settings: Settings) -> Plan {
+    let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
+    Plan {
+        listeners: routes::group(flows, &read.declared),
+        upstreams: connections::gather(flows, &read.declared),
+        callees: compile::callees(flows),
+        sources: compile::sources(flows)
+            .into_iter()
+            .chain(own_sources)
+            .collect(),
+        settings,
+    }
 }
 
 fn loaded(flow: Flow) -> Option<LoadedFlow> {

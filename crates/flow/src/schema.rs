@@ -25,18 +25,7 @@ pub fn file(table: Table<'_>) -> Value {
         }
     }
     place_steps(steps, &mut definitions);
-    let mut kinds = Vec::new();
-    for connection in table.connections {
-        let name = format!("{}-connection", connection.name);
-        place(&mut definitions, &name, (connection.schema)());
-        kinds.push(json!({ "$ref": format!("#/$defs/{name}") }));
-    }
-    let connections = json!({
-        "type": "object",
-        "description": CONNECTIONS,
-        "additionalProperties": { "oneOf": kinds }
-    });
-    definitions.insert("connections".into(), connections);
+    place_connections(table, &mut definitions);
     let connections = json!({ "$ref": "#/$defs/connections" });
     for (name, schema) in modifiers::schemas() {
         place(&mut definitions, &format!("modifier-{name}"), schema);
@@ -192,6 +181,21 @@ pub fn forms(steps: &[StepDefinition]) -> Vec<Vec<&StepDefinition>> {
         }
     }
     all
+}
+
+fn place_connections(table: Table<'_>, definitions: &mut Map<String, Value>) {
+    let mut kinds = Vec::new();
+    for connection in table.connections {
+        let name = format!("{}-connection", connection.name);
+        place(definitions, &name, (connection.schema)());
+        kinds.push(json!({ "$ref": format!("#/$defs/{name}") }));
+    }
+    let connections = json!({
+        "type": "object",
+        "description": CONNECTIONS,
+        "additionalProperties": { "oneOf": kinds }
+    });
+    definitions.insert("connections".into(), connections);
 }
 
 fn place_steps(steps: &[StepDefinition], definitions: &mut Map<String, Value>) {

@@ -87,8 +87,8 @@ struct KeepConfig {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct PublishConfig {
-    /// Takes events by HTTP requests, such as `POST :8080/topics/prices`: the text or the mapping of
-    /// an `http` trigger, for `POST`, `PUT` or both.
+    /// Takes events by HTTP requests, such as `POST :8080/topics/prices`: the text or the mapping
+    /// of an `http` trigger, for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
     /// Asks another system again and again, and publishes the answer when it has changed.

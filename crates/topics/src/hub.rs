@@ -225,8 +225,8 @@ impl Hub {
         if !has_events || topic.settings().durability == Durability::Disk {
             return Ok(());
         }
-        let why = "its events are on the disk, and it says `durability: memory` now: give the topic \
-                   another name, or leave its durability as it was";
+        let why = "its events are on the disk, and it says `durability: memory` now: give the \
+                   topic another name, or leave its durability as it was";
         Err(OpenError::Topic(topic.name().to_string(), why.to_owned()))
     }
 

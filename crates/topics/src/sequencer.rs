@@ -1,6 +1,6 @@
 //! The thread that gives every event its place: it takes whatever waits as one batch, has the store
-//! keep it, and then shows it to everybody and answers. Topics on the disk and topics in memory have
-//! a lane each, so that a slow disk holds up only those that need it.
+//! keep it, and then shows it to everybody and answers. Topics on the disk and topics in memory
+//! have a lane each, so that a slow disk holds up only those that need it.
 
 mod batch;
 

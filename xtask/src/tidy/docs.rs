@@ -26,8 +26,10 @@ pub(super) fn check(root: &Path, files: &[File], problems: &mut Problems) {
 
 /// Relative links of Markdown lead to files that exist.
 pub(super) fn check_links(root: &Path, file: &File, problems: &mut Problems) {
-    // The prose of steps becomes part of the reference, and its links are links from there.
-    let folder = match file.path.starts_with("crates/steps") {
+    // The prose of steps and topics becomes part of the reference, and its links are links from
+    // there.
+    let is_reference = ["crates/steps", "crates/topics/src"];
+    let folder = match is_reference.iter().any(|it| file.path.starts_with(it)) {
         true => Path::new("docs/reference"),
         false => file.path.parent().unwrap_or(Path::new("")),
     };
