@@ -24,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         sources: steps::SOURCES,
         endpoints: &endpoints,
         documents: topics::DOCUMENTS,
+        evaluated: topics::EVALUATED,
     };
     let _ = flow::secret_sources(&documents, &environment);
     let values = [("SET".to_owned(), "http://secret:9".to_owned())];

@@ -1,11 +1,14 @@
 //! A connection that `use:` names: another system, declared once and used by many steps.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use config::Span;
+use message::Fault;
 
 use crate::document::Declaration;
+use crate::handler::{LocalFuture, Services};
 use crate::upstream::UpstreamPlan;
 
 /// A connection to an HTTP system: an upstream and the beginning of its URLs.
@@ -17,6 +20,25 @@ pub struct HttpConnection {
     pub base: String,
     /// Header lines that every request gets, such as `Authorization`.
     pub fields: Vec<(String, String)>,
+    /// Who asks, when that is not known before a request is made.
+    pub credentials: Option<Arc<dyn Credentials>>,
+}
+
+/// Who asks, as a system learns it from somebody else, such as by a token that expires. The text of
+/// `Debug` shows no secret.
+pub trait Credentials: fmt::Debug + Send + Sync {
+    /// The system that hands them out.
+    fn upstream(&self) -> &Arc<UpstreamPlan>;
+
+    /// The value of `Authorization`; another than the one that the system has `refused`.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    fn authorization<'a>(
+        &'a self,
+        refused: Option<&'a str>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<String, Fault>>;
 }
 
 /// A connection that `use:` names.

@@ -8,6 +8,7 @@ use config::{Node, Report, Span};
 
 use crate::connection::Connections;
 use crate::definition::Surroundings;
+use crate::evaluation::Evaluation;
 use crate::handler::Handler;
 use crate::source::SourcePlan;
 use crate::tls::{ListenerTls, Protocol};
@@ -101,6 +102,8 @@ pub struct DocumentContext<'a> {
     pub connections: &'a Connections,
     /// Reads triggers and listeners.
     pub entrances: &'a dyn EntranceReader,
+    /// What its expressions may use, if it has any.
+    pub evaluation: &'a Evaluation,
     /// What the loader knows beside the files.
     pub surroundings: &'a Surroundings<'a>,
 }

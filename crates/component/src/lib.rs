@@ -6,9 +6,9 @@
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
 //! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once.
-//! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows.
-//! [`text`] checks the texts of methods, hosts, ports and paths. Nothing here opens a
-//! socket or reads a file.
+//! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows, and
+//! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
+//! and paths. Nothing here opens a socket or reads a file.
 
 pub mod block;
 pub mod codes;
@@ -17,6 +17,7 @@ pub mod content;
 pub mod definition;
 pub mod document;
 pub mod endpoint;
+pub mod evaluation;
 pub mod exchange;
 pub mod failure;
 pub mod forward;

@@ -8,7 +8,9 @@ use message::{Fault, Reply, Request};
 use crate::connection::Connections;
 use crate::content::Format;
 use crate::definition::Surroundings;
+use crate::evaluation::Evaluation;
 use crate::handler::{LocalFuture, Services};
+use crate::upstream::UpstreamPlan;
 
 /// A flow that a source starts.
 pub trait Started: Send + Sync {
@@ -46,6 +48,11 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// The systems that it sends requests to.
+    fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
+        Vec::new()
+    }
+
     /// The format of the bodies of its messages, when it does not go by their `Content-Type`.
     fn decode(&self) -> Option<Format> {
         None
@@ -60,6 +67,8 @@ pub struct SourceContext<'a> {
     pub flow: &'a Arc<str>,
     /// The connections that the flow may use.
     pub connections: &'a Connections,
+    /// What its expressions may use, if it has any.
+    pub evaluation: &'a Evaluation,
     /// What the loader knows beside the files.
     pub surroundings: &'a Surroundings<'a>,
 }

@@ -16,6 +16,7 @@ use component::definition::{
     BlockReader, BuildContext, ConnectionContext, ConnectionDefinition, StepDefinition,
     Surroundings,
 };
+use component::evaluation::Evaluation;
 use component::exchange::{Exchange, FlowContext};
 use component::failure::Handlers;
 use component::handler::{Call, Callee, LocalFuture, Outbound, Services, Work};
@@ -126,6 +127,7 @@ pub(crate) fn source(
         report: &mut report,
         flow: &flow,
         connections: &connections,
+        evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),
             states: &states,

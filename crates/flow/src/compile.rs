@@ -6,6 +6,7 @@ use std::sync::Arc;
 use component::block::Block;
 use component::connection::Connections;
 use component::definition::{BlockReader as _, BuildContext, Place, Surroundings};
+use component::evaluation::Evaluation;
 use component::exchange::FlowContext;
 use component::failure::Handlers;
 use component::forward::ForwardPlan;
@@ -23,7 +24,7 @@ use crate::blocks::StepReader;
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
 use crate::connections;
 use crate::enveloped::Enveloped;
-use crate::environment::Environment;
+use crate::environment::{Environment, secret_value};
 use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
@@ -65,6 +66,8 @@ pub(crate) struct Reader<'a> {
     pub shared: &'a Connections,
     pub defaults: &'a Defaults,
     pub environment: &'a Environment,
+    /// What expressions outside steps may use.
+    pub evaluation: &'a Evaluation,
     pub secrets: &'a Secrets,
     pub surroundings: &'a Surroundings<'a>,
 }
@@ -113,16 +116,16 @@ impl Reader<'_> {
                 report: &mut *report,
                 flow: &name,
                 connections: &connections,
+                evaluation: self.evaluation,
                 surroundings: self.surroundings,
             };
             let table = (self.table.sources, self.table.endpoints);
             trigger::read(from, table, self.defaults, &mut context)
         });
-        let mut scope = Scope::default();
-        scope.env = self.environment.names().map(str::to_owned).collect();
-        scope.secrets = self.secrets.names().map(str::to_owned).collect();
+        let source = trigger.as_ref().and_then(Trigger::source);
+        upstreams.extend(source.into_iter().flat_map(|it| it.upstreams()));
         let mut workshop = Workshop {
-            scope,
+            scope: self.evaluation.scope(),
             upstreams: Vec::new(),
             calls: Vec::new(),
             compiled: Vec::new(),
@@ -269,14 +272,6 @@ impl Reader<'_> {
         flow.running = Some(running);
         flow
     }
-}
-
-fn secret_value(secrets: &Secrets) -> expr::Value {
-    let members = secrets.names().filter_map(|name| {
-        let value = secrets.get(name)?;
-        Some((name.to_owned(), expr::value::text(value)))
-    });
-    expr::value::object(members)
 }
 
 /// The HTTP trigger of a flow.

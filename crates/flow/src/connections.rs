@@ -103,8 +103,11 @@ pub(crate) fn missing(
 /// The systems behind these connections.
 pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
     let http = connections.0.iter().filter_map(Connection::as_http);
-    http.map(|http: &HttpConnection| Arc::clone(&http.upstream))
-        .collect()
+    let systems = http.flat_map(|http: &HttpConnection| {
+        let others = http.credentials.as_ref().map(|it| it.upstream());
+        std::iter::once(&http.upstream).chain(others)
+    });
+    systems.map(Arc::clone).collect()
 }
 
 /// All systems that flows and other documents send to, each once.

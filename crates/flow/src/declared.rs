@@ -5,6 +5,7 @@ use std::sync::Arc;
 use component::connection::Connections;
 use component::definition::{ConnectionDefinition, Surroundings};
 use component::document::{Declared, DocumentContext, DocumentDefinition};
+use component::evaluation::Evaluation;
 use config::{Node, Report, Span, Value};
 
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN};
@@ -18,6 +19,7 @@ pub(crate) struct Reader<'a> {
     /// The connections of the engine.
     pub shared: &'a Connections,
     pub defaults: &'a Defaults,
+    pub evaluation: &'a Evaluation,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -60,6 +62,7 @@ impl Reader<'_> {
             report,
             connections: &own,
             entrances: self.defaults,
+            evaluation: self.evaluation,
             surroundings: self.surroundings,
         };
         let built = (definition.build)(&without_use(document), &mut context);

@@ -4,8 +4,11 @@
 //! Outside steps, where no message is there to be asked, every other `${` is an error; it is never
 //! passed on as text. In steps the others are left to whoever compiles expressions.
 
+use component::evaluation::Evaluation;
+use component::scope::Scope;
 use config::{Entry, EnvLookup, Hole, Node, Report, Secrets, Span, Value};
 use expr::Value as Known;
+use expr::jq::Limits;
 
 use crate::codes::{ENVIRONMENT, EXPRESSION};
 
@@ -61,12 +64,21 @@ impl Environment {
         Self { names }
     }
 
+    /// What expressions outside steps may use.
+    pub fn evaluation(&self, secrets: &Secrets, limits: Limits) -> Evaluation {
+        let mut scope = Scope::default();
+        scope.env = self.names().map(str::to_owned).collect();
+        scope.secrets = secrets.names().map(str::to_owned).collect();
+        Evaluation::new(scope, (self.value(), secret_value(secrets)), limits)
+    }
+
     /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
-    /// `${ $secret.NAME }` in those under its `use:`. Refuses every other `${`.
+    /// `${ $secret.NAME }` in those under its `use:`. Refuses every other `${` but in steps and
+    /// where else there are expressions (see [`crate::Table::evaluated`]).
     pub fn expand_document(
         &self,
         document: &mut Node,
-        secrets: &Secrets,
+        (secrets, evaluated): (&Secrets, &[&str]),
         places: &mut Places,
         report: &mut Report,
     ) {
@@ -78,10 +90,33 @@ impl Environment {
             match entry.key.as_str() {
                 "steps" | "on_error" => self.expand_steps(&mut entry.value, places, report),
                 "tests" | "doc" => {}
+                "use" => self.expand(&mut entry.value, Some(secrets), places, report),
                 key => {
-                    let secrets = (key == "use").then_some(secrets);
-                    self.expand(&mut entry.value, secrets, places, report);
+                    let within = evaluated.iter().filter_map(|it| it.split_once('.'));
+                    let within = within.filter(|(first, _)| *first == key);
+                    let within: Vec<&str> = within.map(|(_, second)| second).collect();
+                    self.expand_part(&mut entry.value, &within, places, report);
                 }
+            }
+        }
+    }
+
+    /// The same for a mapping of which the values under some keys have expressions.
+    fn expand_part(
+        &self,
+        node: &mut Node,
+        evaluated: &[&str],
+        places: &mut Places,
+        report: &mut Report,
+    ) {
+        let Value::Mapping(entries) = &mut node.value else {
+            return self.expand(node, None, places, report);
+        };
+        for entry in entries {
+            refuse_hole_in_key(entry, places, report);
+            match evaluated.contains(&entry.key.as_str()) {
+                true => self.expand_steps(&mut entry.value, places, report),
+                false => self.expand(&mut entry.value, None, places, report),
             }
         }
     }
@@ -211,6 +246,15 @@ impl Environment {
             Some((_, Some(value))) => EnvLookup::Value(value.clone()),
         }
     }
+}
+
+/// Secrets as expressions see them.
+pub(crate) fn secret_value(secrets: &Secrets) -> Known {
+    let members = secrets.names().filter_map(|name| {
+        let value = secrets.get(name)?;
+        Some((name.to_owned(), expr::value::text(value)))
+    });
+    expr::value::object(members)
 }
 
 /// What is wrong with a text of which not every `${` can be put in.

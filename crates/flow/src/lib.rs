@@ -91,6 +91,9 @@ pub struct Table<'a> {
     pub endpoints: &'a [EndpointDefinition],
     /// Kinds of documents beside flows.
     pub documents: &'a [DocumentDefinition],
+    /// Where documents have expressions beside the steps, such as `from.poll`: a key of a document
+    /// and a key of the mapping under it.
+    pub evaluated: &'a [&'a str],
 }
 
 /// What flow files are loaded with.
@@ -122,14 +125,15 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let mut places = Places::default();
     let engine = match &mut documents.engine {
         Some(document) => {
-            names.expand_document(document, &secrets.values, &mut places, report);
+            names.expand_document(document, (&secrets.values, &[]), &mut places, report);
             engine::read_document(document, report)
         }
         None => engine::Engine::default(),
     };
     let declared = documents.declared.iter_mut().map(|(document, _)| document);
     for document in documents.flows.iter_mut().chain(declared) {
-        names.expand_document(document, &secrets.values, &mut places, report);
+        let known = (&secrets.values, input.table.evaluated);
+        names.expand_document(document, known, &mut places, report);
     }
     let connections = input.table.connections;
     let mut shared = documents
@@ -142,10 +146,12 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         body_max: engine.settings.limits.body,
         expressions: engine.expressions,
     };
+    let evaluation = names.evaluation(&secrets.values, engine.expressions);
     let reader = declared::Reader {
         definitions: connections,
         shared: &shared,
         defaults: &defaults,
+        evaluation: &evaluation,
         surroundings: input.surroundings,
     };
     let read = reader.read_all(&documents.declared, report);
@@ -155,6 +161,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         shared: &shared,
         defaults: &defaults,
         environment: &names,
+        evaluation: &evaluation,
         secrets: &secrets.values,
         surroundings: input.surroundings,
     };

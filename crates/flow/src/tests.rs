@@ -123,6 +123,7 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
         let base = String::new();
         let fields = Vec::new();
         Some(Arc::new(HttpConnection {
+            credentials: None,
             upstream,
             base,
             fields,
@@ -156,6 +157,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         sources: &[],
         endpoints: &[],
         documents: &[],
+        evaluated: &[],
     };
     let input = Input {
         documents,

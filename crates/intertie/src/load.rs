@@ -259,6 +259,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     sources: &SOURCES,
     endpoints: &ENDPOINTS,
     documents: topics::DOCUMENTS,
+    evaluated: topics::EVALUATED,
 };
 
 /// The documents of all files.

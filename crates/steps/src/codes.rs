@@ -58,6 +58,10 @@ pub const BAD_STORE_NAME: Code = Code::new("IT0490");
 pub const STORE_NO_EFFECT: Code = Code::new("IT0491");
 /// A setting of the source `store` that cannot be.
 pub const BAD_DELIVERY: Code = Code::new("IT0492");
+/// Client credentials of a connection that cannot be used.
+pub const BAD_OAUTH2: Code = Code::new("IT0690");
+/// A connection with credentials where none can be asked for.
+pub const NO_CREDENTIALS: Code = Code::new("IT0691");
 /// A schedule that cannot be read or never comes.
 pub const BAD_SCHEDULE: Code = Code::new("IT0280");
 /// A time zone that nobody knows.
@@ -215,6 +219,14 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_DELIVERY,
         title: "bad tries of a delivery",
+    },
+    CodeInfo {
+        code: BAD_OAUTH2,
+        title: "bad client credentials",
+    },
+    CodeInfo {
+        code: NO_CREDENTIALS,
+        title: "credentials that cannot be used here",
     },
     CodeInfo {
         code: BAD_FILE_FOLDER,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding as _};
-use component::connection::HttpConnection;
+use component::connection::{Credentials, HttpConnection};
 use component::definition::{ConnectionContext, ConnectionDefinition};
 use component::text::check_path;
 use component::tls::Protocol;
@@ -22,6 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::codes::{BAD_TLS, BAD_UPSTREAM, BAD_WEBSOCKET, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
+use crate::oauth2::{self, Oauth2Config};
 use crate::target::{Url, parse_url};
 use crate::tls::{self, TlsConfig};
 
@@ -173,11 +174,14 @@ impl JsonSchema for Urls {
 /// How a request says who asks.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AuthConfig {
+pub(crate) struct AuthConfig {
     /// A token, sent as `Authorization: Bearer TOKEN` (RFC 6750).
     bearer: Option<String>,
     /// A name and a password, sent as `Authorization: Basic ...` (RFC 7617).
     basic: Option<BasicConfig>,
+    /// Tokens that a token URL hands out for a name and a secret: client credentials of OAuth 2.0
+    /// (RFC 6749, section 4.4), sent as `Authorization: Bearer TOKEN`.
+    oauth2: Option<Oauth2Config>,
 }
 
 /// A name and a password.
@@ -190,16 +194,29 @@ struct BasicConfig {
     password: String,
 }
 
-fn read_auth(config: &HttpConfig, report: &mut Report) -> Option<(String, String)> {
-    let auth = config.auth.as_ref()?;
-    let value = match (&auth.value.bearer, &auth.value.basic) {
-        (Some(token), None) => format!("Bearer {token}"),
-        (None, Some(basic)) if !basic.user.contains(':') => {
+/// How a request says who asks: by a line that stays the same, or by credentials.
+pub(crate) type Auth = (Option<(String, String)>, Option<Arc<dyn Credentials>>);
+
+/// Reads how a request says who asks. Every problem is reported.
+pub(crate) fn read_auth(
+    auth: &Spanned<AuthConfig>,
+    node: Option<&Node>,
+    context: &mut ConnectionContext<'_>,
+) -> Option<Auth> {
+    let value = match (&auth.value.bearer, &auth.value.basic, &auth.value.oauth2) {
+        (Some(token), None, None) => format!("Bearer {token}"),
+        (None, Some(basic), None) if !basic.user.contains(':') => {
             let pair = format!("{}:{}", basic.user, basic.password);
             format!("Basic {}", Base64::encode_string(pair.as_bytes()))
         }
+        (None, None, Some(config)) => {
+            let node = node.and_then(|node| node.get("oauth2"));
+            return Some((None, Some(oauth2::read(config, node, context)?)));
+        }
         _ => {
-            let message = "`auth` is either `bearer`, or `basic` with a name without a colon";
+            let message =
+                "`auth` is one of `bearer`, `basic` with a name without a colon, and `oauth2`";
+            let report = &mut *context.report;
             report.error(BAD_UPSTREAM, auth.span, message);
             return None;
         }
@@ -207,11 +224,12 @@ fn read_auth(config: &HttpConfig, report: &mut Report) -> Option<(String, String
     if !Headers::is_value(value.as_bytes()) {
         // The value itself must not be shown.
         let message = "this cannot be sent in a header";
+        let report = &mut *context.report;
         report
             .error(BAD_UPSTREAM, auth.span, message)
             .hint("is there a line break at its end?");
     }
-    Some(("Authorization".to_owned(), value))
+    Some((Some(("Authorization".to_owned(), value)), None))
 }
 
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -239,11 +257,16 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
     };
     let base = first.path.trim_end_matches('/').to_owned();
     let mut fields = fields::read_set(node.get("headers"), &fields::framing, report);
-    fields.extend(read_auth(&config, report));
+    let auth = config.auth.as_ref();
+    let auth = auth.and_then(|auth| read_auth(auth, node.get("auth"), context));
+    let (line, credentials) = auth.unwrap_or_default();
+    fields.extend(line);
+    let report = &mut *context.report;
     let connection = HttpConnection {
         upstream: Arc::new(upstream),
         base,
         fields,
+        credentials,
     };
     (report.diagnostics().len() == before).then(|| Arc::new(connection) as _)
 }

@@ -1,7 +1,12 @@
 //! `http`: asks another system and makes the body of its reply the message's.
 
+mod asker;
+
+pub use asker::Asker;
+
 use std::sync::Arc;
 
+use component::connection::Credentials;
 use component::content::{Content, Format, format_of};
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
@@ -115,6 +120,7 @@ enum Sent {
 /// The step.
 struct HttpCall {
     plan: Arc<ForwardPlan>,
+    credentials: Option<Arc<dyn Credentials>>,
     method: Method,
     url: UrlTemplate,
     query: Option<ValueTemplate>,
@@ -171,12 +177,15 @@ fn make(
     let way = way::find(parsed.target, span, (tls, None), context)?;
     let base = way.path.strip_suffix(&base).unwrap_or_default().to_owned();
     context.upstreams.push(Arc::clone(&way.upstream));
+    let others = way.credentials.as_ref().map(|it| it.upstream());
+    context.upstreams.extend(others.map(Arc::clone));
     let mut plan = ForwardPlan::new(Arc::clone(&way.upstream), "/");
     plan.appends_rest = true;
     plan.request_fields.set = way.fields;
     let sends = matches!(method, Method::Post | Method::Put | Method::Patch);
     Some(HttpCall {
         plan: Arc::new(plan),
+        credentials: way.credentials,
         method,
         url: parsed.url.behind(base),
         query: None,
@@ -291,28 +300,9 @@ fn read_expect(
 
 impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let mut request = self.request(exchange, services)?;
+        let request = self.request(exchange, services)?;
         let step = Arc::clone(&exchange.at);
-        let mut followed = 0;
-        let reply = loop {
-            let call = Call {
-                plan: &self.plan,
-                request: &request,
-                body_max: self.body_max,
-                step: &step,
-            };
-            let reply = services.call(call).await?;
-            match location(&reply) {
-                Some(location) if self.redirects > 0 => {
-                    if followed == self.redirects {
-                        return Err(redirect_fault("too many redirects"));
-                    }
-                    followed += 1;
-                    self.follow(&reply, &location, &mut request)?;
-                }
-                _ => break reply,
-            }
-        };
+        let reply = self.ask(request, (&step, self.body_max), services).await?;
         if !self
             .expect
             .iter()
@@ -326,6 +316,59 @@ impl HttpCall {
         let content = std::mem::take(&mut exchange.content);
         exchange.content = content.in_format(self.decode);
         Ok(Next::Continue)
+    }
+
+    /// Sends a request, and those that redirects ask for; the reply whatever its status.
+    async fn ask(
+        &self,
+        mut request: Request,
+        (step, body_max): (&str, Option<u64>),
+        services: &dyn Services,
+    ) -> Result<Reply, Fault> {
+        let mut followed = 0;
+        loop {
+            let reply = self.send(&mut request, (step, body_max), services).await?;
+            match location(&reply) {
+                Some(location) if self.redirects > 0 => {
+                    if followed == self.redirects {
+                        return Err(redirect_fault("too many redirects"));
+                    }
+                    followed += 1;
+                    self.follow(&reply, &location, &mut request)?;
+                }
+                _ => return Ok(reply),
+            }
+        }
+    }
+
+    /// Sends one request, a second time when the token that it had is refused.
+    async fn send(
+        &self,
+        request: &mut Request,
+        (step, body_max): (&str, Option<u64>),
+        services: &dyn Services,
+    ) -> Result<Reply, Fault> {
+        let mut refused = None;
+        loop {
+            if let Some(credentials) = &self.credentials {
+                let refused = refused.as_deref();
+                let value = credentials.authorization(refused, services).await?;
+                request.headers.set("Authorization", &value);
+            }
+            let call = Call {
+                plan: &self.plan,
+                request,
+                body_max,
+                step,
+            };
+            let reply = services.call(call).await?;
+            let is_last = self.credentials.is_none() || refused.is_some();
+            if reply.status != 401 || is_last {
+                return Ok(reply);
+            }
+            let sent = request.headers.get("Authorization");
+            refused = sent.map(|sent| String::from_utf8_lossy(sent).into_owned());
+        }
     }
 
     fn request(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Request, Fault> {

@@ -13,10 +13,10 @@ use crate::codes::BAD_KEY;
 const LENGTH_MAX: usize = 16 * 1024;
 
 /// A key, made of each message.
-pub(crate) struct KeyTemplate(ValueTemplate);
+pub struct KeyTemplate(ValueTemplate);
 
 /// Reads a key. One that is the same for every message is reported.
-pub(crate) fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<KeyTemplate> {
+pub fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<KeyTemplate> {
     let value = context.value(node)?;
     if matches!(value, ValueTemplate::Fixed(_)) {
         let message = "the key is the same for every message";

@@ -31,13 +31,14 @@ mod http_call;
 mod idempotent;
 mod inner;
 mod kept;
-mod key;
+pub mod key;
 mod list_files;
 mod log;
 mod map;
+mod oauth2;
 mod parallel;
 mod raise;
-mod range;
+pub mod range;
 mod read_file;
 mod repeat;
 mod reply;
@@ -56,6 +57,9 @@ mod validate;
 mod way;
 mod wiretap;
 mod write_file;
+
+pub use http_call::Asker;
+pub use status::status_fault;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;

@@ -12,13 +12,13 @@ use crate::codes::OUT_OF_RANGE;
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// What a step keeps in memory of one message, in bytes.
-pub(crate) const ONE: RangeInclusive<u64> = 1..=1 << 30;
+pub const ONE: RangeInclusive<u64> = 1..=1 << 30;
 
 /// What a step keeps in memory of all messages, in bytes.
-pub(crate) const ALL: RangeInclusive<u64> = 1 << 10..=64 << 30;
+pub const ALL: RangeInclusive<u64> = 1 << 10..=64 << 30;
 
 /// A count in its range, or the default when none is said. One outside its range is reported.
-pub(crate) fn count(
+pub fn count(
     name: &str,
     value: Option<&Spanned<u64>>,
     range: RangeInclusive<u64>,
@@ -37,7 +37,7 @@ pub(crate) fn count(
 }
 
 /// A time from 1ms to 1d. One outside this range is reported.
-pub(crate) fn time(name: &str, value: &Spanned<config::Duration>, report: &mut Report) -> Duration {
+pub fn time(name: &str, value: &Spanned<config::Duration>, report: &mut Report) -> Duration {
     let least = Duration::from_millis(1);
     let time = value.value.0;
     if !(least..=LONGEST).contains(&time) {
@@ -48,7 +48,7 @@ pub(crate) fn time(name: &str, value: &Spanned<config::Duration>, report: &mut R
 }
 
 /// The same with a default when none is said.
-pub(crate) fn time_or(
+pub fn time_or(
     name: &str,
     value: Option<&Spanned<config::Duration>>,
     default: Duration,
@@ -58,7 +58,7 @@ pub(crate) fn time_or(
 }
 
 /// A time that something is remembered, from 1ms to 366d. One outside this range is reported.
-pub(crate) fn age(name: &str, value: &Spanned<config::Duration>, report: &mut Report) -> Duration {
+pub fn age(name: &str, value: &Spanned<config::Duration>, report: &mut Report) -> Duration {
     let range = Duration::from_millis(1)..=Duration::from_secs(366 * 24 * 3600);
     let time = value.value.0;
     if !range.contains(&time) {
@@ -71,7 +71,7 @@ pub(crate) fn age(name: &str, value: &Spanned<config::Duration>, report: &mut Re
 
 /// A number of bytes in its range, or the default when none is said. One outside its range is
 /// reported.
-pub(crate) fn size(
+pub fn size(
     name: &str,
     value: Option<&Spanned<ByteSize>>,
     range: RangeInclusive<u64>,
@@ -93,12 +93,12 @@ pub(crate) fn size(
 }
 
 /// Whether a time that comes with a message is not too long.
-pub(crate) fn is_time(time: Duration) -> bool {
+pub fn is_time(time: Duration) -> bool {
     time <= LONGEST
 }
 
 /// A part of a whole such as `20%`, as a number from 0 to 1. What is none is reported.
-pub(crate) fn part(name: &str, text: &Spanned<String>, report: &mut Report) -> f64 {
+pub fn part(name: &str, text: &Spanned<String>, report: &mut Report) -> f64 {
     let digits = text.value.strip_suffix('%').map(str::trim);
     let number = digits.and_then(|digits| digits.parse::<f64>().ok());
     match number.filter(|number| (0.0..=100.0).contains(number)) {

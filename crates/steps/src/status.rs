@@ -6,7 +6,7 @@ use component::handler::Services;
 use message::{Fault, Reply};
 
 /// The failure that a reply with this status is.
-pub(crate) fn status_fault(reply: &Reply, services: &dyn Services) -> Fault {
+pub fn status_fault(reply: &Reply, services: &dyn Services) -> Fault {
     let fault = Fault::of_status(reply.status);
     match retry_after(reply, services) {
         Some(time) => fault.with_retry_after(time),

@@ -4,11 +4,12 @@ mod blocks;
 mod flow;
 mod services;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use component::connection::{Connection, Connections, HttpConnection};
-use component::definition::{BuildContext, StepDefinition, Surroundings};
+use component::definition::{BuildContext, ConnectionContext, StepDefinition, Surroundings};
 use component::exchange::{Exchange, FlowContext};
 use component::scope::Scope;
 use component::state::States;
@@ -90,7 +91,7 @@ fn read<T>(
     };
     let node = nodes.into_iter().next().unwrap_or_else(nothing);
     let trigger = trigger(place);
-    let connections = connections();
+    let connections = connections(states);
     let flow: Arc<str> = "test".into();
     let surroundings = Surroundings {
         files: &|_, name| match FILES.iter().find(|(known, _)| *known == name) {
@@ -157,8 +158,42 @@ fn trigger(place: Place) -> HttpTrigger {
     }
 }
 
-/// One connection of each kind that steps may meet: `crm` is an `http` one.
-fn connections() -> Connections {
+/// A connection whose requests have tokens.
+const BANK: &str = "{ http: http://bank.example, auth: { oauth2: { token_url: \
+                    http://id.example/token, client_id: me, client_secret: pa ss, scope: a b } } }";
+
+/// Reads an `http` connection, or tells every problem.
+pub(crate) fn http_connection(
+    name: &str,
+    yaml: &str,
+    states: &States,
+) -> Result<Arc<HttpConnection>, Vec<String>> {
+    let (mut sources, mut report) = (Sources::default(), Report::default());
+    let source = sources
+        .add("use.yaml", yaml.as_bytes(), &mut report)
+        .unwrap();
+    let node = config::parse(&sources, source, &mut report).remove(0);
+    let surroundings = Surroundings {
+        files: &|_, name| Err(format!("{name} is not there")),
+        states,
+    };
+    let mut context = ConnectionContext {
+        report: &mut report,
+        name,
+        surroundings: &surroundings,
+    };
+    let built = (crate::http::DEFINITION.build)(&node, &mut context);
+    let problems = problems(&sources, &report);
+    assert_eq!(
+        built.is_none(),
+        !problems.is_empty(),
+        "{yaml}: {problems:?}"
+    );
+    built.map(|it| it.downcast().unwrap()).ok_or(problems)
+}
+
+/// One connection of each kind that steps may meet: `crm` and `bank` are `http` ones.
+fn connections(states: &States) -> Connections {
     let upstream = Arc::new(UpstreamPlan::single("crm.example", 81, None));
     let base = "/api".to_owned();
     let fields = Vec::new();
@@ -166,10 +201,11 @@ fn connections() -> Connections {
         upstream,
         base,
         fields,
+        credentials: None,
     };
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let source = sources.add("engine.yaml", b"", &mut report).unwrap();
-    let connection = |name: &str, kind, value| Connection {
+    let connection = |name: &str, kind, value: Arc<dyn Any + Send + Sync>| Connection {
         name: name.to_owned(),
         kind,
         span: config::Span {
@@ -181,6 +217,11 @@ fn connections() -> Connections {
     };
     let known = vec![
         connection("crm", "http", Arc::new(crm)),
+        connection(
+            "bank",
+            "http",
+            http_connection("bank", BANK, states).unwrap(),
+        ),
         connection("queue", "other", Arc::new(())),
     ];
     Connections(known, [].into())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use component::connection::Credentials;
 use component::definition::BuildContext;
 use component::tls::Protocol;
 use component::upstream::UpstreamPlan;
@@ -22,6 +23,8 @@ pub(crate) struct Way {
     pub query: Option<String>,
     /// The lines that the connection adds to every request.
     pub fields: Vec<(String, String)>,
+    /// Who asks, when that is not known before a request is made.
+    pub credentials: Option<Arc<dyn Credentials>>,
 }
 
 /// Settings that a step has for its target alone.
@@ -46,6 +49,7 @@ pub(crate) fn find(
                 path: url.path,
                 query: url.query,
                 fields: Vec::new(),
+                credentials: None,
             });
         }
     };
@@ -84,5 +88,6 @@ pub(crate) fn find(
         path: format!("{}{path}", http.base),
         query,
         fields: http.fields.clone(),
+        credentials: http.credentials.clone(),
     })
 }

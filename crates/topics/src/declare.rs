@@ -6,6 +6,8 @@ use std::time::Duration;
 use component::document::{
     Declaration, Declared, DeclaredRoute, DocumentContext, DocumentDefinition,
 };
+use component::source::SourcePlan;
+use component::upstream::UpstreamPlan;
 use config::{AnyValue, ByteSize, Node, Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,6 +15,7 @@ use serde_json::{Value as Json, json};
 
 use crate::bounds;
 use crate::hub::Hub;
+use crate::poll;
 use crate::publisher;
 use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::subscribe::{self, SubscribeConfig};
@@ -92,6 +95,9 @@ struct PublishConfig {
     /// of an `http` trigger, for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
+    /// Asks another system again and again, and publishes the answer when it has changed.
+    #[allow(dead_code, reason = "read from the tree, as it is in flows")]
+    poll: Option<AnyValue>,
 }
 
 fn schema() -> Json {
@@ -104,6 +110,10 @@ fn schema() -> Json {
     }
     if let Some(subscribe) = schema.pointer_mut("/properties/subscribe/anyOf/0") {
         subscribe::complete_schema(subscribe);
+    }
+    let poll = schema.pointer_mut("/properties/publish/anyOf/0/properties/poll");
+    if let Some(place) = poll {
+        *place = poll::schema();
     }
     schema
 }
@@ -125,8 +135,8 @@ fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
             value: topic,
         },
         routes: parts.routes,
-        sources: Vec::new(),
-        upstreams: Vec::new(),
+        sources: parts.sources,
+        upstreams: parts.upstreams,
     })
 }
 
@@ -159,6 +169,8 @@ fn read_settings(config: &TopicConfig, report: &mut Report) -> Settings {
 #[derive(Default)]
 struct Parts {
     routes: Vec<DeclaredRoute>,
+    sources: Vec<SourcePlan>,
+    upstreams: Vec<Arc<UpstreamPlan>>,
 }
 
 impl Parts {
@@ -171,6 +183,11 @@ impl Parts {
         if let Some(subscribe) = node.get("subscribe") {
             let routes = subscribe::read(subscribe, topic, context);
             self.routes.extend(routes.unwrap_or_default());
+        }
+        let poll = publish.and_then(|publish| publish.get("poll"));
+        if let Some((source, upstreams)) = poll.and_then(|node| poll::read(node, context, topic)) {
+            self.sources.push(source);
+            self.upstreams.extend(upstreams);
         }
     }
 }

@@ -16,6 +16,7 @@ mod ask;
 mod bounds;
 mod branch;
 mod channel;
+pub mod changes;
 pub mod codes;
 mod counts;
 pub mod declare;
@@ -32,6 +33,7 @@ mod keys;
 mod log;
 pub mod mailbox;
 mod origin;
+pub mod poll;
 mod prepare;
 mod profile;
 pub mod publish;
@@ -60,6 +62,9 @@ use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 
+/// Where documents and sources of this crate have expressions.
+pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
+
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 
@@ -67,7 +72,7 @@ pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 pub const ENDPOINTS: &[EndpointDefinition] = &[websocket::trigger::DEFINITION];
 
 /// The steps of this crate.
-pub const STEPS: &[StepDefinition] = &[publish::DEFINITION];
+pub const STEPS: &[StepDefinition] = &[publish::DEFINITION, changes::DEFINITION];
 
 /// The sources of this crate.
-pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION];
+pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION, poll::SOURCE];

@@ -23,7 +23,15 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "topics",
-        &["net", "journal", "component", "expr", "message", "config"],
+        &[
+            "net",
+            "journal",
+            "component",
+            "steps",
+            "expr",
+            "message",
+            "config",
+        ],
     ),
     (
         "intertie",

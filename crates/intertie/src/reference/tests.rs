@@ -55,6 +55,7 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         connectors::codes::ALL,
         topics::codes::ALL,
         topics::websocket::codes::ALL,
+        topics::poll::codes::ALL,
     ];
     all.into_iter().flatten()
 }

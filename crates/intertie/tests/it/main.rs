@@ -16,6 +16,7 @@ mod life;
 mod mail;
 mod outage;
 mod peers;
+mod polling;
 mod rabbitmq;
 mod redis;
 mod secrets;

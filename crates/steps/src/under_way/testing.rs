@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use component::connection::Connections;
 use component::definition::Surroundings;
+use component::evaluation::Evaluation;
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
 use component::resources::Resources;
 use component::source::{Source, SourceContext, SourceDefinition, Started};
@@ -40,6 +41,7 @@ pub(crate) fn build(
         report: &mut report,
         flow: &flow,
         connections: &Connections::default(),
+        evaluation: &Evaluation::default(),
         surroundings: &surroundings,
     };
     let source = (definition.build)(&nodes[0], &mut context);

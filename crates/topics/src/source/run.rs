@@ -156,6 +156,8 @@ impl TopicSource {
         let Some(mut work) = self.begin(flow, services, &mut stop).await else {
             return;
         };
+        // What polls while somebody listens polls for a flow too.
+        let _listener = self.topic.listen();
         loop {
             self.go_on(&mut work, flow, services);
             match work.happens(&mut stop).await {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use component::connection::Connections;
 use component::definition::Surroundings;
+use component::evaluation::Evaluation;
 use component::state::States;
 use config::{Report, Sources};
 use message::Headers;
@@ -22,6 +23,7 @@ fn endpoint(yaml: &str) -> Result<Arc<dyn Around>, Vec<String>> {
         report: &mut report,
         flow: &"test".into(),
         connections: &Connections::default(),
+        evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| match name {
                 "erp.wsdl" => Ok(Bytes::from_static(ERP)),

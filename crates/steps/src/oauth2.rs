@@ -1,0 +1,357 @@
+//! OAuth 2.0 client credentials (RFC 6749, section 4.4): the tokens by which an HTTP connection says
+//! who asks. A token is asked for when it is first needed and kept until shortly before it expires.
+
+mod answer;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64ct::{Base64, Encoding as _};
+use component::connection::Credentials;
+use component::definition::ConnectionContext;
+use component::forward::ForwardPlan;
+use component::handler::{Call, LocalFuture, Services, within};
+use component::state::{Measure, State, StateKey};
+use component::upstream::UpstreamPlan;
+use config::{Node, Report, Spanned};
+use message::{Body, Fault, Headers, Kind, Method, Origin, Request, Retry};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::codes::BAD_OAUTH2;
+use crate::target::parse_url;
+use crate::tls::TlsConfig;
+use crate::url_template::push_encoded;
+use crate::{http, range};
+use answer::Token;
+
+/// The most bytes of the answer of a token URL.
+const ANSWER_MAX: u64 = 256 * 1024;
+
+/// What the credentials are called where there is a step's name otherwise.
+const STEP: &str = "oauth2";
+
+/// Client credentials of OAuth 2.0 (RFC 6749, section 4.4).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Oauth2Config {
+    /// The URL that hands out tokens.
+    token_url: Spanned<String>,
+    /// Who asks.
+    client_id: Spanned<String>,
+    /// The secret of `client_id`.
+    client_secret: Spanned<String>,
+    /// What the token is for: names with spaces between.
+    scope: Option<Spanned<String>>,
+    /// Further parameters of the request for a token, such as `audience`.
+    #[allow(dead_code, reason = "read from the tree, which keeps the order")]
+    parameters: Option<std::collections::BTreeMap<String, String>>,
+    /// Where name and secret stand in the request for a token.
+    #[serde(default)]
+    mode: Mode,
+    /// How long before it expires a token is not used any more, from 1ms to 1d; at most half of its
+    /// life.
+    #[schemars(extend("default" = "30s"))]
+    margin: Option<Spanned<config::Duration>>,
+    /// The longest that the request for a token may take, from 1ms to 1d.
+    #[schemars(extend("default" = "10s"))]
+    timeout: Option<Spanned<config::Duration>>,
+    /// TLS to an `https` token URL.
+    tls: Option<Spanned<TlsConfig>>,
+}
+
+/// Where name and secret stand in the request for a token (RFC 6749, section 2.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Mode {
+    /// In its `Authorization` header.
+    #[default]
+    Header,
+    /// In its body.
+    Body,
+}
+
+/// The credentials of a connection.
+pub(crate) struct Oauth2 {
+    /// The connection's name.
+    connection: String,
+    plan: Arc<ForwardPlan>,
+    query: Option<String>,
+    /// Of the request for a token.
+    authorization: Option<String>,
+    /// The body of the request for a token.
+    form: String,
+    margin: Duration,
+    timeout: Duration,
+    kept: Arc<Kept>,
+}
+
+/// Without the secret.
+impl fmt::Debug for Oauth2 {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "oauth2 of {}", self.connection)
+    }
+}
+
+/// Reads the credentials. Every problem is reported.
+pub(crate) fn read(
+    config: &Oauth2Config,
+    node: Option<&Node>,
+    context: &mut ConnectionContext<'_>,
+) -> Option<Arc<dyn Credentials>> {
+    let report = &mut *context.report;
+    let before = report.errors();
+    let url = match parse_url(&config.token_url.value) {
+        Ok(url) => Some(url),
+        Err(problems) => {
+            for problem in problems {
+                problem.put(config.token_url.span, report);
+            }
+            None
+        }
+    };
+    check_text("client_id", &config.client_id, report);
+    check_text("client_secret", &config.client_secret, report);
+    let (margin, timeout) = (Duration::from_secs(30), Duration::from_secs(10));
+    let margin = range::time_or("margin", config.margin.as_ref(), margin, report);
+    let timeout = range::time_or("timeout", config.timeout.as_ref(), timeout, report);
+    let form = form(config, node, report);
+    let url = url?;
+    let place = config.token_url.span;
+    let upstream = http::single(&url, config.tls.as_ref(), None, place, report);
+    if report.errors() > before {
+        return None;
+    }
+    let mut plan = ForwardPlan::new(Arc::new(upstream), url.path.clone());
+    plan.timeouts.total = Some(timeout);
+    let authorization = (config.mode == Mode::Header).then(|| basic(config));
+    let key = StateKey {
+        flow: context.name.into(),
+        step: STEP.into(),
+        kind: STEP,
+        settings: format!("{} {form} {authorization:?}", config.token_url.value),
+    };
+    Some(Arc::new(Oauth2 {
+        connection: context.name.to_owned(),
+        plan: Arc::new(plan),
+        query: url.query,
+        authorization,
+        form,
+        margin,
+        timeout,
+        kept: context.surroundings.states.get(key, Kept::default),
+    }))
+}
+
+fn check_text(name: &str, text: &Spanned<String>, report: &mut Report) {
+    let is_sound = !text.value.is_empty() && !text.value.contains(char::is_control);
+    if !is_sound {
+        // The value itself must not be shown.
+        let message = format!("`{name}` is empty or has a line break");
+        let diagnostic = report.error(BAD_OAUTH2, text.span, message);
+        diagnostic.hint("is there a line break at its end?");
+    }
+}
+
+/// Name and secret are encoded as in a form before they are put together (RFC 6749, section 2.3.1).
+fn basic(config: &Oauth2Config) -> String {
+    let mut pair = String::new();
+    push_encoded(&config.client_id.value, &mut pair);
+    pair.push(':');
+    push_encoded(&config.client_secret.value, &mut pair);
+    format!("Basic {}", Base64::encode_string(pair.as_bytes()))
+}
+
+/// The body of the request for a token.
+fn form(config: &Oauth2Config, node: Option<&Node>, report: &mut Report) -> String {
+    let mut form = "grant_type=client_credentials".to_owned();
+    let mut add = |name: &str, value: &str| {
+        form.push('&');
+        push_encoded(name, &mut form);
+        form.push('=');
+        push_encoded(value, &mut form);
+    };
+    if let Some(scope) = &config.scope {
+        add("scope", &scope.value);
+    }
+    if config.mode == Mode::Body {
+        add("client_id", &config.client_id.value);
+        add("client_secret", &config.client_secret.value);
+    }
+    let parameters = node.and_then(|node| node.get("parameters"));
+    let own = ["grant_type", "scope", "client_id", "client_secret"];
+    for entry in parameters.and_then(Node::as_mapping).unwrap_or_default() {
+        if own.contains(&entry.key.as_str()) {
+            let message = format!("`{}` is no further parameter", entry.key);
+            let diagnostic = report.error(BAD_OAUTH2, entry.key_span, message);
+            diagnostic.hint("the keys beside `parameters` say it");
+        }
+        add(&entry.key, entry.value.as_str().unwrap_or_default());
+    }
+    form
+}
+
+/// The token of all workers.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Whoever asks for a token has this; the others wait for what comes of it.
+    asking: tokio::sync::Mutex<()>,
+    inner: Mutex<Inner>,
+    asked: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The token, and from when on it is not used any more.
+    token: Option<(Token, Option<Instant>)>,
+    /// How often somebody has asked, and how the last time has failed, if it has.
+    tries: u64,
+    fault: Option<Fault>,
+}
+
+impl Kept {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A token that is still good and is not the one that was refused.
+    fn usable(&self, refused: Option<&str>, now: Instant) -> Option<String> {
+        let inner = self.lock();
+        let (token, until) = inner.token.as_ref()?;
+        let is_good = until.is_none_or(|until| now < until);
+        let value = token.authorization();
+        (is_good && refused != Some(value.as_str())).then_some(value)
+    }
+}
+
+impl Oauth2 {
+    async fn value(&self, refused: Option<&str>, services: &dyn Services) -> Result<String, Fault> {
+        if let Some(value) = self.kept.usable(refused, services.now()) {
+            return Ok(value);
+        }
+        let before = self.kept.lock().tries;
+        let _asking = self.kept.asking.lock().await;
+        if let Some(value) = self.kept.usable(refused, services.now()) {
+            return Ok(value);
+        }
+        {
+            // Those who waited while somebody failed do not each wait for a failure of their own.
+            let inner = self.kept.lock();
+            if let Some(fault) = inner.fault.as_ref().filter(|_| inner.tries > before) {
+                return Err(fault.clone());
+            }
+        }
+        let asked = self.ask(services).await;
+        let mut inner = self.kept.lock();
+        inner.tries += 1;
+        match asked {
+            Ok(token) => {
+                let until = token.life.map(|life| {
+                    let margin = self.margin.min(life / 2);
+                    services.now() + (life - margin)
+                });
+                let value = token.authorization();
+                inner.token = Some((token, until));
+                inner.fault = None;
+                self.kept.asked.fetch_add(1, Ordering::Relaxed);
+                Ok(value)
+            }
+            Err(fault) => {
+                inner.token = None;
+                inner.fault = Some(fault.clone());
+                self.kept.failed.fetch_add(1, Ordering::Relaxed);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Asks for a token.
+    async fn ask(&self, services: &dyn Services) -> Result<Token, Fault> {
+        let request = self.request();
+        let call = Call {
+            plan: &self.plan,
+            request: &request,
+            body_max: Some(ANSWER_MAX),
+            step: STEP,
+        };
+        let reply = match within(self.timeout, services, services.call(call)).await {
+            Some(reply) => reply.map_err(|fault| self.place(fault))?,
+            None => {
+                let detail = "the token server did not answer in time";
+                let fault = Fault::new(Kind::Timeout, Origin::Upstream, detail);
+                return Err(self.place(fault.with_retry(Retry::Yes)));
+            }
+        };
+        answer::read(&reply).map_err(|fault| self.place(fault))
+    }
+
+    fn request(&self) -> Request {
+        let mut headers = Headers::new();
+        headers.append("Accept", "application/json");
+        headers.append("Content-Type", "application/x-www-form-urlencoded");
+        if let Some(value) = &self.authorization {
+            headers.append("Authorization", value);
+        }
+        Request {
+            method: Method::Post,
+            path: self.plan.path.clone(),
+            query: self.query.clone(),
+            parameters: Vec::new(),
+            headers,
+            body: Body::from(self.form.clone().into_bytes()),
+            peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
+            is_secure: false,
+        }
+    }
+
+    fn place(&self, fault: Fault) -> Fault {
+        let cause = fault.cause.as_deref().unwrap_or(&fault.detail);
+        let cause = format!("a token for {}: {cause}", self.connection);
+        fault.with_cause(cause)
+    }
+}
+
+impl Credentials for Oauth2 {
+    fn upstream(&self) -> &Arc<UpstreamPlan> {
+        &self.plan.upstream
+    }
+
+    fn authorization<'a>(
+        &'a self,
+        refused: Option<&'a str>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<String, Fault>> {
+        Box::pin(async move {
+            if services.stands_in() {
+                // Whoever stands in for the system does not ask who it is.
+                return Ok("Bearer test".to_owned());
+            }
+            self.value(refused, services).await
+        })
+    }
+}
+
+impl State for Kept {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let measure = |name, help, count: &AtomicU64| Measure {
+            name,
+            help,
+            value: count.load(Ordering::Relaxed) as f64,
+        };
+        vec![
+            measure("oauth2_tokens_total", "Tokens received.", &self.asked),
+            measure(
+                "oauth2_failed_total",
+                "Requests for a token that failed.",
+                &self.failed,
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

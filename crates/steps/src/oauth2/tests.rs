@@ -1,0 +1,243 @@
+//! Tokens: when they are asked for, how, and for how long they are used.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use component::connection::HttpConnection;
+use component::state::States;
+use message::{Fault, Reply, Request};
+
+use super::*;
+use crate::testing::{FakeServices, exchange, http_connection, run, sound, sound_flow};
+use crate::under_way::UnderWay;
+
+/// A connection with these keys under `oauth2`.
+fn connection(keys: &str) -> Arc<HttpConnection> {
+    let yaml = format!(
+        "{{ http: http://api.example, auth: {{ oauth2: {{ token_url: http://id.example/t?x=1, \
+         client_id: me, client_secret: \"s3:c rt\"{keys} }} }} }}"
+    );
+    http_connection("api", &yaml, &States::default()).unwrap()
+}
+
+/// A system that gives the tokens `1`, `2` and so on, each for an hour, and takes only those that
+/// this says; and what it was asked.
+fn system(takes: impl Fn(u32) -> bool + 'static) -> (FakeServices, Rc<RefCell<Vec<Request>>>) {
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let (kept, given) = (Rc::clone(&asked), Cell::new(0u32));
+    let services = FakeServices::scripted(move |request| {
+        kept.borrow_mut().push(request.clone());
+        if request.headers.get("Content-Type") == Some(b"application/x-www-form-urlencoded") {
+            given.set(given.get() + 1);
+            let body = format!(
+                "{{\"access_token\":\"{}\",\"expires_in\":3600}}",
+                given.get()
+            );
+            let reply = Reply::with_content(200, "application/json", body.into_bytes());
+            return (Duration::from_millis(50), Ok(reply));
+        }
+        let token = request.headers.get("Authorization").unwrap_or_default();
+        let token = String::from_utf8_lossy(token).replace("Bearer ", "");
+        let status = if takes(token.parse().unwrap()) {
+            204
+        } else {
+            401
+        };
+        (Duration::ZERO, Ok(Reply::new(status)))
+    });
+    (services, asked)
+}
+
+/// The `Authorization` of the next request.
+async fn value(connection: &HttpConnection, services: &FakeServices) -> Result<String, Fault> {
+    let credentials = connection.credentials.as_ref().unwrap();
+    credentials.authorization(None, services).await
+}
+
+/// The same for two at a time.
+async fn two(
+    connection: &HttpConnection,
+    services: &FakeServices,
+) -> (Result<String, Fault>, Result<String, Fault>) {
+    let mut under_way = UnderWay::new();
+    under_way.push(Box::pin(value(connection, services)));
+    under_way.push(Box::pin(value(connection, services)));
+    let first = poll_fn(|context| under_way.poll(context)).await;
+    (first, poll_fn(|context| under_way.poll(context)).await)
+}
+
+#[test]
+fn name_and_secret_stand_in_the_header_or_in_the_body() {
+    let sent = |keys: &str| {
+        let (services, asked) = system(|_| true);
+        let token = services.run_to_end(value(&connection(keys), &services));
+        assert_eq!(token.unwrap(), "Bearer 1");
+        asked.borrow_mut().remove(0)
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let in_header = sent("");
+    assert_eq!(
+        (in_header.path.as_str(), in_header.query.as_deref()),
+        ("/t", Some("x=1"))
+    );
+    // The pair is `me:s3%3Ac%20rt`.
+    let expected: &[u8] = b"Basic bWU6czMlM0FjJTIwcnQ=";
+    assert_eq!(in_header.headers.get("Authorization"), Some(expected));
+    assert_eq!(
+        text(in_header.body.as_bytes()),
+        "grant_type=client_credentials"
+    );
+    let in_body = sent(", mode: body, scope: a b, parameters: { audience: 'x&y' }");
+    assert_eq!(in_body.headers.get("Authorization"), None);
+    assert_eq!(
+        text(in_body.body.as_bytes()),
+        "grant_type=client_credentials&scope=a%20b&client_id=me&client_secret=s3%3Ac%20rt\
+         &audience=x%26y"
+    );
+}
+
+#[test]
+fn a_token_is_used_until_shortly_before_it_expires() {
+    let (services, asked) = system(|_| true);
+    let connection = connection(", margin: 100s");
+    let tokens = services.run_to_end(async {
+        let mut tokens = vec![value(&connection, &services).await.unwrap()];
+        for seconds in [3400, 99, 2] {
+            services.sleep(Duration::from_secs(seconds)).await;
+            tokens.push(value(&connection, &services).await.unwrap());
+        }
+        tokens
+    });
+    assert_eq!(tokens, ["Bearer 1", "Bearer 1", "Bearer 1", "Bearer 2"]);
+    assert_eq!(asked.borrow().len(), 2);
+}
+
+#[test]
+fn whoever_needs_a_token_at_the_same_time_waits_for_one_request() {
+    let (services, asked) = system(|_| true);
+    let connection = connection("");
+    let both = services.run_to_end(two(&connection, &services));
+    assert_eq!(
+        (both.0.unwrap(), both.1.unwrap()),
+        ("Bearer 1".into(), "Bearer 1".into())
+    );
+    assert_eq!(asked.borrow().len(), 1);
+}
+
+#[test]
+fn a_failure_is_that_of_all_who_have_waited_and_of_nobody_else() {
+    let asked = Rc::new(Cell::new(0));
+    let count = Rc::clone(&asked);
+    let services = FakeServices::scripted(move |_| {
+        count.set(count.get() + 1);
+        let second = Reply::with_content(200, "a/b", br#"{"access_token":"x"}"#.to_vec());
+        let reply = if count.get() == 1 {
+            Reply::new(500)
+        } else {
+            second
+        };
+        (Duration::from_secs(1), Ok(reply))
+    });
+    let connection = connection("");
+    let (first, second, third) = services.run_to_end(async {
+        let both = two(&connection, &services).await;
+        (both.0, both.1, value(&connection, &services).await)
+    });
+    let fault = first.unwrap_err();
+    assert_eq!(fault.cause.as_deref(), Some("a token for api: status 500"));
+    assert_eq!(second.unwrap_err().to_string(), fault.to_string());
+    assert_eq!((third.unwrap(), asked.get()), ("Bearer x".into(), 2));
+}
+
+#[test]
+fn a_token_server_that_is_slow_is_given_up() {
+    let services = FakeServices::scripted(|_| (Duration::from_secs(60), Ok(Reply::new(200))));
+    let connection = connection(", timeout: 2s");
+    let fault = services
+        .run_to_end(value(&connection, &services))
+        .unwrap_err();
+    assert_eq!((fault.name(), services.done_after()), ("timeout", 2000));
+}
+
+#[test]
+fn a_step_asks_for_another_token_once_when_one_is_refused() {
+    let definition = &crate::http_call::DEFINITION;
+    let step = sound(definition, "GET bank:/a");
+    let (services, asked) = system(|token| token == 2);
+    let mut message = exchange(&[], b"");
+    run(&*step, &mut message, &services).unwrap();
+    let paths = |asked: &RefCell<Vec<Request>>| -> Vec<String> {
+        asked.borrow().iter().map(|it| it.path.clone()).collect()
+    };
+    assert_eq!(paths(&asked), ["/token", "/a", "/token", "/a"]);
+    asked.borrow_mut().clear();
+    run(&*step, &mut message, &services).unwrap();
+    assert_eq!(paths(&asked), ["/a"]);
+
+    let (services, asked) = system(|_| false);
+    let step = sound(definition, "GET bank:/a");
+    let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
+    assert_eq!(fault.seen_status(), 401);
+    assert_eq!(paths(&asked), ["/token", "/a", "/token", "/a"]);
+}
+
+#[test]
+fn a_failed_token_fails_the_step() {
+    let flow = sound_flow("[{ http: GET bank:/a }]");
+    let services = FakeServices {
+        reply: Some(Reply::new(401)),
+        ..FakeServices::default()
+    };
+    let fault = flow.run("{}", &services).unwrap_err();
+    assert_eq!((fault.name(), fault.status), ("unauthorized", 502));
+}
+
+#[test]
+fn what_is_wrong_is_told_without_the_secret() {
+    let problems = |oauth2: &str| {
+        let yaml = format!("http: http://a\nauth:\n  oauth2: {{ {oauth2} }}");
+        http_connection("api", &yaml, &States::default()).unwrap_err()
+    };
+    let rest = "client_id: me, client_secret: s3cr3t";
+    assert_eq!(
+        problems(&format!("token_url: 'ftp://a', {rest}")),
+        ["IT0240 3:24 unknown scheme `ftp`"]
+    );
+    assert_eq!(
+        problems("token_url: 'http://a', client_id: me, client_secret: \"s3cr3t\\n\""),
+        ["IT0690 3:66 `client_secret` is empty or has a line break"]
+    );
+    assert_eq!(
+        problems(&format!(
+            "token_url: 'http://a', {rest}, parameters: {{ scope: x }}"
+        )),
+        ["IT0690 3:88 `scope` is no further parameter"]
+    );
+    let both = "http: http://a\nauth: { bearer: t0k3n, basic: { user: a, password: b } }";
+    assert_eq!(
+        http_connection("api", both, &States::default()).unwrap_err(),
+        ["IT0252 2:7 `auth` is one of `bearer`, `basic` with a name without a colon, and `oauth2`"]
+    );
+}
+
+#[test]
+fn debug_shows_no_secret() {
+    let shown = format!("{:?}", connection(", mode: body"));
+    assert!(
+        shown.contains("oauth2 of api") && !shown.contains("s3"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_step_that_streams_is_refused() {
+    crate::testing::assert_problems(
+        &crate::forward::DEFINITION,
+        &[(
+            "bank:/x",
+            &["IT0691 1:1 `forward` cannot use a connection with `auth: { oauth2: ... }`"],
+        )],
+    );
+}

@@ -1,0 +1,54 @@
+//! Who takes the documents that polls bring.
+
+use bytes::Bytes;
+use component::handler::{LocalFuture, Services};
+use message::Fault;
+
+use super::memory::Last;
+
+/// A document, and what the sink has to know beside it.
+pub(super) struct Brought<'a> {
+    /// The document as JSON; nothing when the other system has none.
+    pub document: Option<Bytes>,
+    /// What is known of the poll before; the sink keeps its own part up to date.
+    pub last: &'a mut Last,
+}
+
+/// Who takes the documents that polls bring.
+pub(super) trait Sink: Send + Sync {
+    /// Whether anybody wants documents now.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    /// Is ready when somebody may want documents.
+    fn wanted(&self) -> LocalFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// What tells the log that documents go to from another of the same name: what was learnt for
+    /// another is of no use.
+    fn generation(&self) -> LocalFuture<'_, Option<u64>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// What was remembered before the engine was started, when there is a disk for it.
+    fn remembered(&self) -> LocalFuture<'_, Option<Last>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// Remembers over a restart, when there is a disk for it.
+    fn remember<'a>(&'a self, _last: &'a Last) -> LocalFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Takes a document; whether it was another one than the last.
+    ///
+    /// # Errors
+    /// When it cannot be taken: it counts as not brought.
+    fn take<'a>(
+        &'a self,
+        brought: Brought<'a>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<bool, Fault>>;
+}
