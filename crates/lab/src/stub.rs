@@ -286,6 +286,14 @@ impl Options {
     }
 }
 
+/// Listens as stubs do, with a long queue.
+///
+/// # Errors
+/// When the address cannot be had.
+pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
+    serve::listen(address, false)
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors

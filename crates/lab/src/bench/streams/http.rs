@@ -51,10 +51,17 @@ pub(super) fn reply(bytes: &[u8], scratch: &mut Vec<u8>) -> io::Result<Option<(u
 pub(super) fn chunk(bytes: &[u8]) -> io::Result<Option<(usize, usize, usize)>> {
     let Some(line) = memchr::memchr(b'\n', bytes) else {
         let is_long = bytes.len() > 1024;
-        return if is_long { Err(invalid("no chunk size")) } else { Ok(None) };
+        return if is_long {
+            Err(invalid("no chunk size"))
+        } else {
+            Ok(None)
+        };
     };
     let digits = bytes.get(..line).unwrap_or_default();
-    let digits = digits.split(|byte| *byte == b';').next().unwrap_or_default();
+    let digits = digits
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default();
     let size = std::str::from_utf8(digits.trim_ascii()).ok();
     let size = size.and_then(|text| usize::from_str_radix(text, 16).ok());
     let size = size.ok_or_else(|| invalid("no chunk size"))?;
@@ -73,7 +80,10 @@ mod tests {
         for (text, status) in [
             ("HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok", 202),
             ("HTTP/1.1 204 No Content\r\n\r\n", 204),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", 200),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+                200,
+            ),
         ] {
             let mut scratch = Vec::new();
             for length in 0..text.len() {

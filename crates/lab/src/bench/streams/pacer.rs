@@ -28,21 +28,23 @@ impl Pacer {
     pub fn start(start: u64, step: u64, wake: mio::Waker) -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
-        let thread = thread::Builder::new().name("pacer".to_owned()).spawn(move || {
-            let step = step.max(STEP_MIN);
-            let mut next = start;
-            while !flag.load(Ordering::Relaxed) {
-                let now = stamp::now();
-                if now < next {
-                    let wait = (next - now).min(SLEEP_MAX);
-                    thread::sleep(Duration::from_micros(wait));
-                    continue;
+        let thread = thread::Builder::new()
+            .name("pacer".to_owned())
+            .spawn(move || {
+                let step = step.max(STEP_MIN);
+                let mut next = start;
+                while !flag.load(Ordering::Relaxed) {
+                    let now = stamp::now();
+                    if now < next {
+                        let wait = (next - now).min(SLEEP_MAX);
+                        thread::sleep(Duration::from_micros(wait));
+                        continue;
+                    }
+                    // A load that is gone needs no waking.
+                    let _ = wake.wake();
+                    next = after(next, step, now);
                 }
-                // A load that is gone needs no waking.
-                let _ = wake.wake();
-                next = after(next, step, now);
-            }
-        })?;
+            })?;
         Ok(Self {
             is_over,
             thread: Some(thread),
@@ -83,7 +85,8 @@ mod tests {
         let mut events = mio::Events::with_capacity(8);
         let start = stamp::now() + 20_000;
         let pacer = Pacer::start(start, 1000, waker).unwrap();
-        poll.poll(&mut events, Some(Duration::from_secs(10))).unwrap();
+        poll.poll(&mut events, Some(Duration::from_secs(10)))
+            .unwrap();
         assert!(stamp::now() >= start);
         assert_eq!(events.iter().next().unwrap().token(), mio::Token(7));
         drop(pacer);

@@ -110,18 +110,52 @@ mod tests {
     #[test]
     fn operations_are_those_of_the_rfc() {
         let cases = [
-            (json!({"a": 1}), json!([{"op":"add","path":"/b","value":[1]}]), json!({"a":1,"b":[1]})),
-            (json!([1, 3]), json!([{"op":"add","path":"/1","value":2}]), json!([1, 2, 3])),
-            (json!([1]), json!([{"op":"add","path":"/-","value":2}]), json!([1, 2])),
-            (json!({"a/b": {"~": 1}}),
-                json!([{"op":"replace","path":"/a~1b/~0","value":2}]), json!({"a/b": {"~": 2}})),
-            (json!({"a": 1, "b": 2}), json!([{"op":"remove","path":"/a"}]), json!({"b": 2})),
-            (json!({"a": [1, 2]}), json!([{"op":"remove","path":"/a/0"}]), json!({"a": [2]})),
-            (json!({"a": 1}), json!([{"op":"move","from":"/a","path":"/b"}]), json!({"b": 1})),
-            (json!({"a": 1}), json!([{"op":"copy","from":"/a","path":"/b"}]),
-                json!({"a": 1, "b": 1})),
-            (json!(1), json!([{"op":"test","path":"","value":1},
-                {"op":"add","path":"","value":2}]), json!(2)),
+            (
+                json!({"a": 1}),
+                json!([{"op":"add","path":"/b","value":[1]}]),
+                json!({"a":1,"b":[1]}),
+            ),
+            (
+                json!([1, 3]),
+                json!([{"op":"add","path":"/1","value":2}]),
+                json!([1, 2, 3]),
+            ),
+            (
+                json!([1]),
+                json!([{"op":"add","path":"/-","value":2}]),
+                json!([1, 2]),
+            ),
+            (
+                json!({"a/b": {"~": 1}}),
+                json!([{"op":"replace","path":"/a~1b/~0","value":2}]),
+                json!({"a/b": {"~": 2}}),
+            ),
+            (
+                json!({"a": 1, "b": 2}),
+                json!([{"op":"remove","path":"/a"}]),
+                json!({"b": 2}),
+            ),
+            (
+                json!({"a": [1, 2]}),
+                json!([{"op":"remove","path":"/a/0"}]),
+                json!({"a": [2]}),
+            ),
+            (
+                json!({"a": 1}),
+                json!([{"op":"move","from":"/a","path":"/b"}]),
+                json!({"b": 1}),
+            ),
+            (
+                json!({"a": 1}),
+                json!([{"op":"copy","from":"/a","path":"/b"}]),
+                json!({"a": 1, "b": 1}),
+            ),
+            (
+                json!(1),
+                json!([{"op":"test","path":"","value":1},
+                {"op":"add","path":"","value":2}]),
+                json!(2),
+            ),
         ];
         for (mut document, patch, wanted) in cases {
             apply(&mut document, patch.to_string().as_bytes()).unwrap();

@@ -101,12 +101,16 @@ mod tests {
         }
         let read = event(text).unwrap();
         assert_eq!((read.id, read.name), (&b"7"[..], &b"patch"[..]));
-        assert_eq!((read.data, read.size), (Some(Data::One(b"[1]")), text.len()));
+        assert_eq!(
+            (read.data, read.size),
+            (Some(Data::One(b"[1]")), text.len())
+        );
     }
 
     #[test]
     fn other_forms_are_understood() {
-        let read = event(b": comment\r\nid:8\r\ndata:a\r\ndata: b\r\nretry: 5\r\nx\r\n\r\n").unwrap();
+        let read =
+            event(b": comment\r\nid:8\r\ndata:a\r\ndata: b\r\nretry: 5\r\nx\r\n\r\n").unwrap();
         assert_eq!(read.id, b"8");
         assert_eq!(read.data.unwrap().bytes(), b"a\nb");
         let heartbeat = event(b":\n\n").unwrap();
