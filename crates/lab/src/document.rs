@@ -43,16 +43,6 @@ impl Shape {
         }
     }
 
-    /// How many members a document has.
-    pub fn members(&self) -> usize {
-        self.members
-    }
-
-    /// How many of them are new at each tick; the tick and its instant are new besides.
-    pub fn renewed(&self) -> usize {
-        self.renewed
-    }
-
     /// The bytes of the JSON Patch from one tick to the next, as RFC 6902 needs it at least.
     pub fn patch_bytes(&self) -> usize {
         let told = "[{\"op\":\"replace\",\"path\":\"/tick\",\"value\":1000},\
@@ -201,7 +191,7 @@ mod tests {
         for (bytes, members) in [(200, 3), (1999, 65), (20_000, 196), (50_000, 493)] {
             let shape = Shape::new(bytes, 20);
             let text = shape.text(7, 1234, AT);
-            assert_eq!((text.len(), shape.members()), (bytes, members));
+            assert_eq!((text.len(), shape.members), (bytes, members));
             assert_eq!(object(&text).len(), members + 4);
             assert_eq!(told(&text), Some((7, 1234, AT)));
         }
@@ -240,7 +230,7 @@ mod tests {
     #[test]
     fn patches_are_estimated() {
         let shape = Shape::new(50_000, 20);
-        assert_eq!(shape.renewed(), 99);
+        assert_eq!(shape.renewed, 99);
         assert!(
             (12_000..16_000).contains(&shape.patch_bytes()),
             "{}",

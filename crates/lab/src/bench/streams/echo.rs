@@ -30,6 +30,9 @@ const TURN: Duration = Duration::from_millis(10);
 const DRAIN_MAX: u64 = 10_000_000;
 const LEAD: u64 = 50_000;
 const ROOM: usize = 64 * 1024;
+/// Instants are multiples of this, in microseconds: a thread that is woken for each message costs
+/// more than the message.
+const GRAIN: u64 = 1000;
 /// Messages are parts of so many letters.
 const LETTERS: usize = 1 << 20;
 
@@ -194,7 +197,7 @@ impl<'a> Echo<'a> {
             next: 0,
         };
         let waker = Waker::new(self.poll.registry(), WAKER)?;
-        let pacer = Pacer::start(start, pace.period / pace.clients, waker)?;
+        let pacer = Pacer::start(start, GRAIN, waker)?;
         let mut events = Events::with_capacity(1024);
         let mut before = None;
         loop {
@@ -362,7 +365,7 @@ impl Client {
     }
 }
 
-/// When clients send: one after the other, spread evenly over the period.
+/// When clients send: one after the other, spread evenly over the period, at whole milliseconds.
 struct Pace {
     start: u64,
     period: u64,
@@ -374,7 +377,8 @@ struct Pace {
 impl Pace {
     /// The next client that is due, and since when.
     fn due(&mut self, now: u64) -> Option<(u64, u64)> {
-        let at = self.start + self.next * self.period / self.clients;
+        let after = self.next * self.period / self.clients;
+        let at = self.start + after - after % GRAIN;
         if at > now {
             return None;
         }

@@ -145,7 +145,9 @@ impl<'a> Fan<'a> {
             Transport::WebSocket => 101,
         };
         let mut reader = Reader::new(stream, topic, status);
-        reader.greeting = system::greeting(system, topic + 1);
+        if self.case.transport == Transport::WebSocket {
+            reader.greeting = system::greeting(system, topic + 1);
+        }
         if self.case.feed == Feed::Post {
             reader.progress.next = 1;
         }

@@ -269,6 +269,8 @@ fn values(place: &Place<'_>) -> Values {
         .text("backend", place.backend)
         .text("module", nchan_module().display())
         .text("files", place.files)
+        // HAProxy wants files for both sides of all connections that it may have.
+        .text("connections", place.files.saturating_sub(200) / 2)
         .text("folder", place.folder.display());
     values
 }
@@ -347,11 +349,13 @@ pub(super) fn subscription(
 
 /// What a subscriber by WebSocket says when it is connected.
 pub(super) fn greeting(system: System, topic: usize) -> Vec<u8> {
+    let text = match system {
+        System::Centrifugo => format!("{{\"subs\":{{\"t{topic}\":{{}}}}}}"),
+        System::Intertie => "{\"type\":\"subscribe\"}".to_owned(),
+        _ => return Vec::new(),
+    };
     let mut frame = Vec::new();
-    if system == System::Centrifugo {
-        let text = format!("{{\"subs\":{{\"t{topic}\":{{}}}}}}");
-        websocket::write_masked(websocket::TEXT, text.as_bytes(), [1, 2, 3, 4], &mut frame);
-    }
+    websocket::write_masked(websocket::TEXT, text.as_bytes(), [1, 2, 3, 4], &mut frame);
     frame
 }
 
@@ -422,7 +426,7 @@ mod tests {
             listen: "127.0.0.1:1".parse().unwrap(),
             backend: "127.0.0.1:2".parse().unwrap(),
             folder,
-            files: 100,
+            files: 1000,
         }
     }
 

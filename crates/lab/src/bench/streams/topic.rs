@@ -117,8 +117,11 @@ impl Topic {
         let Some(data) = unit.data.as_ref().map(Data::bytes) else {
             return Verdict::Nothing;
         };
-        if matches!(unit.name, b"gap" | b"reset") {
-            return Verdict::Gap;
+        match unit.name {
+            b"" | b"message" | b"event" | b"snapshot" | b"patch" => {}
+            b"gap" | b"reset" => return Verdict::Gap,
+            b"error" => return Verdict::Corrupt(format!("an error: {}", shown(data))),
+            _ => return Verdict::Nothing,
         }
         let verdict = match &mut self.witness {
             Witness::Stamped => stamped(data),

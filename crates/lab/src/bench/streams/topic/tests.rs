@@ -49,6 +49,10 @@ fn stamped_events_are_good_by_their_hashes() {
         check(&mut topic, b"event: gap\ndata: {}\n\n", false),
         Verdict::Gap
     );
+    let other = b"event: subscribed\ndata: {\"n\":1}\n\n";
+    assert_eq!(check(&mut topic, other, true), Verdict::Nothing);
+    let error = check(&mut topic, b"event: error\ndata: {}\n\n", false);
+    assert!(is_corrupt(&error, "an error"));
     assert_eq!(
         check(&mut topic, b"data: {\"connect\":{}}\n\n", true),
         Verdict::Nothing
