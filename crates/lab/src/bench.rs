@@ -70,12 +70,12 @@ enum Suite {
     /// something; RabbitMQ and PostgreSQL are looked for as `glu` does, `rabbitmqctl` where
     /// RABBITMQCTL points.
     Faults(Box<FaultArgs>),
-    /// Measure topics and WebSocket proxying beside other servers: many subscribers, open loop, every
-    /// event checked.
+    /// Measure topics and WebSocket proxying beside other servers: many subscribers, open loop,
+    /// every event checked.
     ///
     /// nginx with its module nchan is looked for as Debian has it, or where the variables NGINX and
-    /// NCHAN_MODULE point; Mercure, Centrifugo and HAProxy in the path, or where MERCURE, CENTRIFUGO
-    /// and HAPROXY point.
+    /// NCHAN_MODULE point; Mercure, Centrifugo and HAProxy in the path, or where MERCURE,
+    /// CENTRIFUGO and HAPROXY point.
     Streams(Box<StreamArgs>),
     /// Write the report of earlier results again.
     Report {

@@ -57,7 +57,8 @@ pub(super) struct StreamArgs {
     /// Topics: of the published rows those with so many, elsewhere in place of one.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     topics: Vec<usize>,
-    /// Bytes of an event: of the published rows those with so many, elsewhere in place of the usual.
+    /// Bytes of an event: of the published rows those with so many, elsewhere in place of the
+    /// usual.
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     sizes: Vec<usize>,
     /// The distance between events of a topic: of the published rows those with this, elsewhere in

@@ -1,5 +1,6 @@
-//! `stub renewing-json`: documents for pollers, `/documents/{n}`, of which a part is new at each tick
-//! or at each request, with the tick's number and instant inside; `/ticks` says how far each is.
+//! `stub renewing-json`: documents for pollers, `/documents/{n}`, of which a part is new at each
+//! tick or at each request, with the tick's number and instant inside; `/ticks` says how far each
+//! is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

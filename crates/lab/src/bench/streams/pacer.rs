@@ -1,5 +1,5 @@
-//! A thread that wakes the load at instants that are fixed in advance. The kernel's poll takes whole
-//! milliseconds; a thread's sleep is far more exact.
+//! A thread that wakes the load at instants that are fixed in advance. The kernel's poll takes
+//! whole milliseconds; a thread's sleep is far more exact.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! JSON Patch (RFC 6902) as a subscriber applies it, so that what an engine has sent can be compared
-//! with the document that must come of it.
+//! JSON Patch (RFC 6902) as a subscriber applies it, so that what an engine has sent can be
+//! compared with the document that must come of it.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Who publishes to a topic: one connection, requests one after the other. What is due waits for the
-//! answer to the one before, and its clock runs from when it was due.
+//! Who publishes to a topic: one connection, requests one after the other. What is due waits for
+//! the answer to the one before, and its clock runs from when it was due.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
