@@ -18,6 +18,7 @@ mod runner;
 mod sample;
 mod scenario;
 mod stats;
+mod streams;
 mod system;
 mod table;
 mod template;
@@ -34,6 +35,7 @@ use plan::http::HttpArgs;
 use plan::map::MapArgs;
 use plan::{Options, Plan};
 use results::Results;
+use streams::StreamArgs;
 use system::Programs;
 
 /// Arguments of `intertie bench`.
@@ -68,6 +70,13 @@ enum Suite {
     /// something; RabbitMQ and PostgreSQL are looked for as `glu` does, `rabbitmqctl` where
     /// RABBITMQCTL points.
     Faults(Box<FaultArgs>),
+    /// Measure topics and WebSocket proxying beside other servers: many subscribers, open loop,
+    /// every event checked.
+    ///
+    /// nginx with its module nchan is looked for as Debian has it, or where the variables NGINX and
+    /// NCHAN_MODULE point; Mercure, Centrifugo and HAProxy in the path, or where MERCURE,
+    /// CENTRIFUGO and HAPROXY point.
+    Streams(Box<StreamArgs>),
     /// Write the report of earlier results again.
     Report {
         /// A results.json.
@@ -79,6 +88,9 @@ enum Suite {
     /// Copy bytes between connections: the floor of the comparison.
     #[command(hide = true)]
     Relay(relay::RelayArgs),
+    /// Write what is posted to every subscriber: the floor of fan-out.
+    #[command(hide = true)]
+    WriteLoop(streams::WriteLoopArgs),
 }
 
 /// Does what the arguments say. The exit code is 1 when Intertie could not be measured, or when a
@@ -95,20 +107,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let is_good = faults::run(&arguments, &programs(arguments.binary())?)?;
             Ok(ExitCode::from(u8::from(!is_good)))
         }
+        Suite::Streams(arguments) => {
+            let is_good = streams::run(&arguments, programs(arguments.binary())?)?;
+            Ok(ExitCode::from(u8::from(!is_good)))
+        }
         Suite::Report { results, out } => {
-            let text = fs::read_to_string(&results)
-                .with_context(|| format!("cannot read {}", results.display()))?;
-            let results: Results = serde_json::from_str(&text)
-                .with_context(|| format!("{} holds no results", results.display()))?;
-            fs::create_dir_all(&out)?;
-            write_report(&out, &results)?;
+            rewrite(&results, &out)?;
             Ok(ExitCode::SUCCESS)
         }
         Suite::Relay(arguments) => {
             relay::run(&arguments)?;
             Ok(ExitCode::SUCCESS)
         }
+        Suite::WriteLoop(arguments) => {
+            streams::write_loop(&arguments)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
+}
+
+/// Writes the report of earlier results, of whichever suite they are.
+fn rewrite(file: &Path, out: &Path) -> anyhow::Result<()> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let no_results = || format!("{} holds no results", file.display());
+    let any: serde_json::Value = serde_json::from_str(&text).with_context(no_results)?;
+    fs::create_dir_all(out)?;
+    if any
+        .get("suite")
+        .is_some_and(|suite| suite == streams::SUITE)
+    {
+        let results: streams::Results = serde_json::from_str(&text).with_context(no_results)?;
+        return streams::write_report(out, &results);
+    }
+    let results: Results = serde_json::from_str(&text).with_context(no_results)?;
+    write_report(out, &results)
 }
 
 fn measure(
@@ -139,7 +172,11 @@ fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
 }
 
 fn write_report(folder: &Path, results: &Results) -> anyhow::Result<()> {
+    write_page(folder, &report::html(results))
+}
+
+/// Writes report.html.
+fn write_page(folder: &Path, page: &str) -> anyhow::Result<()> {
     let file = folder.join("report.html");
-    fs::write(&file, report::html(results))
-        .with_context(|| format!("cannot write {}", file.display()))
+    fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))
 }

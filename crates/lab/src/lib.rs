@@ -5,7 +5,10 @@
 //! a measurement is in the README beside this crate.
 
 pub mod bench;
+mod document;
 mod pki;
+mod stamp;
 pub mod stub;
 mod units;
+mod websocket;
 mod wire;

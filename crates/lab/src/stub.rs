@@ -1,10 +1,14 @@
-//! `intertie stub`: back ends that answer at once, or after a while, so that something else is
-//! measured.
+//! `intertie stub`: back ends that answer at once, after a while, or at fixed instants, so that
+//! something else is measured.
 
 mod h1;
 mod h2;
+mod renewing;
+mod request;
 mod serve;
 mod soap;
+mod sse;
+mod ws_reverse;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,8 +20,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_rustls::TlsAcceptor;
 
+use crate::document::{self, Shape};
 use crate::pki::{self, Identity};
 use crate::units;
+use renewing::{Renewal, Renewing};
+use sse::{Beginning, Clock, Emitter};
+use ws_reverse::Reverser;
 
 pub(crate) use soap::WSDL;
 
@@ -57,14 +65,124 @@ enum Kind {
         #[arg(long, value_parser = units::duration, default_value = "0ms")]
         delay: Duration,
     },
+    /// Emit server-sent events, each with its number as `id` and the instant for which it was
+    /// scheduled in its data.
+    ///
+    /// The data is `{"n":NUMBER,"at":MICROSECONDS,"h":"HASH","p":"..."}`; `at` counts from 1970. A
+    /// client that sends Last-Event-ID goes on behind that event. Clear text, HTTP/1.1.
+    Sse {
+        #[command(flatten)]
+        listen: ListenArgs,
+        /// The distance between events.
+        #[arg(long, value_parser = units::duration, default_value = "1s")]
+        every: Duration,
+        /// The bytes of an event's data.
+        #[arg(long, default_value_t = 82)]
+        size: usize,
+        /// How many events there are; 0: they have no end.
+        #[arg(long, default_value_t = 0)]
+        count: u64,
+        /// Where instants are counted from.
+        #[arg(long, value_enum, default_value = "connection")]
+        clock: Clock,
+    },
+    /// Answer each WebSocket text message with its letters in reverse order.
+    ///
+    /// Binary messages come back as they are. Clear text, any path.
+    WsReverse {
+        #[command(flatten)]
+        listen: ListenArgs,
+        /// Answer text messages as they came.
+        #[arg(long)]
+        echo: bool,
+    },
+    /// Serve JSON documents at /documents/N of which a part is new at each tick.
+    ///
+    /// Each holds its number, the tick's number and the tick's instant in microseconds since 1970.
+    /// ETag and If-None-Match are understood; /ticks says how far each document is. Clear text.
+    RenewingJson {
+        #[command(flatten)]
+        listen: ListenArgs,
+        /// The bytes of a document.
+        #[arg(long, default_value_t = 1024)]
+        #[arg(value_parser = clap::value_parser!(u32).range(
+            document::BYTES_MIN as i64..=document::BYTES_MAX as i64
+        ))]
+        size: u32,
+        /// How many percent of a document's members are new at each tick.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
+        percent: u8,
+        /// The distance between ticks.
+        #[arg(long, value_parser = units::duration, default_value = "1s")]
+        every: Duration,
+        /// When documents are renewed.
+        #[arg(long, value_enum, default_value = "tick")]
+        renew: Renewal,
+    },
+}
+
+/// Where a stub without TLS listens.
+#[derive(Debug, clap::Args)]
+struct ListenArgs {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1:8688")]
+    listen: SocketAddr,
+    /// Threads, each with a listener of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+}
+
+/// What a stub does, ready to serve.
+enum Stub {
+    Http(Arc<Options>),
+    Sse(Arc<Emitter>),
+    WsReverse(Arc<Reverser>),
+    Renewing(Arc<Renewing>),
 }
 
 impl Kind {
-    fn parts(self) -> (ServerArgs, Duration, bool) {
-        match self {
-            Self::Echo { server, delay } | Self::Delay { server, delay } => (server, delay, false),
-            Self::Soap { server, delay } => (server, delay, true),
-        }
+    /// Where to listen, with how many threads, and what to do there.
+    fn stub(self) -> anyhow::Result<(SocketAddr, usize, Stub)> {
+        let (listen, stub) = match self {
+            Self::Echo { server, delay } | Self::Delay { server, delay } => {
+                return server.stub(delay, false);
+            }
+            Self::Soap { server, delay } => return server.stub(delay, true),
+            Self::Sse {
+                listen,
+                every,
+                size,
+                count,
+                clock,
+            } => {
+                anyhow::ensure!(!every.is_zero(), "--every must be longer than nothing");
+                let emitter = Emitter {
+                    every,
+                    size,
+                    count,
+                    clock,
+                    start: Beginning::now(),
+                };
+                (listen, Stub::Sse(Arc::new(emitter)))
+            }
+            Self::WsReverse { listen, echo } => (
+                listen,
+                Stub::WsReverse(Arc::new(Reverser { is_echo: echo })),
+            ),
+            Self::RenewingJson {
+                listen,
+                size,
+                percent,
+                every,
+                renew,
+            } => {
+                anyhow::ensure!(!every.is_zero(), "--every must be longer than nothing");
+                let shape = Shape::new(usize::try_from(size)?, percent);
+                let renewing = Renewing::new(shape, every, renew);
+                (listen, Stub::Renewing(Arc::new(renewing)))
+            }
+        };
+        Ok((listen.listen, usize::from(listen.threads), stub))
     }
 }
 
@@ -96,6 +214,13 @@ struct ServerArgs {
     /// The bytes of the answer to a request without a body.
     #[arg(long, default_value_t = 50)]
     size: usize,
+}
+
+impl ServerArgs {
+    fn stub(&self, delay: Duration, is_soap: bool) -> anyhow::Result<(SocketAddr, usize, Stub)> {
+        let options = Arc::new(options(self, delay, is_soap)?);
+        Ok((self.listen, usize::from(self.threads), Stub::Http(options)))
+    }
 }
 
 /// What all connections share.
@@ -161,14 +286,26 @@ impl Options {
     }
 }
 
+/// Listens as stubs do, with a long queue.
+///
+/// # Errors
+/// When the address cannot be had.
+pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
+    serve::listen(address, false)
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When an address cannot be listened on, or a certificate cannot be read or made.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (server, delay, is_soap) = args.kind.parts();
-    let options = Arc::new(options(&server, delay, is_soap)?);
-    serve::run(server.listen, usize::from(server.threads), &options)?;
+    let (listen, threads, stub) = args.kind.stub()?;
+    match stub {
+        Stub::Http(options) => serve::run(listen, threads, &options)?,
+        Stub::Sse(emitter) => serve::run(listen, threads, &emitter)?,
+        Stub::WsReverse(reverser) => serve::run(listen, threads, &reverser)?,
+        Stub::Renewing(renewing) => serve::run(listen, threads, &renewing)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct SystemFacts {
 }
 
 /// A command line and configuration, by scenario.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RunFacts {
     pub scenario: String,
     pub command: String,

@@ -1,5 +1,6 @@
 //! Listeners of the stub: one a thread, a task a connection.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +17,34 @@ use super::{Options, h1, h2};
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const BACKLOG: i32 = 4096;
 
+/// What a stub does with a connection.
+pub(super) trait Service: Send + Sync + 'static {
+    /// Serves one connection until it ends.
+    fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+    ) -> impl Future<Output = io::Result<()>> + Send;
+}
+
 /// Serves on all threads until told to stop.
-pub(super) fn run(
+pub(super) fn run<S: Service>(
     address: SocketAddr,
     threads: usize,
-    options: &Arc<Options>,
+    service: &Arc<S>,
 ) -> anyhow::Result<()> {
     let first = listen(address, threads > 1)?;
     let address = first.local_addr()?;
     for _ in 1..threads {
         let listener = listen(address, true)?;
-        let options = Arc::clone(options);
-        thread::Builder::new().spawn(move || serve(listener, &options))?;
+        let service = Arc::clone(service);
+        thread::Builder::new().spawn(move || serve(listener, &service))?;
     }
     println!("listening on {address}");
     runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
-            result = accept(first, options) => result?,
+            result = accept(first, service) => result?,
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
@@ -43,8 +53,11 @@ pub(super) fn run(
 }
 
 /// Serves one listener on this thread.
-pub(super) fn serve(listener: std::net::TcpListener, options: &Arc<Options>) -> io::Result<()> {
-    runtime()?.block_on(accept(listener, options))
+pub(super) fn serve<S: Service>(
+    listener: std::net::TcpListener,
+    service: &Arc<S>,
+) -> io::Result<()> {
+    runtime()?.block_on(accept(listener, service))
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
@@ -73,14 +86,14 @@ pub(super) fn listen(
     Ok(socket.into())
 }
 
-async fn accept(listener: std::net::TcpListener, options: &Arc<Options>) -> io::Result<()> {
+async fn accept<S: Service>(listener: std::net::TcpListener, service: &Arc<S>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let options = Arc::clone(options);
+                let service = Arc::clone(service);
                 // How a connection ends is its client's business.
-                tokio::spawn(async move { drop(connection(stream, &options).await) });
+                tokio::spawn(async move { drop(service.connection(stream).await) });
             }
             // Out of files, most often: what is open may end meanwhile.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -88,19 +101,21 @@ async fn accept(listener: std::net::TcpListener, options: &Arc<Options>) -> io::
     }
 }
 
-/// Serves one connection until it ends.
-async fn connection(stream: TcpStream, options: &Arc<Options>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let Some(acceptor) = &options.tls else {
-        return match options.clear_h2 {
-            true => h2::serve(stream, options).await,
-            false => h1::serve(stream, options).await,
+impl Service for Options {
+    async fn connection(self: Arc<Self>, stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let options = &self;
+        let Some(acceptor) = &options.tls else {
+            return match options.clear_h2 {
+                true => h2::serve(stream, options).await,
+                false => h1::serve(stream, options).await,
+            };
         };
-    };
-    let stream = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await??;
-    match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => h2::serve(stream, options).await,
-        _ => h1::serve(stream, options).await,
+        let stream = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await??;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => h2::serve(stream, options).await,
+            _ => h1::serve(stream, options).await,
+        }
     }
 }
 

@@ -2,12 +2,11 @@
 #![cfg(test)]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::thread;
 
 use clap::Parser;
 
-use super::{Kind, options, serve};
+use super::{Kind, Stub, serve};
 
 /// A command line as clap reads it.
 #[derive(Debug, Parser)]
@@ -24,10 +23,14 @@ pub(crate) fn start(arguments: &[&str]) -> SocketAddr {
 /// Starts a stub of this kind.
 pub(crate) fn start_kind(kind: &str, arguments: &[&str]) -> SocketAddr {
     let line = ["stub", kind].into_iter().chain(arguments.iter().copied());
-    let (server, delay, is_soap) = Command::try_parse_from(line).unwrap().kind.parts();
-    let options = Arc::new(options(&server, delay, is_soap).unwrap());
+    let (_, _, stub) = Command::try_parse_from(line).unwrap().kind.stub().unwrap();
     let listener = serve::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let address = listener.local_addr().unwrap();
-    thread::spawn(move || serve::serve(listener, &options));
+    thread::spawn(move || match stub {
+        Stub::Http(options) => serve::serve(listener, &options),
+        Stub::Sse(emitter) => serve::serve(listener, &emitter),
+        Stub::WsReverse(reverser) => serve::serve(listener, &reverser),
+        Stub::Renewing(renewing) => serve::serve(listener, &renewing),
+    });
     address
 }

@@ -16,7 +16,7 @@ pub(in crate::bench) fn escape(text: &str) -> String {
 }
 
 /// A whole number in groups of three digits.
-pub(super) fn grouped(number: f64) -> String {
+pub(in crate::bench) fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -29,7 +29,7 @@ pub(super) fn grouped(number: f64) -> String {
 }
 
 /// A number with three digits that count.
-pub(super) fn short(number: f64) -> String {
+pub(in crate::bench) fn short(number: f64) -> String {
     match number {
         _ if number >= 1000.0 => grouped(number),
         _ if number >= 100.0 => format!("{number:.0}"),
@@ -39,12 +39,12 @@ pub(super) fn short(number: f64) -> String {
 }
 
 /// A part as a percentage.
-pub(super) fn percent(part: f64) -> String {
+pub(in crate::bench) fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
 /// Bytes as megabytes.
-pub(super) fn megabytes(bytes: u64) -> String {
+pub(in crate::bench) fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }
 

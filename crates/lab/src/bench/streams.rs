@@ -1,0 +1,177 @@
+//! `bench streams`: topics and WebSocket proxying under load, beside Axway Streams' and WSO2's
+//! published tables and other servers.
+
+mod books;
+mod case;
+mod cells;
+mod clock;
+mod echo;
+mod fan;
+mod floor;
+mod http;
+mod memory;
+mod net;
+mod pacer;
+mod patch;
+mod publisher;
+mod reader;
+mod report;
+mod results;
+mod run;
+mod sample;
+mod system;
+mod table;
+mod topic;
+mod unit;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+
+use super::system::Programs;
+use crate::units;
+use case::{Choice, Durability, Mode, SCENARIOS};
+pub(super) use floor::{WriteLoopArgs, run as write_loop};
+pub(super) use results::{Results, SUITE};
+use system::{ALL, System};
+
+/// Arguments of `intertie bench streams`.
+#[derive(Debug, clap::Args)]
+pub(super) struct StreamArgs {
+    /// Only these scenarios.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(value_parser = SCENARIOS.map(|(name, _)| name))]
+    scenario: Vec<String>,
+    /// What subscribers get where documents are polled; `patch` when not given. `hot-topic` has
+    /// `patch` and, beside the peers, `event`.
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Where an event is before its publisher is answered. When not given `disk` for the rows of
+    /// Axway Streams, and `memory`, as the peers have it, for all others.
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
+    /// Subscribers: of the published rows those with so many, elsewhere in place of the usual.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    users: Vec<usize>,
+    /// Topics: of the published rows those with so many, elsewhere in place of one.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    topics: Vec<usize>,
+    /// Bytes of an event: of the published rows those with so many, elsewhere in place of the
+    /// usual.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    sizes: Vec<usize>,
+    /// The distance between events of a topic: of the published rows those with this, elsewhere in
+    /// place of the usual.
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = units::duration)]
+    every: Vec<Duration>,
+    /// How often each system takes its turn.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+    /// The length of a sample.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    seconds: f64,
+    /// How long load runs before a sample.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
+    warm_up: Duration,
+    /// Rows that need more than so many millions of bytes a second of the one core of the load get
+    /// fewer subscribers, and say so.
+    #[arg(long, value_name = "MB", default_value_t = 200.0)]
+    load_max: f64,
+    /// Only these systems; `floor` is a bare write loop, `direct` the load without a system.
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    system: Vec<System>,
+    /// Other servers beside it, or `none`; all that are found when not given.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(value_parser = ["nchan", "mercure", "centrifugo", "haproxy", "nginx", "none"])]
+    peers: Vec<String>,
+    /// The Intertie that is measured; this one when not given.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// The folder for results.json and report.html.
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    out: PathBuf,
+    /// Show the rows, and nothing else.
+    #[arg(long)]
+    list: bool,
+}
+
+impl StreamArgs {
+    /// The binary under test, when it is another one.
+    pub fn binary(&self) -> Option<&PathBuf> {
+        self.binary.as_ref()
+    }
+
+    fn choice(&self) -> Choice {
+        Choice {
+            scenarios: self.scenario.clone(),
+            mode: self.mode,
+            durability: self.durability,
+            users: self.users.clone(),
+            topics: self.topics.clone(),
+            bytes: self.sizes.clone(),
+            periods: self
+                .every
+                .iter()
+                .map(|every| every.as_secs_f64() * 1e3)
+                .collect(),
+            load_max: self.load_max,
+        }
+    }
+
+    /// Who takes part, and who is not there though nobody said that it may be left out.
+    ///
+    /// # Errors
+    /// When a peer was asked for and is not there.
+    fn systems(&self, programs: &Programs) -> anyhow::Result<(Vec<System>, Vec<System>)> {
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for system in ALL {
+            let named = self.peers.iter().any(|name| name == system.name());
+            let is_asked = named || self.system.contains(&system);
+            let is_open = match system.is_peer() {
+                true => self.peers.is_empty() || named,
+                false => true,
+            };
+            let is_wanted = match self.system.as_slice() {
+                [] => is_open,
+                chosen => chosen.contains(&system),
+            };
+            match system.find(programs) {
+                _ if !is_wanted => {}
+                Some(_) => there.push(system),
+                None if is_asked => bail!("{} was not found: {}", system.name(), system.advice()),
+                None => missing.push(system),
+            }
+        }
+        Ok((there, missing))
+    }
+}
+
+/// Does what the arguments say. False when Intertie could not be measured somewhere, or when
+/// something was lost, doubled or changed by it.
+///
+/// # Errors
+/// When the machine has too few cores, no row is meant, or files cannot be written.
+pub(super) fn run(args: &StreamArgs, programs: Programs) -> anyhow::Result<bool> {
+    let cases = args.choice().cases();
+    if cases.is_empty() {
+        bail!("no row is like that; --list shows them");
+    }
+    if args.list {
+        for case in &cases {
+            table::print(&format!("{}: {}\n", case.scenario, case.label()))?;
+        }
+        return Ok(true);
+    }
+    let (systems, missing) = args.systems(&programs)?;
+    run::run(args, programs, cases, systems, missing)
+}
+
+/// Writes the page of a run.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn write_report(folder: &Path, results: &Results) -> anyhow::Result<()> {
+    super::write_page(folder, &report::html(results))
+}

@@ -1,0 +1,454 @@
+//! The load of fan-out: subscribers and publishers on one thread with one `epoll`, and the instants
+//! of a window.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::books::{Books, Window};
+use super::case::{Case, Feed, Mode, Transport};
+use super::clock::{Clock, Watch};
+use super::net;
+use super::pacer::Pacer;
+use super::publisher::Publisher;
+use super::reader::{Reader, Tally};
+use super::system::{self, System};
+use super::topic::Topic;
+use crate::stamp;
+
+const WAKER: Token = Token(usize::MAX);
+/// Tokens of publishers begin here.
+const PUBLISHERS: usize = 1 << 32;
+/// So many connections are made before their replies are waited for.
+const PORTION: usize = 250;
+/// How long replies to a portion may take.
+const OPEN_MAX: Duration = Duration::from_secs(60);
+/// How long a turn waits at most.
+const TURN: Duration = Duration::from_millis(10);
+/// How long what is on its way may take after the window.
+const DRAIN_MAX: u64 = 10_000_000;
+/// Between a beginning and the first event.
+const LEAD: u64 = 50_000;
+/// How often the end is looked for.
+const LOOK: u64 = 20_000;
+/// One read takes so many bytes at most.
+const ROOM: usize = 256 * 1024;
+
+/// Subscribers and publishers of a case.
+pub(super) struct Fan<'a> {
+    case: &'a Case,
+    poll: Poll,
+    room: Vec<u8>,
+    readers: Vec<Reader>,
+    topics: Vec<Topic>,
+    /// How many good subscribers each topic has.
+    subscribers: Vec<usize>,
+    publishers: Vec<Publisher>,
+    pub tally: Tally,
+    pub books: Books,
+    /// Connections that the system ended.
+    pub cut: u64,
+    pub first_cut: Option<String>,
+}
+
+/// What the clocks said at the edges of the window, and what had been delivered until then.
+pub(super) struct Edges {
+    pub before: Clock,
+    pub after: Clock,
+    pub delivered: u64,
+    pub bytes: u64,
+    pub published: u64,
+}
+
+/// What a measurement needs beside the load.
+pub(super) struct Plan<'a> {
+    pub warm_up: Duration,
+    pub seconds: Duration,
+    pub watch: &'a Watch,
+    /// How far each document of the source is, when the system polls.
+    pub ticks: &'a dyn Fn() -> anyhow::Result<Vec<u64>>,
+}
+
+impl<'a> Fan<'a> {
+    /// A load without connections.
+    ///
+    /// # Errors
+    /// When the kernel gives no `epoll`.
+    pub fn new(case: &'a Case, system: System) -> anyhow::Result<Self> {
+        let has_ids = system == System::Intertie && case.transport == Transport::Sse;
+        let topic = |index: usize| match (case.feed, case.mode) {
+            (Feed::Poll, Mode::Patch | Mode::Snapshot) => {
+                let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+                Topic::of_document(case.shape(), number, has_ids)
+            }
+            _ => Topic::stamped(has_ids),
+        };
+        let period = match case.feed {
+            Feed::Poll => (case.period_ms * 1e3) as u64,
+            _ => 0,
+        };
+        Ok(Self {
+            case,
+            poll: Poll::new()?,
+            room: vec![0; ROOM],
+            readers: Vec::new(),
+            topics: (0..case.topics).map(topic).collect(),
+            subscribers: vec![0; case.topics],
+            publishers: Vec::new(),
+            tally: Tally::default(),
+            books: Books::new(case.topics, period)?,
+            cut: 0,
+            first_cut: None,
+        })
+    }
+
+    /// Connects all subscribers, those that will not read last, and the publishers.
+    ///
+    /// # Errors
+    /// When a connection is not made, or its reply is not that of a stream.
+    pub fn connect(&mut self, system: System, address: SocketAddr) -> anyhow::Result<()> {
+        let all = self.case.users + self.case.stalled;
+        while self.readers.len() < all {
+            let begin = self.readers.len();
+            let end = (begin + PORTION).min(all);
+            for index in begin..end {
+                self.subscribe(system, address, index)?;
+            }
+            self.wait_open(begin)?;
+        }
+        for index in self.case.users..all {
+            if let Some(reader) = self.readers.get_mut(index) {
+                self.poll.registry().deregister(&mut reader.stream)?;
+            }
+        }
+        if self.case.feed == Feed::Post {
+            self.connect_publishers(system, address)?;
+        }
+        Ok(())
+    }
+
+    fn subscribe(
+        &mut self,
+        system: System,
+        address: SocketAddr,
+        index: usize,
+    ) -> anyhow::Result<()> {
+        let topic = index % self.case.topics.max(1);
+        let first = system::subscription(system, self.case, address, topic + 1);
+        let stream = net::connect(address, &first);
+        let stream = stream.with_context(|| format!("connection {index} was not made"))?;
+        let status = match self.case.transport {
+            Transport::Sse => 200,
+            Transport::WebSocket => 101,
+        };
+        let mut reader = Reader::new(stream, topic, status);
+        if self.case.transport == Transport::WebSocket {
+            reader.greeting = system::greeting(system, topic + 1);
+        }
+        if self.case.feed == Feed::Post {
+            reader.progress.next = 1;
+        }
+        let interest = Interest::READABLE;
+        self.poll
+            .registry()
+            .register(&mut reader.stream, Token(index), interest)?;
+        self.readers.push(reader);
+        if index < self.case.users
+            && let Some(count) = self.subscribers.get_mut(topic)
+        {
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    fn wait_open(&mut self, begin: usize) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let new = self.readers.get(begin..).unwrap_or_default();
+            if new.iter().all(Reader::is_open) {
+                return Ok(());
+            }
+            if new.iter().any(Reader::is_ended) || start.elapsed() > OPEN_MAX {
+                let why = self.first_cut.as_deref().unwrap_or("no reply came");
+                bail!(
+                    "not all of {} subscribers were let in: {why}",
+                    self.readers.len()
+                );
+            }
+            self.turn(&mut events, TURN)?;
+        }
+    }
+
+    fn connect_publishers(&mut self, system: System, address: SocketAddr) -> anyhow::Result<()> {
+        for topic in 0..self.case.topics {
+            let stream = net::connect(address, b"").context("a publisher was not connected")?;
+            let request = system::publication(system, address, topic + 1);
+            let mut publisher = Publisher::new(stream, request, self.case.bytes);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let token = Token(PUBLISHERS + topic);
+            self.poll
+                .registry()
+                .register(publisher.stream(), token, interest)?;
+            self.publishers.push(publisher);
+        }
+        Ok(())
+    }
+
+    /// Does nothing but read for a while.
+    ///
+    /// # Errors
+    /// When the kernel's poll fails.
+    pub fn rest(&mut self, time: Duration) -> anyhow::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.turn(&mut events, TURN)?;
+        }
+        Ok(())
+    }
+
+    /// How many subscribers are there still.
+    pub fn open(&self) -> usize {
+        self.readers
+            .iter()
+            .filter(|reader| reader.is_open())
+            .count()
+    }
+
+    /// Takes everything that has come.
+    fn turn(&mut self, events: &mut Events, patience: Duration) -> anyhow::Result<()> {
+        match self.poll.poll(events, Some(patience)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            result => result.context("poll")?,
+        }
+        for event in events.iter() {
+            let Token(index) = event.token();
+            if event.token() == WAKER {
+                continue;
+            }
+            match index.checked_sub(PUBLISHERS) {
+                Some(publisher) => self.publisher_ready(publisher)?,
+                None => self.reader_ready(index),
+            }
+        }
+        Ok(())
+    }
+
+    fn reader_ready(&mut self, index: usize) {
+        let Some(reader) = self.readers.get_mut(index) else {
+            return;
+        };
+        if reader.is_ended() {
+            return;
+        }
+        let subscribers = self.subscribers.get(reader.topic).copied().unwrap_or(0);
+        let Some(topic) = self.topics.get_mut(reader.topic) else {
+            return;
+        };
+        let result = reader.read(
+            &mut self.room,
+            topic,
+            &mut self.tally,
+            &mut self.books,
+            subscribers,
+        );
+        if let Err(error) = result {
+            reader.end();
+            self.cut += 1;
+            self.first_cut.get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    fn publisher_ready(&mut self, index: usize) -> anyhow::Result<()> {
+        let Some(publisher) = self.publishers.get_mut(index) else {
+            return Ok(());
+        };
+        publisher.go_on().context("a publisher's connection")?;
+        let read = publisher.read(&mut self.room, &mut self.books);
+        read.context("a publisher's connection")
+    }
+
+    /// Runs load for the warm-up and the window, and waits for what is on its way.
+    ///
+    /// # Errors
+    /// When a publisher's connection fails or the source does not answer.
+    pub fn run(&mut self, plan: &Plan<'_>) -> anyhow::Result<Edges> {
+        let start = stamp::now() + LEAD;
+        let open = start + stamp::micros(plan.warm_up);
+        let close = open + stamp::micros(plan.seconds);
+        self.books.window = Window { open, close };
+        let mut pace = Pace::new(self.case, start);
+        let waker = Waker::new(self.poll.registry(), WAKER)?;
+        let _pacer = match pace.step() {
+            Some(step) => Some(Pacer::start(start, step, waker)?),
+            None => None,
+        };
+        let mut events = Events::with_capacity(1024);
+        let mut before = None;
+        loop {
+            let now = stamp::now();
+            if now >= open && before.is_none() {
+                before = Some((plan.watch.read()?, self.tally.clone(), self.published()));
+            }
+            if now >= close {
+                break;
+            }
+            self.publish_due(&mut pace, now, close)?;
+            self.turn(&mut events, TURN)?;
+        }
+        let after = plan.watch.read()?;
+        let (before, tally, published) = before.context("the window did not open")?;
+        let edges = Edges {
+            before,
+            after,
+            delivered: self.tally.delivered - tally.delivered,
+            bytes: self.tally.bytes - tally.bytes,
+            published: self.published() - published,
+        };
+        self.drain(&mut events, close, plan.ticks)?;
+        Ok(edges)
+    }
+
+    fn published(&self) -> u64 {
+        self.publishers.iter().map(|publisher| publisher.last).sum()
+    }
+
+    fn publish_due(&mut self, pace: &mut Pace, now: u64, close: u64) -> anyhow::Result<()> {
+        if self.case.feed != Feed::Post {
+            return Ok(());
+        }
+        let window = self.case.window as u64;
+        for (index, publisher) in self.publishers.iter_mut().enumerate() {
+            let readers = self.subscribers.iter().sum::<usize>() as u64;
+            let result = match window {
+                0 => pace
+                    .due(index, now.min(close - 1))
+                    .try_for_each(|at| publisher.publish(at)),
+                _ => {
+                    let had = self.tally.delivered / readers.max(1);
+                    let may = publisher.waiting() == 0 && publisher.last < had + window;
+                    if may { publisher.publish(now) } else { Ok(()) }
+                }
+            };
+            result.context("a publisher's connection")?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everybody has everything.
+    fn drain(
+        &mut self,
+        events: &mut Events,
+        close: u64,
+        ticks: &dyn Fn() -> anyhow::Result<Vec<u64>>,
+    ) -> anyhow::Result<()> {
+        let polled = match self.case.feed {
+            Feed::Poll => Some(ticks()?),
+            _ => None,
+        };
+        let mut look = 0;
+        loop {
+            let now = stamp::now();
+            if now > look {
+                let last = self.last(polled.as_deref());
+                let is_answered = self.publishers.iter().all(|it| it.waiting() == 0);
+                if is_answered && self.lost(&last) == 0 || now > close + DRAIN_MAX {
+                    self.tally.lost = self.lost(&last);
+                    self.tally.unanswered =
+                        self.publishers.iter().map(|it| it.waiting() as u64).sum();
+                    return Ok(());
+                }
+                look = now + LOOK;
+            }
+            self.turn(events, TURN)?;
+        }
+    }
+
+    /// The last number of each topic that everybody must have.
+    fn last(&self, polled: Option<&[u64]>) -> Vec<u64> {
+        match polled {
+            Some(ticks) => ticks.to_vec(),
+            None => self
+                .publishers
+                .iter()
+                .map(|publisher| publisher.last)
+                .collect(),
+        }
+    }
+
+    /// How many events did not come, over all good subscribers.
+    fn lost(&self, last: &[u64]) -> u64 {
+        let good = self.readers.iter().take(self.case.users);
+        let lost = good.map(|reader| {
+            let last = last.get(reader.topic).copied().unwrap_or(0);
+            reader.progress.lost(last)
+        });
+        lost.sum()
+    }
+
+    /// How many of those that did not read have been cut off meanwhile: found by reading at last.
+    pub fn stalled_cut(&mut self) -> u64 {
+        use std::io::Read;
+        let mut cut = 0;
+        let room = &mut self.room;
+        for reader in self.readers.iter_mut().skip(self.case.users) {
+            let end = loop {
+                match reader.stream.read(room) {
+                    Ok(0) => break true,
+                    Ok(_) => {}
+                    Err(error) => break error.kind() != io::ErrorKind::WouldBlock,
+                }
+            };
+            cut += u64::from(end);
+        }
+        cut
+    }
+}
+
+/// When the events of all topics are due: topics are spread evenly over a period.
+struct Pace {
+    period: u64,
+    next: Vec<u64>,
+}
+
+impl Pace {
+    fn new(case: &Case, start: u64) -> Self {
+        let has_period = case.feed == Feed::Post && case.window == 0;
+        let period = if has_period {
+            (case.period_ms * 1e3) as u64
+        } else {
+            0
+        };
+        let topics = case.topics as u64;
+        let next = (0..topics).map(|topic| start + period * topic / topics.max(1));
+        Self {
+            period,
+            next: next.collect(),
+        }
+    }
+
+    /// The distance between the instants of all topics together.
+    fn step(&self) -> Option<u64> {
+        let step = self.period / (self.next.len() as u64).max(1);
+        (self.period > 0).then_some(step.max(1))
+    }
+
+    /// The instants of a topic that have come, each once.
+    fn due(&mut self, topic: usize, now: u64) -> impl Iterator<Item = u64> + use<> {
+        let mut due = Vec::new();
+        if let Some(next) = self.next.get_mut(topic).filter(|_| self.period > 0) {
+            while *next <= now {
+                due.push(*next);
+                *next += self.period;
+            }
+        }
+        due.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests;
