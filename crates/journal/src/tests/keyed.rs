@@ -317,11 +317,7 @@ fn a_file_that_is_damaged_or_of_something_else_is_refused() {
         .unwrap();
     }
     wait(keyed.close());
-    let whole: Vec<(u64, Vec<u8>)> = {
-        let mut world = disk.world();
-        let files = world.bytes().map(|(file, bytes, _)| (file, bytes.clone()));
-        files.collect()
-    };
+    let whole = disk.all();
     let mut refused = 0;
     let mut random = Random::new(1);
     for _ in 0..60 {

@@ -108,6 +108,14 @@ impl SimDisk {
         Ok(())
     }
 
+    /// All files and their bytes.
+    pub fn all(&self) -> Vec<(u64, Vec<u8>)> {
+        let world = self.world();
+        let files = world.files.iter();
+        let files = files.map(|(number, file)| (*number, file.durable.clone()));
+        files.collect()
+    }
+
     /// Puts other files in the place of all there are.
     pub fn replace(&self, files: Vec<(u64, Vec<u8>)>) {
         let files = files.into_iter().map(|(number, bytes)| {

@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod speed;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -143,13 +143,7 @@ fn a_file_without_a_good_index_is_read_as_a_whole() {
         assert_eq!(damaged(&streams, count, 0), 0);
         append(&streams, "a", count + 1, "more").unwrap();
         wait(streams.close());
-        let (fresh, _) = filled();
-        let bytes: Vec<(u64, Vec<u8>)> = {
-            let mut world = fresh.world();
-            let files = world.bytes().map(|(file, bytes, _)| (file, bytes.clone()));
-            files.collect()
-        };
-        disk.replace(bytes);
+        disk.replace(filled().0.all());
     }
 }
 
@@ -188,17 +182,8 @@ fn files_of_other_folders_are_not_taken() {
     let (disk, _) = filled();
     let (other, _) = filled();
     let (file, _) = files(&disk)[1];
-    let taken = {
-        let mut world = other.world();
-        let found = world.bytes().find(|it| it.0 == file).unwrap().1.clone();
-        found
-    };
-    let mut all: Vec<(u64, Vec<u8>)> = {
-        let mut world = disk.world();
-        let files = world.bytes().map(|(file, bytes, _)| (file, bytes.clone()));
-        files.collect()
-    };
-    all[1].1 = taken;
+    let mut all = disk.all();
+    all[1] = other.all().remove(1);
     disk.replace(all);
     let opened = Streams::open(disk.boxed(), options());
     assert!(
