@@ -343,3 +343,25 @@ fn reading_goes_on_while_others_write() {
     }
     assert!(files(&disk)[0].0 > 5);
 }
+
+#[test]
+fn a_file_stays_until_the_next_one_says_what_it_said() {
+    let disk = SimDisk::new(13);
+    let streams = open(&disk);
+    for name in ["a", "x"] {
+        declare(&streams, name, ALL);
+    }
+    append(&streams, "x", 1, &"x".repeat(2500)).unwrap();
+    wait(streams.remove("x")).unwrap();
+    // An index, the header of the next file, and what should stand in it.
+    disk.world().write_fails = Some(2);
+    let refused = append(&streams, "a", 1, &"a".repeat(2500));
+    assert!(matches!(refused, Err(Refusal::NoSpace(_))), "{refused:?}");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(files(&disk).len(), 2);
+    wait(streams.close());
+    disk.crash();
+    let streams = open(&disk);
+    append(&streams, "a", 1, "there").unwrap();
+    assert_eq!(texts(&streams, "a"), ["there"]);
+}
