@@ -1,6 +1,7 @@
 //! `intertie stub`: back ends that answer at once, or after a while, so that something else is
 //! measured.
 
+mod alarm;
 mod h1;
 mod h2;
 mod serve;
@@ -18,6 +19,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::pki::{self, Identity};
 use crate::units;
+
+use alarm::Alarm;
 
 pub(crate) use soap::WSDL;
 
@@ -112,6 +115,8 @@ pub(crate) struct Options {
     is_soap: bool,
     /// What is counted.
     counts: Counts,
+    /// Wakes those whose wait is over.
+    alarm: Alarm,
 }
 
 /// What a stub has done so far.
@@ -135,6 +140,7 @@ impl Options {
             clear_h2: false,
             is_soap: false,
             counts: Counts::default(),
+            alarm: Alarm::default(),
         }
     }
 
@@ -156,7 +162,7 @@ impl Options {
     async fn wait(&self) {
         let delay = self.next_delay();
         if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+            self.alarm.wait(delay).await;
         }
     }
 }
@@ -198,6 +204,7 @@ fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Resul
         tls: tls.map(TlsAcceptor::from),
         is_soap,
         counts: Counts::default(),
+        alarm: Alarm::default(),
     })
 }
 

@@ -75,6 +75,12 @@ pub(super) fn listen(
 
 async fn accept(listener: std::net::TcpListener, options: &Arc<Options>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
+    let clock = Arc::clone(options);
+    tokio::spawn(async move {
+        if let Err(error) = clock.alarm.run().await {
+            eprintln!("the stub has no clock: {error}");
+        }
+    });
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
