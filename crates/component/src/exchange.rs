@@ -2,7 +2,7 @@
 //! in whatever form it is needed, and the values of names.
 
 use std::any::Any;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +17,9 @@ use crate::content::{Content, Format};
 use crate::handler::Services;
 use crate::scope;
 use crate::variables::{Variables, request_value};
+
+/// Of how many copies it is told where they were when the flow's time was over.
+const STOPPED_MAX: usize = 10;
 
 /// What all messages of a flow share.
 #[derive(Debug)]
@@ -96,6 +99,8 @@ pub struct Exchange {
     /// What steps around the one that runs hold for it, such as an open transaction. Copies share
     /// it; one that goes on when the message has gone has to leave it.
     pub held: Vec<Rc<dyn Any>>,
+    /// Where copies were when the flow's time was over; copies share it.
+    stopped: Option<Rc<RefCell<Vec<Arc<str>>>>>,
     /// The values of names, by slot; those of every flow are not among them.
     pub(crate) slots: Vec<Value>,
     pub(crate) original: Option<Rc<Original>>,
@@ -123,9 +128,32 @@ impl Exchange {
             deadline: None,
             depth: 0,
             held: Vec::new(),
+            stopped: None,
             slots: Vec::new(),
             original,
         }
+    }
+
+    /// Has copies that are made from now on tell where they stop.
+    pub fn follow_copies(&mut self) {
+        self.stopped.get_or_insert_default();
+    }
+
+    /// Notes, for the log, that a copy is given up where it is, if the flow's time is over.
+    pub fn stop_here(&self, services: &dyn Services) {
+        let is_late = self.deadline.is_some_and(|at| at <= services.now());
+        if let Some(stopped) = self.stopped.as_ref().filter(|_| is_late) {
+            let mut stopped = stopped.borrow_mut();
+            if stopped.len() < STOPPED_MAX && !stopped.contains(&self.at) {
+                stopped.push(Arc::clone(&self.at));
+            }
+        }
+    }
+
+    /// Where copies were when the flow's time was over.
+    pub fn stopped(&self) -> Vec<Arc<str>> {
+        let stopped = self.stopped.as_ref();
+        stopped.map_or_else(Vec::new, |it| it.borrow().clone())
     }
 
     /// The content as a value, decoded when nobody has asked before.

@@ -1,6 +1,7 @@
 //! A flow that runs: its steps in order within its time, its failures handled, then a reply or an
 //! order to forward.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,9 +59,11 @@ impl RunningFlow {
             Some(concurrent) => Some(concurrent.enter(services).await?),
             None => None,
         };
-        let next = self
-            .in_time(self.block.run(exchange, services), services)
-            .await;
+        let next = {
+            // Pinned here: passed on by value it would be kept once for each that it passes.
+            let work = pin!(self.block.run(exchange, services));
+            self.in_time(work, services).await
+        };
         let fault = match next {
             Some(Ok(next)) => return self.end(next, exchange),
             Some(Err(fault)) => fault,
@@ -111,8 +114,13 @@ impl RunningFlow {
 
     fn out_of_time(&self, exchange: &Exchange) -> Fault {
         let time = self.limits.time.unwrap_or_default();
+        let within: Vec<_> = exchange.stopped();
+        let within = match within.is_empty() {
+            true => String::new(),
+            false => format!(", under way: {}", within.join(", ")),
+        };
         let mut fault = Fault::new(Kind::Timeout, Origin::Upstream, "the flow took too long")
-            .with_cause(format_args!("longer than {time:?}"));
+            .with_cause(format_args!("longer than {time:?}{within}"));
         fault.step = Some(Arc::clone(&exchange.at));
         fault
     }
@@ -145,11 +153,20 @@ impl RunningFlow {
         fault.with_cause(cause)
     }
 
-    async fn handle(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
+    /// The state of a message that begins now.
+    fn exchange(&self, request: Request, services: &dyn Services) -> Exchange {
         let mut exchange = Exchange::new(&self.context, request);
         exchange.deadline = self.limits.time.map(|time| services.now() + time);
-        let end = self.run(&mut exchange, services).await;
-        services.ended(&exchange);
+        exchange
+    }
+
+    /// What a flow that requests start decides.
+    fn outcome(
+        &self,
+        end: Result<End, Fault>,
+        exchange: Exchange,
+        services: &dyn Services,
+    ) -> Result<Outcome, Fault> {
         match end.map_err(|fault| self.place(fault))? {
             End::Reply(reply) => Ok(Outcome::Reply(reply)),
             End::Forward(plan) => {
@@ -184,7 +201,12 @@ impl Handler for RunningFlow {
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(self.handle(request, services))
+        let mut exchange = self.exchange(request, services);
+        Box::pin(async move {
+            let end = self.run(&mut exchange, services).await;
+            services.ended(&exchange);
+            self.outcome(end, exchange, services)
+        })
     }
 }
 
@@ -195,14 +217,13 @@ impl Callee for RunningFlow {
         depth: u16,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
+        let mut exchange = self.exchange(request, services);
+        exchange.depth = depth;
         Box::pin(async move {
             if depth > DEPTH_MAX {
                 let detail = "flows call each other without end";
                 return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
             }
-            let mut exchange = Exchange::new(&self.context, request);
-            exchange.depth = depth;
-            exchange.deadline = self.limits.time.map(|time| services.now() + time);
             let end = self.run(&mut exchange, services).await;
             services.ended(&exchange);
             match end? {
@@ -227,9 +248,9 @@ impl Started for RunningFlow {
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
+        let work = self.call(request, 0, services);
         Box::pin(async move {
-            let result = self.call(request, 0, services).await;
-            result.map_err(|fault| {
+            work.await.map_err(|fault| {
                 let fault = self.place(fault);
                 tracing::warn!(
                     target: "flow",

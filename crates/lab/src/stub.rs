@@ -1,6 +1,7 @@
 //! `intertie stub`: back ends that answer at once, after a while, or at fixed instants, so that
 //! something else is measured.
 
+mod alarm;
 mod h1;
 mod h2;
 mod renewing;
@@ -26,6 +27,8 @@ use crate::units;
 use renewing::{Renewal, Renewing};
 use sse::{Beginning, Clock, Emitter};
 use ws_reverse::Reverser;
+
+use alarm::Alarm;
 
 pub(crate) use soap::WSDL;
 
@@ -237,6 +240,8 @@ pub(crate) struct Options {
     is_soap: bool,
     /// What is counted.
     counts: Counts,
+    /// Wakes those whose wait is over.
+    alarm: Alarm,
 }
 
 /// What a stub has done so far.
@@ -260,6 +265,7 @@ impl Options {
             clear_h2: false,
             is_soap: false,
             counts: Counts::default(),
+            alarm: Alarm::default(),
         }
     }
 
@@ -281,7 +287,7 @@ impl Options {
     async fn wait(&self) {
         let delay = self.next_delay();
         if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+            self.alarm.wait(delay).await;
         }
     }
 }
@@ -335,6 +341,7 @@ fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Resul
         tls: tls.map(TlsAcceptor::from),
         is_soap,
         counts: Counts::default(),
+        alarm: Alarm::default(),
     })
 }
 

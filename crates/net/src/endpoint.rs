@@ -176,12 +176,13 @@ impl Endpoint {
     /// Keeps a connection whose last exchange has ended cleanly. `promised` is how long the other
     /// side has said it will keep it (`Keep-Alive: timeout`).
     #[inline]
-    pub fn keep(&self, connection: Connection, now: Instant, promised: Option<Duration>) {
+    pub fn keep(&self, mut connection: Connection, now: Instant, promised: Option<Duration>) {
         let limits = self.limits.get();
         let mut idle = self.idle.borrow_mut();
         if idle.len() >= limits.idle_count || !connection.input.is_empty() {
             return;
         }
+        connection.input.release();
         // One second less than promised: the other side's clock began earlier.
         let time = promised.map_or(limits.idle_time, |promised| {
             promised

@@ -1,6 +1,7 @@
 //! Relays one exchange where the client or the upstream, or both, speak HTTP/2: bodies go piece by
 //! piece from one side's buffers into the other's, as fast as the slower one takes them.
 
+use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::exchange::{Failed, Failure, has_left};
 use crate::pipe::PipeError;
+use crate::worker::Worker;
 
 /// How many bytes may wait for an HTTP/1.1 connection to take them.
 const STAGED_MAX: usize = 64 * 1024;
@@ -34,9 +36,11 @@ pub(crate) struct Http1Side<'a> {
     pub decoder: BodyDecoder,
     /// How many bytes at the front of the input are content that nobody has taken.
     ready: usize,
-    /// What is to be written.
+    /// What is to be written, of which so many bytes have been.
     pub staged: Vec<u8>,
     written: usize,
+    /// How many bytes have been written in all.
+    sent: u64,
     /// Whether the body that goes out is sent in chunks (RFC 9112, section 7.1).
     pub chunked: bool,
 }
@@ -84,6 +88,7 @@ impl<'a> Http1Side<'a> {
             ready: 0,
             staged,
             written: 0,
+            sent: 0,
             chunked: false,
         }
     }
@@ -101,7 +106,9 @@ impl<'a> Http1Side<'a> {
             .get(self.written..)
             .filter(|rest| !rest.is_empty())
         {
-            self.written += ready!(self.connection.poll_write(context, rest))?;
+            let count = ready!(self.connection.poll_write(context, rest))?;
+            self.written += count;
+            self.sent += count as u64;
         }
         Poll::Ready(Ok(()))
     }
@@ -396,7 +403,7 @@ impl Bridge<'_> {
     /// nothing of it has gone out or doing it twice is no harm (RFC 9110, section 9.2.2).
     pub fn failed(&self, failure: Failure) -> Failed {
         let nothing_sent = match &self.upstream {
-            Side::Http1(side) => side.written == 0 && self.up.moved == 0,
+            Side::Http1(side) => side.sent == 0 && self.up.moved == 0,
             Side::Http2(_) => matches!(failure, Failure::Refused),
         };
         Failed {
@@ -444,6 +451,22 @@ impl Bridge<'_> {
         if let Side::Http1(side) = &mut self.upstream {
             side.decoder = BodyDecoder::new(self.response.framing, self.limits);
         }
+    }
+
+    /// Waits for the head of a reply, interim ones included, and holds no buffer meanwhile once the
+    /// request has been written.
+    pub async fn reply(&mut self, worker: &Worker) -> Result<ReplyHead, Failure> {
+        poll_fn(|context| {
+            let reply = self.poll_reply(context);
+            if let Side::Http1(side) = &mut self.upstream
+                && self.up.finished
+            {
+                side.written = 0;
+                worker.return_scratch(std::mem::take(&mut side.staged));
+            }
+            reply
+        })
+        .await
     }
 
     /// Ready when the head of a reply is there, interim ones included.
@@ -535,7 +558,7 @@ impl Bridge<'_> {
         // The end counts too: from there on it is the upstream that is waited for.
         let ended = u64::from(self.up.finished) + u64::from(self.upload_failed.is_some());
         let staged = match &self.upstream {
-            Side::Http1(side) => side.written as u64,
+            Side::Http1(side) => side.sent,
             Side::Http2(_) => 0,
         };
         self.up.moved + self.down.moved + staged + ended

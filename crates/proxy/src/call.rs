@@ -47,14 +47,12 @@ impl Caller {
 
 impl Services for Caller {
     fn call<'a>(&'a self, call: handler::Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
-        Box::pin(async move {
-            let target = self.forwards.get(call.plan, &self.worker.upstreams);
-            let sending = Call {
-                body_max: call.body_max,
-                ..Call::new(&self.worker, target)
-            };
-            sending.run(call.request).await
-        })
+        let target = self.forwards.get(call.plan, &self.worker.upstreams);
+        let sending = Call {
+            body_max: call.body_max,
+            ..Call::new(&self.worker, target)
+        };
+        Box::pin(async move { sending.run(call.request).await })
     }
 
     fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
@@ -197,7 +195,7 @@ impl Exchange<'_> {
 
     async fn over_http1(&self, mut connection: Connection, lease: &Lease) -> Answer {
         let limits = head_limits(&self.call.settings.limits);
-        let mut head = Vec::with_capacity(1024);
+        let mut head = self.call.worker.take_scratch();
         request_head::write(&self.call.target, &self.request, &mut head);
         let none = BodyDecoder::new(Framing::None, limits);
         let side = Side::Http1(Http1Side::new(&mut connection, none, head));
@@ -249,7 +247,7 @@ impl Exchange<'_> {
         lease: &Lease,
     ) -> Result<(Result<Reply, Fault>, Option<Option<Duration>>), Failed> {
         for _ in 0..INTERIM_MAX {
-            let head = poll_fn(|context| bridge.poll_reply(context)).await;
+            let head = bridge.reply(self.call.worker).await;
             let head = head.map_err(|failure| bridge.failed(failure))?;
             let (status, headers) = match &head {
                 ReplyHead::Http1 => (bridge.response.status, bridge.http1_headers()),

@@ -227,7 +227,7 @@ impl<'a> Exchange<'a> {
     /// Waits for the reply and relays it, interim ones first.
     async fn receive(&self, bridge: &mut Bridge<'_>, lease: &Lease) -> Result<Relayed, Failed> {
         for _ in 0..INTERIM_MAX {
-            let head = poll_fn(|context| bridge.poll_reply(context)).await;
+            let head = bridge.reply(&self.session.worker).await;
             let head = head.map_err(|failure| bridge.failed(failure))?;
             let status = match &head {
                 ReplyHead::Http1 => bridge.response.status,

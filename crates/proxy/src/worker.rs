@@ -415,7 +415,7 @@ impl Worker {
     pub(crate) fn return_scratch(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut scratch = self.scratch.borrow_mut();
-        if buffer.capacity() <= SCRATCH_MAX && scratch.len() < 64 {
+        if (1..=SCRATCH_MAX).contains(&buffer.capacity()) && scratch.len() < 64 {
             scratch.push(buffer);
         }
     }

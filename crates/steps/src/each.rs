@@ -162,6 +162,7 @@ impl Each {
             results.resize(items.len(), None);
         }
         let mut waiting = items.iter().enumerate();
+        exchange.follow_copies();
         let mut crowd = Crowd::new();
         loop {
             while crowd.len() < self.parallel

@@ -71,6 +71,7 @@ struct First(Vec<Block>);
 
 impl First {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        exchange.follow_copies();
         let mut crowd = Crowd::new();
         for (number, block) in self.0.iter().enumerate() {
             crowd.push(

@@ -35,16 +35,49 @@ impl Left {
     }
 }
 
+/// A copy of a message on its way through steps. When it is given up because the flow's time is
+/// over, the message knows where it was.
+struct Copy<'a> {
+    exchange: Exchange,
+    services: &'a dyn Services,
+    has_ended: bool,
+}
+
+impl<'a> Copy<'a> {
+    fn new(exchange: Exchange, services: &'a dyn Services) -> Self {
+        Self {
+            exchange,
+            services,
+            has_ended: false,
+        }
+    }
+
+    async fn run(&mut self, block: &Block) -> Result<Next, Fault> {
+        let result = block.run(&mut self.exchange, self.services).await;
+        self.has_ended = true;
+        result
+    }
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.exchange.stop_here(self.services);
+        }
+    }
+}
+
 /// Runs steps on a copy for the value of the body that they leave, when it is wanted.
 pub(crate) fn for_value<'a>(
     block: &'a Block,
-    mut copy: Exchange,
+    copy: Exchange,
     is_wanted: bool,
     services: &'a dyn Services,
 ) -> LocalFuture<'a, Result<Ran<Value>, Fault>> {
+    let mut copy = Copy::new(copy, services);
     Box::pin(async move {
-        Ok(match block.run(&mut copy, services).await? {
-            Next::Continue if is_wanted => Ran::Done(copy.value()?.clone()),
+        Ok(match copy.run(block).await? {
+            Next::Continue if is_wanted => Ran::Done(copy.exchange.value()?.clone()),
             Next::Continue => Ran::Done(Value::Null),
             end => Ran::Ended(end),
         })
@@ -54,14 +87,15 @@ pub(crate) fn for_value<'a>(
 /// Runs steps on a copy for the body that they leave, whatever it is.
 pub(crate) fn for_content<'a>(
     block: &'a Block,
-    mut copy: Exchange,
+    copy: Exchange,
     services: &'a dyn Services,
 ) -> LocalFuture<'a, Result<Ran<Left>, Fault>> {
+    let mut copy = Copy::new(copy, services);
     Box::pin(async move {
-        Ok(match block.run(&mut copy, services).await? {
+        Ok(match copy.run(block).await? {
             Next::Continue => Ran::Done(Left {
-                content: copy.content,
-                reply: copy.reply,
+                content: std::mem::take(&mut copy.exchange.content),
+                reply: copy.exchange.reply.take(),
             }),
             end => Ran::Ended(end),
         })

@@ -47,6 +47,7 @@ impl Parallel {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         // Decoded once, not by each branch. One that is not to be decoded is for them to tell.
         let _ = exchange.value();
+        exchange.follow_copies();
         let mut crowd = Crowd::new();
         for (number, (_, block)) in self.0.iter().enumerate() {
             let work = inner::for_value(block, exchange.clone(), true, services);

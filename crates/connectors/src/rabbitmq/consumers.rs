@@ -18,7 +18,9 @@ const OVERHEAD: usize = 2048;
 #[derive(Clone, Debug)]
 pub(super) struct Subscription {
     pub queue: String,
-    /// How many messages may be under way.
+    /// How many messages may be in flows.
+    pub concurrent: usize,
+    /// How many messages the broker may send before they are settled.
     pub prefetch: u16,
     /// Whether nobody else may consume.
     pub exclusive: bool,
@@ -28,7 +30,8 @@ pub(super) struct Subscription {
 #[derive(Default)]
 pub(super) struct Consumers {
     all: Vec<Books>,
-    inbox: VecDeque<Delivery>,
+    /// The subscription whose turn it is to start a flow.
+    turn: usize,
     waker: Option<Waker>,
     /// The bytes of messages whose flows have not ended, and how many there may be.
     held: usize,
@@ -40,6 +43,10 @@ pub(super) struct Consumers {
 
 struct Books {
     subscription: Subscription,
+    /// Messages that wait until there is a place for one more flow.
+    inbox: VecDeque<Delivery>,
+    /// How many flows have not ended, those of channels that are gone included.
+    active: usize,
     channel: Option<u16>,
     epoch: u64,
     acks: Acks,
@@ -66,11 +73,32 @@ pub(super) struct Ticket {
 /// The name of the consumer on its channel.
 const NAME: &str = "flow";
 
+impl Books {
+    /// The next message, when there is a place for its flow.
+    fn next(&mut self) -> Option<Delivery> {
+        if self.active >= self.subscription.concurrent {
+            return None;
+        }
+        let next = self.inbox.pop_front()?;
+        self.active += 1;
+        Some(next)
+    }
+
+    /// Forgets messages whose flows have not begun: the broker sends them again.
+    fn drop_inbox(&mut self, held: &mut usize) {
+        for delivery in self.inbox.drain(..) {
+            *held = held.saturating_sub(delivery.ticket.size);
+        }
+    }
+}
+
 impl Consumers {
     /// Begins to consume.
     pub fn start(&mut self, subscriptions: Vec<Subscription>, memory: usize) {
         let books = subscriptions.into_iter().map(|subscription| Books {
             subscription,
+            inbox: VecDeque::new(),
+            active: 0,
             channel: None,
             epoch: 0,
             acks: Acks::default(),
@@ -144,7 +172,7 @@ impl Consumers {
         self.held += size;
         counts.delivered += 1;
         counts.redelivered += i64::from(deliver.redelivered);
-        self.inbox.push_back(Delivery {
+        books.inbox.push_back(Delivery {
             message: message.clone(),
             ticket: Ticket {
                 at,
@@ -153,17 +181,24 @@ impl Consumers {
                 size,
             },
         });
-        self.wake();
+        if books.active < books.subscription.concurrent {
+            self.wake();
+        }
         true
     }
 
-    /// The next message for a flow; without one `waker` is told of it.
+    /// The next message for a flow, of each queue in turn; without one `waker` is told when there
+    /// may be one.
     pub fn next(&mut self, waker: &Waker) -> Option<Delivery> {
-        let next = self.inbox.pop_front();
-        if next.is_none() {
-            self.waker = Some(waker.clone());
+        let count = self.all.len();
+        for at in (self.turn..count).chain(0..self.turn.min(count)) {
+            if let Some(next) = self.all.get_mut(at).and_then(Books::next) {
+                self.turn = at + 1;
+                return Some(next);
+            }
         }
-        next
+        self.waker = Some(waker.clone());
+        None
     }
 
     /// Has the source look.
@@ -173,12 +208,18 @@ impl Consumers {
         }
     }
 
-    /// Settles a message. One of a channel that is gone comes again.
+    /// Settles a message, whose flow has ended. One of a channel that is gone comes again.
     pub fn settle(&mut self, ticket: &Ticket, how: Settled, out: &mut Vec<u8>) {
         self.held = self.held.saturating_sub(ticket.size);
         let Some(books) = self.all.get_mut(ticket.at) else {
             return;
         };
+        books.active = books.active.saturating_sub(1);
+        if !books.inbox.is_empty()
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
         if let Some(channel) = books.channel.filter(|_| books.epoch == ticket.epoch) {
             books.acks.settle(ticket.tag, how, channel, out);
         }
@@ -203,9 +244,8 @@ impl Consumers {
         let (first, longest) = BACKOFF;
         let factor = 1_u32 << (books.failures - 1).min(8);
         books.again_at = Some(Instant::now() + first.saturating_mul(factor).min(longest));
-        let failures = books.failures;
-        self.drop_inbox(|ticket| ticket.at == at);
-        failures
+        books.drop_inbox(&mut self.held);
+        books.failures
     }
 
     /// The connection is gone: what has come on it comes again.
@@ -213,29 +253,20 @@ impl Consumers {
         for books in &mut self.all {
             books.channel = None;
             books.again_at = None;
+            books.drop_inbox(&mut self.held);
         }
-        self.drop_inbox(|_| true);
-    }
-
-    fn drop_inbox(&mut self, chosen: impl Fn(&Ticket) -> bool) {
-        let held = &mut self.held;
-        self.inbox.retain(|delivery| {
-            let is_chosen = chosen(&delivery.ticket);
-            if is_chosen {
-                *held = held.saturating_sub(delivery.ticket.size);
-            }
-            !is_chosen
-        });
     }
 
     /// Wants no more messages; those under way can still be settled.
     pub fn cancel(&mut self, out: &mut Vec<u8>) {
         self.is_stopping = true;
-        for channel in self.all.iter().filter_map(|it| it.channel) {
-            // The name is short.
-            let _ = write::basic_cancel(out, channel, NAME);
+        for books in &mut self.all {
+            if let Some(channel) = books.channel {
+                // The name is short.
+                let _ = write::basic_cancel(out, channel, NAME);
+            }
+            books.drop_inbox(&mut self.held);
         }
-        self.drop_inbox(|_| true);
     }
 
     /// Ends all: what has not been settled goes back. The channels are to be closed.

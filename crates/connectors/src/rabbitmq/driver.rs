@@ -12,7 +12,7 @@ use amqp::write;
 use tokio::time::sleep;
 
 use super::dial::{Dialer, Link, Refusal};
-use super::hub::{Hub, TICK};
+use super::hub::{Hub, TICK, WANTED};
 
 /// How long to wait before the next try: at first, and at last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -94,11 +94,23 @@ async fn supervise(hub: &Rc<Hub>) {
             }
         }
         failures += 1;
-        let pause = sleep(backoff(failures, &mut chance));
+        let pause = pause(hub, backoff(failures, &mut chance));
         if until_closing(hub, pause).await.is_none() {
             return;
         }
     }
+}
+
+/// Waits before the next try: for this time, or less when a message comes meanwhile.
+async fn pause(hub: &Hub, time: Duration) {
+    sleep(time.min(WANTED)).await;
+    let mut rest = pin!(sleep(time.saturating_sub(WANTED)));
+    poll_fn(|context| match hub.inner.borrow().is_wanted {
+        true => Poll::Ready(()),
+        false => rest.as_mut().poll(context),
+    })
+    .await;
+    hub.inner.borrow_mut().is_wanted = false;
 }
 
 fn tell(hub: &Hub, refusal: &Refusal, told: &mut Option<(Instant, String)>) {

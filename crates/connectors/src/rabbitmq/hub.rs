@@ -38,12 +38,18 @@ const OUT_MAX: usize = 1 << 20;
 const OUT_KEPT: usize = 256 << 10;
 /// When it makes sense to try again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// For so long messages wait for a connection that cannot be made; then they fail at once.
+const BLIP: Duration = Duration::from_secs(1);
+/// How often a connection is tried that messages are there for.
+pub(super) const WANTED: Duration = Duration::from_secs(1);
 
 /// How the connection is.
 #[derive(Debug)]
 pub(super) enum Status {
     /// It is being made; why that has failed so far.
     Connecting(Option<Box<str>>),
+    /// It has not been there for a while, and cannot be made, for this reason. It is tried again.
+    Down(Box<str>),
     /// The broker does not want us, for this reason. It is asked again.
     Refused(Box<str>),
     /// It is there.
@@ -73,6 +79,10 @@ pub(super) struct Hub {
 /// What changes.
 pub(super) struct Inner {
     pub status: Status,
+    /// Since when there has been no connection, while there is none.
+    missing_since: Instant,
+    /// Whether a message has come that the connection is wanted for.
+    pub is_wanted: bool,
     /// Bytes for the broker, of which so many have been written.
     pub out: Vec<u8>,
     pub written: usize,
@@ -123,7 +133,7 @@ impl Hub {
     pub fn publish(self: &Rc<Self>, message: Outgoing) -> Result<Pending, Fault> {
         let message = Rc::new(message);
         let mut inner = self.inner.borrow_mut();
-        self.admit(&inner, message.size())?;
+        self.admit(&mut inner, message.size())?;
         message.since.set(inner.ticks);
         if let Some(call) = message.call {
             inner.calls.insert(call, Rc::clone(&message));
@@ -150,10 +160,16 @@ impl Hub {
         inner.next_call
     }
 
-    fn admit(&self, inner: &Inner, size: usize) -> Result<(), Fault> {
+    fn admit(&self, inner: &mut Inner, size: usize) -> Result<(), Fault> {
         let max = match &inner.status {
             Status::Over => return Err(self.unavailable("the connection is being closed")),
             Status::Refused(cause) => return Err(self.lost(cause).with_retry(Retry::Yes)),
+            Status::Down(cause) => {
+                let fault = self.down(cause);
+                inner.is_wanted = true;
+                inner.wake();
+                return Err(fault);
+            }
             Status::Open => {
                 if let Some(reason) = &inner.blocked {
                     let cause = format!("the broker takes no messages for now: {reason}");
@@ -182,6 +198,14 @@ impl Hub {
         )
         .with_retry(Retry::IfRepeatable)
         .with_cause(format_args!("connection {}: {cause}", self.broker.label))
+    }
+
+    /// A failure of a message that certainly has not been sent, since there is no connection.
+    fn down(&self, cause: &str) -> Fault {
+        self.lost(cause)
+            .with_status(503)
+            .with_retry(Retry::Yes)
+            .with_retry_after(WANTED)
     }
 
     pub fn unavailable(&self, cause: &str) -> Fault {
@@ -214,7 +238,9 @@ impl Hub {
         inner.ticks = inner.ticks.wrapping_add(1);
         let now = inner.ticks;
         let cause = match (&inner.status, &inner.blocked) {
-            (Status::Connecting(Some(cause)) | Status::Refused(cause), _) => cause.to_string(),
+            (Status::Connecting(Some(cause)) | Status::Down(cause) | Status::Refused(cause), _) => {
+                cause.to_string()
+            }
             (_, Some(reason)) => format!("the broker takes no messages for now: {reason}"),
             _ => "there was no connection in good time".to_owned(),
         };
@@ -257,6 +283,7 @@ impl Hub {
             figures.blocked.fetch_sub(1, Ordering::Relaxed);
         }
         inner.status = Status::Connecting(Some(cause.into()));
+        inner.missing_since = Instant::now();
         inner.channels.clear();
         inner.out = Vec::new();
         inner.written = 0;
@@ -273,12 +300,20 @@ impl Hub {
     /// The connection could not be made.
     pub fn not_opened(&self, cause: &str, is_refused: bool) {
         let mut inner = self.inner.borrow_mut();
-        if !is_refused {
-            inner.status = Status::Connecting(Some(cause.into()));
-            return;
-        }
-        inner.status = Status::Refused(cause.into());
-        let fault = self.lost(cause).with_retry(Retry::Yes);
+        let fault = match is_refused {
+            true => {
+                inner.status = Status::Refused(cause.into());
+                self.lost(cause).with_retry(Retry::Yes)
+            }
+            false if inner.missing_since.elapsed() < BLIP => {
+                inner.status = Status::Connecting(Some(cause.into()));
+                return;
+            }
+            false => {
+                inner.status = Status::Down(cause.into());
+                self.down(cause)
+            }
+        };
         while let Some(message) = inner.take_waiting() {
             message.settle(Err(fault.clone()));
         }
@@ -338,6 +373,8 @@ impl Inner {
     fn new() -> Self {
         Self {
             status: Status::Connecting(None),
+            missing_since: Instant::now(),
+            is_wanted: false,
             out: Vec::new(),
             written: 0,
             tuned: Tuned {

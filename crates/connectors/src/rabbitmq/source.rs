@@ -44,8 +44,12 @@ struct ConsumeConfig {
         reason = "read from the tree, which knows the place of each"
     )]
     queue: Queues,
-    /// How many messages of each queue may be under way, on all workers together, from 1 to 65535.
-    #[schemars(extend("default" = 100))]
+    /// How many messages of each queue may be in flows at once, on all workers together, from 1 to
+    /// 65535. The default is `prefetch` where only that is given, else 100.
+    concurrent: Option<Spanned<u64>>,
+    /// How many messages of each queue the broker may send before they are acknowledged, on all
+    /// workers together, from `concurrent` to 65535. The default is `concurrent` and a quarter of
+    /// it.
     prefetch: Option<Spanned<u64>>,
     /// Whether messages of a queue are taken one after the other: by one worker, and only while
     /// nobody else consumes from the queue.
@@ -75,6 +79,9 @@ struct ConsumeConfig {
     /// `bytes`.
     decode: Option<Format>,
 }
+
+/// The most messages that a broker counts (AMQP 0-9-1, `basic.qos`).
+const COUNT_MAX: u64 = 65_535;
 
 /// When a message is acknowledged.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -129,7 +136,8 @@ impl JsonSchema for Queues {
 #[derive(Debug)]
 struct Settings {
     queues: Vec<String>,
-    prefetch: u16,
+    concurrent: usize,
+    prefetch: usize,
     ordered: bool,
     on_failure: OnFailure,
     redeliveries: u64,
@@ -215,16 +223,19 @@ impl ConsumeConfig {
                 idle("delay", delay.span, why, hint);
             }
         }
-        if let Some(prefetch) = self.prefetch.as_ref().filter(|_| self.ordered) {
-            let why = "with `ordered` one message is under way";
-            idle("prefetch", prefetch.span, why, "leave one of both out");
+        for (name, count) in [("concurrent", &self.concurrent), ("prefetch", &self.prefetch)] {
+            if let Some(count) = count.as_ref().filter(|_| self.ordered) {
+                let why = "with `ordered` one message is under way";
+                idle(name, count.span, why, "leave one of both out");
+            }
         }
+        let (concurrent, prefetch) = self.counts(report);
         let minutes = Duration::from_secs(300);
         let second = Duration::from_secs(1);
-        let prefetch = bounds::count(self.prefetch.as_ref(), 100, 1..=65_535, report);
         Settings {
             queues,
-            prefetch: prefetch as u16,
+            concurrent,
+            prefetch,
             ordered: self.ordered,
             on_failure: self.on_failure,
             redeliveries: bounds::count(self.redeliveries.as_ref(), 5, 1..=1000, report),
@@ -238,6 +249,25 @@ impl ConsumeConfig {
             reply: self.reply,
             decode: self.decode,
         }
+    }
+
+    /// How many messages may be in flows, and how many the broker may send.
+    fn counts(&self, report: &mut Report) -> (usize, usize) {
+        let range = || 1..=COUNT_MAX;
+        let given = self.prefetch.as_ref();
+        let given = given.map(|it| bounds::count(Some(it), COUNT_MAX, range(), report));
+        let concurrent = self.concurrent.as_ref();
+        let concurrent = bounds::count(concurrent, given.unwrap_or(100), range(), report);
+        // What is on its way to and from the broker takes no place of a flow.
+        let ahead = concurrent.saturating_add(concurrent.div_ceil(4));
+        let prefetch = given.unwrap_or(ahead.min(COUNT_MAX));
+        if let Some(given) = self.prefetch.as_ref().filter(|_| prefetch < concurrent) {
+            let message = "`prefetch` is smaller than `concurrent`: so many never come";
+            report
+                .error(BAD_CONSUME, given.span, message)
+                .hint("leave it out, or write a quarter more than `concurrent`");
+        }
+        (concurrent as usize, prefetch as usize)
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Class {
     TooLarge,
     /// A value cannot be bound to its parameter.
     Argument,
+    /// A text has a character that the database has no room for, whoever sent it.
+    Character,
     /// A row of this key is there already.
     Unique,
     /// A row that another refers to is not there, or one that another refers to is to go.
@@ -71,6 +73,7 @@ impl SqlError {
                 | Class::Serialization
                 | Class::Deadlock
                 | Class::Argument
+                | Class::Character
         );
         Self {
             class,
@@ -116,6 +119,14 @@ impl SqlError {
     pub fn argument(name: &str, why: impl fmt::Display) -> Self {
         let name = name.escape_debug();
         Self::new(Class::Argument, format_args!("the argument `{name}` {why}"))
+    }
+
+    /// A text with a character that the database has no room for, in the argument of this name.
+    pub fn character(name: &str, why: impl fmt::Display) -> Self {
+        Self {
+            class: Class::Character,
+            ..Self::argument(name, why)
+        }
     }
 
     /// The fault of a step. `connection` is its name under `use:`; `repeats` is whether the
@@ -168,6 +179,7 @@ impl SqlError {
                 Fault::new(Kind::Timeout, Origin::Upstream, detail)
             }
             Class::Argument => Fault::expression(""),
+            Class::Character => Fault::invalid("a text has a character that cannot be stored"),
             Class::Unique => raised("unique-violation", 409, "such a row is there already"),
             Class::ForeignKey => raised("foreign-key-violation", 409, "a row it needs is missing"),
             Class::NotNull => raised("not-null-violation", 422, "a value is missing"),
@@ -205,6 +217,8 @@ mod tests {
             assert_eq!(found, is("unique-violation", 409, Retry::No));
         }
         assert_eq!(fault(Class::Lost, false), is("connection", 502, Retry::No));
+        let found = fault(Class::Character, true);
+        assert_eq!(found, is("invalid", 400, Retry::No));
         let repeatable = is("timeout", 504, Retry::IfRepeatable);
         assert_eq!(fault(Class::Timeout, true), repeatable);
         let found = SqlError::new(Class::Busy, "x").with_code("53300");

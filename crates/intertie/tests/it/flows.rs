@@ -35,13 +35,17 @@ fn the_time_of_a_flow_bounds_streamed_and_called_systems() {
          steps: [ http: http://BACKEND/ ]\n---\n\
          flow: handles\nfrom: { http: GET /handles }\nlimits: { time: 200ms }\n\
          steps: [ http: http://BACKEND/ ]\n\
-         on_error: [ { on: timeout, reply: { status: 503 } } ]\n",
+         on_error: [ { on: timeout, reply: { status: 503 } } ]\n---\n\
+         flow: branches\nfrom: { http: GET /branches }\nlimits: { time: 200ms }\n\
+         steps:\n  - parallel:\n      quick: { map: 1 }\n\
+         \x20     stock: [ { delay: 1ms }, { http: http://BACKEND/ } ]\n",
     );
     for (path, status) in [
         ("/streams", 504),
         ("/message", 504),
         ("/calls", 504),
         ("/handles", 503),
+        ("/branches", 504),
     ] {
         let start = Instant::now();
         let response = get(port, path);
@@ -50,8 +54,10 @@ fn the_time_of_a_flow_bounds_streamed_and_called_systems() {
         let content_type = response.header("content-type");
         assert_eq!(content_type, Some("application/problem+json"), "{path}");
     }
-    wait_until("nothing is left of the calls", || backend.closed() == 4);
-    engine.stop();
+    wait_until("nothing is left of the calls", || backend.closed() == 5);
+    let told = engine.stop();
+    let place = "flow branches, step 1 (parallel): longer than 200ms, under way: 1.stock.2 (http)";
+    assert!(told.contains(place), "{told}");
 }
 
 #[test]

@@ -199,7 +199,9 @@ pub(crate) struct Flight {
     pub reached: f64,
     /// The throughput for what is in flight divided by the service's delay.
     pub of_ideal: f64,
-    /// Resident memory for each message in flight: what came to that of the idle system.
+    /// Memory for each message in flight, its connection to the service included: the most resident
+    /// memory while watched, without that of the same system when a few messages had gone through
+    /// and none was under way, divided by `reached`.
     pub bytes_each: f64,
 }
 

@@ -88,6 +88,12 @@ pub(super) fn listen(
 
 async fn accept<S: Service>(listener: std::net::TcpListener, service: &Arc<S>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
+    let clock = Arc::clone(options);
+    tokio::spawn(async move {
+        if let Err(error) = clock.alarm.run().await {
+            eprintln!("the stub has no clock: {error}");
+        }
+    });
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {

@@ -43,23 +43,25 @@ pub(super) async fn run(
 ) {
     let settings = &source.settings;
     let share = services.share();
-    let (prefetch, memory) = match settings.ordered {
-        true => (1, settings.memory),
+    let (concurrent, prefetch, memory) = match settings.ordered {
+        true => (1, 1, settings.memory),
         false => {
-            let prefetch = share.of(settings.prefetch.into());
-            (prefetch, settings.memory / share.count.max(1))
+            let memory = settings.memory / share.count.max(1);
+            let concurrent = share.of(settings.concurrent);
+            (concurrent, share.of(settings.prefetch), memory)
         }
     };
-    let Some(prefetch) = u16::try_from(prefetch).ok().filter(|it| *it > 0) else {
-        // There are more workers than messages may be under way: the others do the work.
+    if concurrent == 0 {
+        // There are more workers than flows may run: the others do the work.
         return stop.await;
-    };
+    }
     let describe = |it: &Owner| format!("consume {} {}", it.flow, it.broker.settings);
     let make = || Hub::start(&source.broker);
     let hub: Rc<Hub> = services.resources().get(&source.owner, describe, make);
     let queues = settings.queues.iter().map(|queue| Subscription {
         queue: queue.clone(),
-        prefetch,
+        concurrent,
+        prefetch: u16::try_from(prefetch).unwrap_or(u16::MAX),
         exclusive: settings.ordered,
     });
     hub.start_consuming(queues.collect(), memory);
@@ -78,7 +80,7 @@ pub(super) async fn run(
         services.spawn(Box::new(move |services| {
             Box::pin(async move {
                 let ended = Ended(Rc::clone(&work));
-                work.process(delivery, services).await;
+                work.process(&delivery, services).await;
                 drop(ended);
             })
         }));
@@ -142,11 +144,10 @@ impl Work {
         .await
     }
 
-    async fn process(&self, delivery: Delivery, services: &dyn Services) {
-        let Delivery { message, ticket } = delivery;
+    async fn process(&self, Delivery { message, ticket }: &Delivery, services: &dyn Services) {
         let held = Held {
             hub: &self.hub,
-            ticket,
+            ticket: *ticket,
             is_settled: false,
         };
         let (Ok(Received::Delivered(deliver)), queue) =
@@ -160,7 +161,7 @@ impl Work {
             tracing::error!(target: "flow", flow, queue, size, "{what}");
             return held.settle(Settled::Reject);
         }
-        let Some(facts) = Facts::read(&message, deliver) else {
+        let Some(facts) = Facts::read(message, deliver) else {
             return held.settle(Settled::Reject);
         };
         let request = facts.request(&queue, message.body.clone().into());
@@ -168,13 +169,15 @@ impl Work {
         let has_failed = !matches!(&result, Ok(reply) if reply.status < 400);
         let how = match has_failed {
             false => Settled::Ack,
+            // On the heap, as what follows: every message that is under way would pay for its size.
             true => {
-                self.after_failure(&facts, &message.body, &queue, services)
-                    .await
+                let work = self.after_failure(&facts, &message.body, &queue, services);
+                Box::pin(work).await
             }
         };
         let is_final = how != Settled::Requeue && (how == Settled::Reject) == has_failed;
-        if self.settings.reply && is_final && !self.answer(&facts, result, services).await {
+        let answers = self.settings.reply && is_final;
+        if answers && !Box::pin(self.answer(&facts, result, services)).await {
             // The broker takes no replies for now: the message comes again.
             self.pause(services).await;
             return held.settle(Settled::Requeue);

@@ -5,7 +5,7 @@ use crate::testing::source;
 
 #[test]
 fn sources_are_read() {
-    let all = "{ connection: mq, queue: [a, b], prefetch: 65535, on_failure: requeue, \
+    let all = "{ connection: mq, queue: [a, b], concurrent: 65535, on_failure: requeue, \
                redeliveries: 1, delay: 0s, memory: 1GiB, reply: true, decode: json }";
     let found = source(&DEFINITION, all).unwrap();
     assert!(found.is_on_every_worker() && found.decode().is_some());
@@ -32,6 +32,18 @@ fn every_problem_has_its_place() {
         (
             "{ connection: mq, queue: a, prefetch: 65536 }",
             "IT0291 1:39",
+        ),
+        (
+            "{ connection: mq, queue: a, ordered: true, concurrent: 2 }",
+            "IT0401 1:56",
+        ),
+        (
+            "{ connection: mq, queue: a, concurrent: 0 }",
+            "IT0291 1:41",
+        ),
+        (
+            "{ connection: mq, queue: a, concurrent: 20, prefetch: 19 }",
+            "IT0401 1:55",
         ),
         ("{ connection: mq, queue: a, memory: 1KiB }", "IT0291 1:37"),
     ];

@@ -72,9 +72,8 @@ impl Bound {
             Value::Bool(_) | Value::Num(_) => scalar(argument, kind),
         };
         if text.contains(&0) {
-            return Err(refused(
-                "has a NUL character, which no text of PostgreSQL holds".into(),
-            ));
+            let why = "has a NUL character, which no text of PostgreSQL holds";
+            return Err(SqlError::character(name, why));
         }
         if std::str::from_utf8(&text).is_err() {
             return Err(refused("is no UTF-8".into()));

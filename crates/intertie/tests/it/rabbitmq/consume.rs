@@ -1,5 +1,10 @@
 //! Consuming.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use amqp::{Properties, Table, Value};
 use testkit::{StrictBackend, free_port, wait_until};
 
@@ -58,6 +63,69 @@ fn each_message_runs_the_flow_and_is_acknowledged() {
     engine.stop();
     client.consume(&queue);
     assert!(client.take_all().is_empty(), "all were acknowledged");
+}
+
+#[test]
+fn only_so_many_flows_run_beside_each_other() {
+    let queue = name("in");
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    for number in 0..29 {
+        client.push(&queue, &json(), format!("{{\"n\":{number}}}").as_bytes());
+    }
+    client.publish_json(&queue, r#"{"n":29}"#);
+    let running = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let is_held = Arc::new(AtomicBool::new(true));
+    let backend = {
+        let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+        let is_held = Arc::clone(&is_held);
+        StrictBackend::answering(move |_| {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            while is_held.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            thread::sleep(Duration::from_millis(20));
+            running.fetch_sub(1, Ordering::SeqCst);
+            OK.to_vec()
+        })
+    };
+    let settings = "concurrent: 3, prefetch: 8";
+    let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
+    let delivered = |count: u32| {
+        let line = format!("intertie_rabbitmq_delivered_total{{flow=\"\",step=\"mq\"}} {count}\n");
+        wait_until("messages have been delivered", || {
+            engine.get("/metrics").text().contains(&line)
+        });
+    };
+    // What may come has come, and no more than may run does.
+    delivered(8);
+    wait_until("three are under way", || {
+        running.load(Ordering::SeqCst) == 3
+    });
+    is_held.store(false, Ordering::SeqCst);
+    wait_until("all have come", || backend.requests().len() == 30);
+    delivered(30);
+    wait_until("all have ended", || running.load(Ordering::SeqCst) == 0);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    // Those whose flows have not begun when the engine ends go back.
+    is_held.store(true, Ordering::SeqCst);
+    for number in 30..38 {
+        client.publish_json(&queue, &format!("{{\"n\":{number}}}"));
+    }
+    delivered(38);
+    wait_until("three are under way", || {
+        running.load(Ordering::SeqCst) == 3
+    });
+    let open = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        is_held.store(false, Ordering::SeqCst);
+    });
+    engine.stop();
+    open.join().unwrap();
+    client.consume(&queue);
+    let left = client.take_all().len();
+    assert_eq!((left, backend.requests().len()), (5, 33));
 }
 
 #[test]

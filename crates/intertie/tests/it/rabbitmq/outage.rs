@@ -1,10 +1,11 @@
 //! Brokers and engines that die, and brokers that have no memory left.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::servers::Rabbitmq;
 use testkit::{StrictBackend, free_port, wait_until};
@@ -36,13 +37,13 @@ fn what_a_killed_broker_has_confirmed_is_there() {
     let (queue, port) = (name("kept"), free_port());
     Client::connect(broker.port(), "/").declare_queue(&queue, &[]);
     let (engine, _folder) = run(&flows(&broker.url(), &queue, port));
-    let (next, is_over) = (
-        Arc::new(AtomicU32::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let next = Arc::new(AtomicU32::new(0));
+    let sent = Arc::new(AtomicU32::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
     let senders: Vec<_> = (0..4)
         .map(|_| {
-            let (next, is_over) = (Arc::clone(&next), Arc::clone(&is_over));
+            let (next, count) = (Arc::clone(&next), Arc::clone(&sent));
+            let is_over = Arc::clone(&is_over);
             thread::spawn(move || {
                 let mut taken = Vec::new();
                 while !is_over.load(Ordering::Relaxed) {
@@ -50,19 +51,23 @@ fn what_a_killed_broker_has_confirmed_is_there() {
                     let body = number.to_string();
                     if post(port, "/out", "text/plain", &body).status == 202 {
                         taken.push(number);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        // What is refused at once leaves the machine to the broker that starts.
+                        thread::sleep(Duration::from_millis(20));
                     }
                 }
                 taken
             })
         })
         .collect();
-    wait_until("some were sent", || next.load(Ordering::Relaxed) > 200);
+    wait_until("some were sent", || sent.load(Ordering::Relaxed) > 200);
     broker.kill();
     thread::sleep(Duration::from_millis(300));
     broker.go_on();
-    let back = next.load(Ordering::Relaxed);
+    let back = sent.load(Ordering::Relaxed);
     wait_until("more were sent", || {
-        next.load(Ordering::Relaxed) > back + 100
+        sent.load(Ordering::Relaxed) > back + 100
     });
     is_over.store(true, Ordering::Relaxed);
     let taken: BTreeSet<u32> = senders
@@ -127,6 +132,106 @@ fn memory_alarm(broker: &Rabbitmq) {
         assert!(matches!(it.join().unwrap(), 202 | 503 | 504));
     }
     engine.stop();
+}
+
+/// What stands between an engine and a broker: it can cut all connections, and let new ones wait or
+/// refuse them.
+struct Relay {
+    port: u16,
+    to: u16,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+    is_held: Arc<AtomicBool>,
+    is_gone: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn start(to: u16) -> Self {
+        let relay = Self {
+            port: free_port(),
+            to,
+            streams: Arc::default(),
+            is_held: Arc::default(),
+            is_gone: Arc::default(),
+        };
+        relay.listen();
+        relay
+    }
+
+    fn listen(&self) {
+        self.is_gone.store(false, Ordering::Relaxed);
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (to, streams) = (self.to, Arc::clone(&self.streams));
+        let (is_held, is_gone) = (Arc::clone(&self.is_held), Arc::clone(&self.is_gone));
+        thread::spawn(move || {
+            while !is_gone.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+                if is_held.load(Ordering::Relaxed) {
+                    continue;
+                }
+                if let Ok((near, _)) = listener.accept() {
+                    near.set_nonblocking(false).unwrap();
+                    let far = TcpStream::connect(("127.0.0.1", to)).unwrap();
+                    for (from, to) in [(&near, &far), (&far, &near)] {
+                        let [mut from, mut to] = [from, to].map(|it| it.try_clone().unwrap());
+                        thread::spawn(move || {
+                            let _ = std::io::copy(&mut from, &mut to);
+                            let _ = to.shutdown(Shutdown::Both);
+                        });
+                    }
+                    streams.lock().unwrap().extend([near, far]);
+                }
+            }
+        });
+    }
+
+    fn cut(&self) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[test]
+fn a_short_interruption_is_waited_for_and_a_long_one_is_told_at_once() {
+    let (queue, port) = (name("blip"), free_port());
+    Client::connect(BROKER.port(), "/").declare_queue(&queue, &[]);
+    let relay = Relay::start(BROKER.port());
+    let url = format!("amqp://127.0.0.1:{}", relay.port);
+    let flow = flows(&url, &queue, port).replace("timeout: 2s", "timeout: 20s");
+    let (engine, _folder) = run(&flow);
+    let send = move || post(port, "/out", "text/plain", "1");
+    assert_eq!(send().status, 202);
+    relay.is_held.store(true, Ordering::Relaxed);
+    relay.cut();
+    engine
+        .process
+        .wait_for("the connection to the broker is lost");
+    // The connection is being made: nobody fails.
+    let waiting: Vec<_> = (0..4).map(|_| thread::spawn(send)).collect();
+    thread::sleep(Duration::from_millis(100));
+    relay.is_held.store(false, Ordering::Relaxed);
+    for it in waiting {
+        assert_eq!(it.join().unwrap().status, 202, "{}", engine.process.output());
+    }
+    relay.is_gone.store(true, Ordering::Relaxed);
+    wait_until("nobody listens", || {
+        TcpStream::connect(("127.0.0.1", relay.port)).is_err()
+    });
+    relay.cut();
+    wait_until("it is told", || send().status == 503);
+    // Far less than the step may take, and than the engine waits between tries.
+    let start = Instant::now();
+    for _ in 0..10 {
+        let reply = send();
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        assert_eq!(reply.header("retry-after"), Some("1"));
+    }
+    assert!(start.elapsed() < Duration::from_secs(10));
+    relay.listen();
+    wait_until("it is there again", || send().status == 202);
+    let told = engine.stop();
+    assert!(told.contains("connection mq"), "{told}");
 }
 
 #[test]

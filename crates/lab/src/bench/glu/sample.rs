@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const DRY_MAX: Duration = Duration::from_secs(60);
 /// How often what left meanwhile is made up for.
 const STOCK_MAX: usize = 20;
+/// How many messages go through each queue before memory is looked at.
+const FIRST: u64 = 5;
 /// Bytes of a message that waits for the slow service.
 const MESSAGE: usize = 256;
 
@@ -174,8 +176,8 @@ impl Bench {
         let (running, _) = self.begin(system, scenario, case, stub.address, queues)?;
         thread::sleep(SETTLE.max(Duration::from_millis(500)));
         let family = running.process.family();
-        let idle = process::memory(&family).1;
         let mut feed = Feed::new(client, queues, case)?;
+        let idle = at_rest(&mut feed, &stub, &family)?;
         let warm_up = self.warm_up_of(system);
         let window = whole_waits(self.window, delay);
         fill(&mut feed, &stub, warm_up)?;
@@ -194,7 +196,7 @@ impl Bench {
             wanted,
             reached,
             of_ideal: figures.throughput / (wanted / delay.as_secs_f64()),
-            bytes_each: full.saturating_sub(idle) as f64 / wanted,
+            bytes_each: full.saturating_sub(idle) as f64 / reached.max(1.0),
         });
         count_losses(&mut figures, run_dry(&stub, feed.published));
         figures.memory_settled = Some(process::memory(&family).1);
@@ -260,7 +262,12 @@ impl<'a> Feed<'a> {
         let begun = stub.counts().begun.load(Ordering::Relaxed);
         let wanted = begun + self.in_flight + (self.rate * time.as_secs_f64()) as u64;
         let missing = wanted.saturating_sub(self.published);
-        let each = missing.div_ceil(self.queues.len().max(1) as u64);
+        self.publish(missing.div_ceil(self.queues.len().max(1) as u64))?;
+        Ok(missing)
+    }
+
+    /// Publishes so many messages to each queue.
+    fn publish(&mut self, each: u64) -> anyhow::Result<()> {
         for queue in self.queues {
             let first = self.published;
             let bodies = &mut self.bodies;
@@ -270,8 +277,24 @@ impl<'a> Feed<'a> {
             self.client.publish(queue, each, body)?;
             self.published += each;
         }
-        Ok(missing)
+        Ok(())
     }
+}
+
+/// The memory of a system that waits for messages. A few have gone through each queue before, so
+/// that its connections are there and what comes with the first message has come.
+fn at_rest(feed: &mut Feed<'_>, stub: &Counted, family: &[u32]) -> anyhow::Result<u64> {
+    let start = Instant::now();
+    feed.publish(FIRST)?;
+    while stub.counts().done.load(Ordering::Relaxed) < feed.published {
+        ensure!(
+            start.elapsed() < FILL_MAX,
+            "the first messages do not come through"
+        );
+        thread::sleep(LOOK);
+    }
+    thread::sleep(SETTLE);
+    Ok(process::memory(family).1)
 }
 
 /// Feeds until there is enough for a time: messages go on leaving while others come.
@@ -309,19 +332,17 @@ fn in_flight(stub: &Counted) -> f64 {
     begun.saturating_sub(done) as f64
 }
 
-/// Lets a window pass: what was in flight on average, and the memory in its middle.
+/// Lets a window pass: what was in flight on average, and the most memory.
 fn watch(stub: &Counted, family: &[u32], window: Duration) -> (f64, u64) {
     let start = Instant::now();
-    let (mut sum, mut looks, mut memory) = (0.0, 0_u32, None);
+    let (mut sum, mut looks, mut memory) = (0.0, 0_u32, 0);
     while let Some(left) = window.checked_sub(start.elapsed()) {
         thread::sleep(left.min(LOOK));
         sum += in_flight(stub);
         looks += 1;
-        if memory.is_none() && start.elapsed() > window / 2 {
-            memory = Some(process::memory(family).1);
-        }
+        memory = process::memory(family).1.max(memory);
     }
-    (sum / f64::from(looks.max(1)), memory.unwrap_or(0))
+    (sum / f64::from(looks.max(1)), memory)
 }
 
 /// Waits until the service has had every message: what is missing, or came again.

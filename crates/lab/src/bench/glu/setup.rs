@@ -83,6 +83,8 @@ const SCHEMA: &str = include_str!("../../../peers/glu/order.schema.json");
 fn values(place: &Place<'_>) -> Values {
     let in_flight = place.case.streams.users();
     let count = place.queues.len().max(1);
+    // Not more of all queues together than may be in flight.
+    let each = (in_flight / count).max(1);
     let mut values = Values::default();
     values
         .text("listen", place.listen)
@@ -92,7 +94,8 @@ fn values(place: &Place<'_>) -> Values {
         .text("schema", SCHEMA.trim_end())
         .text("users", in_flight)
         .text("in_flight", in_flight)
-        .text("prefetch", in_flight.div_ceil(count))
+        .text("each", each)
+        .text("prefetch", each + each.div_ceil(4))
         .flag("two", count > 1)
         .flag("three", count > 2)
         .flag("detached", place.case.variant == Variant::Detached);
@@ -179,13 +182,13 @@ mod tests {
             |count: usize| filled(System::Intertie, &GLU[1], Variant::Queues(count)).unwrap();
         let one = latency(1);
         assert!(
-            one.contains("queue: q-1, prefetch: 100, ordered: false"),
+            one.contains("queue: q-1, concurrent: 100, ordered: false"),
             "{one}"
         );
         assert!(!one.contains("process-2"), "{one}");
         let three = latency(3);
         assert!(
-            three.contains("queue: q-3, prefetch: 34, ordered: false"),
+            three.contains("queue: q-3, concurrent: 33, ordered: false"),
             "{three}"
         );
         let complex = |variant: Variant| filled(System::Intertie, &GLU[2], variant).unwrap();
