@@ -28,6 +28,7 @@ mod sql_servers;
 mod sql_sqlite;
 mod store;
 mod streams;
+mod subscribe;
 mod support;
 mod topics;
 mod websocket;

@@ -1,0 +1,337 @@
+//! Subscribers of topics through the binary: server-sent events and WebSocket.
+
+use std::time::Duration;
+
+use testkit::{RawClient, TempDir, WebSocket, free_port, wait_until};
+
+use crate::support::{Engine, get, post};
+
+/// A stream of events in chunks (RFC 9112, section 7.1), read block by block.
+struct Stream {
+    client: RawClient,
+    head: String,
+    text: String,
+    is_over: bool,
+}
+
+impl Stream {
+    fn open(port: u16, target: &str, fields: &str) -> Self {
+        let mut client = RawClient::connect(port);
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
+        let head = String::from_utf8(client.until(b"\r\n\r\n")).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        Self {
+            client,
+            head,
+            text: String::new(),
+            is_over: false,
+        }
+    }
+
+    /// The next block that is not a heartbeat; none when the stream has ended properly.
+    fn block(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.text = rest;
+                if block != ":" {
+                    return Some(block);
+                }
+                continue;
+            }
+            if self.is_over {
+                assert_eq!(self.text, "");
+                return None;
+            }
+            let size = String::from_utf8(self.client.until(b"\r\n")).unwrap();
+            let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
+            let chunk = self.client.exactly(size + 2);
+            self.is_over = size == 0;
+            self.text += std::str::from_utf8(&chunk[..size]).unwrap();
+        }
+    }
+
+    /// The next event: sequence, name, data.
+    fn event(&mut self) -> (u64, String, String) {
+        let block = self.block().unwrap();
+        let field = |name: &str| {
+            let mut lines = block.lines().filter_map(|line| line.split_once(": "));
+            let found = lines.find(|it| it.0 == name);
+            found.unwrap_or_else(|| panic!("no {name} in {block:?}")).1.to_owned()
+        };
+        let sequence = field("id").rsplit(['-', '#']).next().unwrap().parse();
+        (sequence.unwrap(), field("event"), field("data"))
+    }
+
+    /// Where it begins: the place of a stream that begins without an event.
+    fn place(&mut self) -> String {
+        let block = self.block().unwrap();
+        let id = block.lines().find_map(|line| line.strip_prefix("id: "));
+        id.unwrap_or_else(|| panic!("{block:?}")).to_owned()
+    }
+}
+
+fn topics(port: u16) -> String {
+    format!(
+        r#"
+topic: orders
+payload: event
+durability: memory
+keep: {{ events: 5 }}
+publish: {{ http: "POST 127.0.0.1:{port}/topics/orders" }}
+subscribe:
+  listen: "127.0.0.1:{port}"
+  heartbeat: 1s
+  retry: 100ms
+  connections: 3
+  origins: ["https://shop.example"]
+  websocket: {{ publish: true }}
+---
+topic: prices
+durability: memory
+publish: {{ http: "POST 127.0.0.1:{port}/topics/prices" }}
+subscribe:
+  listen: "127.0.0.1:{port}"
+  compression: true
+  allow_expressions: false
+  profile: axway-streams
+"#
+    )
+}
+
+fn start(text: &str) -> (TempDir, Engine) {
+    let folder = TempDir::new();
+    folder.write("topics.yaml", text);
+    let engine = Engine::run(&[folder.path()], &["--watch"]);
+    (folder, engine)
+}
+
+fn publish(port: u16, topic: &str, body: &str) {
+    let reply = post(port, &format!("/topics/{topic}"), "application/json", body);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+#[test]
+fn events_come_in_order_and_a_stream_goes_on_where_it_was() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let mut stream = Stream::open(port, "/topics/orders/sse", "");
+    for field in [
+        "Content-Type: text/event-stream\r\n",
+        "Cache-Control: no-store\r\n",
+        "X-Accel-Buffering: no\r\n",
+    ] {
+        assert!(stream.head.contains(field), "{}", stream.head);
+    }
+    let first = stream.place();
+    for number in 1..=3 {
+        publish(port, "orders", &format!("{{\"n\": {number}}}"));
+    }
+    for number in 1..=3 {
+        let expected = (number, "event".to_owned(), format!("{{\"n\":{number}}}"));
+        assert_eq!(stream.event(), expected);
+    }
+    // It has seen nothing yet and misses nothing.
+    let mut again = Stream::open(port, "/topics/orders/sse", &format!("Last-Event-ID: {first}\r\n"));
+    again.place();
+    assert_eq!(again.event().0, 1);
+    let second = format!("{}2", first.strip_suffix('0').unwrap());
+    let target = format!("/topics/orders/sse?lastEventId={second}");
+    let mut again = Stream::open(port, &target, "");
+    again.place();
+    assert_eq!(again.event().0, 3);
+    drop((stream, again));
+    for number in 4..=9 {
+        publish(port, "orders", &format!("{{\"n\": {number}}}"));
+    }
+    let mut late = Stream::open(port, &target, "");
+    let (place, name, data) = late.event();
+    assert_eq!((place, name.as_str()), (4, "reset"));
+    assert!(data.starts_with("{\"reason\":\"gone\",\"requested\":"), "{data}");
+    assert_eq!(late.event().0, 5);
+    engine.stop();
+}
+
+#[test]
+fn snapshots_come_with_patches_filters_and_in_other_manners() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let long = "x".repeat(80);
+    publish(port, "prices", &format!("{{\"a\":1,\"b\":\"{long}\"}}"));
+    let mut patches = Stream::open(port, "/topics/prices/sse", "");
+    let mut wholes = Stream::open(port, "/topics/prices/sse?mode=snapshot", "");
+    let vendor = "Accept: application/vnd.axway.streams+snapshot-patch\r\n";
+    let path = "/streams/subscribers/sse/api/v1/topics/prices";
+    let mut axway = Stream::open(port, path, vendor);
+    let both = "/topics/sse?topic=prices&topic=orders";
+    let mut several = Stream::open(port, both, "");
+    let wanted = "/topics/orders/sse?filter=.n%20%3E%201&select=%7Bm:.n%7D";
+    let mut some = Stream::open(port, wanted, "");
+    some.place();
+    for stream in [&mut patches, &mut wholes, &mut axway] {
+        assert_eq!(stream.event().1, "snapshot");
+    }
+    assert!(several.event().2.starts_with("{\"topic\":\"prices\",\"data\":{\"a\":1,"));
+    let publisher = "/streams/publishers/http-post/api/v1/topics/prices";
+    let body = format!("{{\"a\":2,\"b\":\"{long}\"}}");
+    assert_eq!(post(port, publisher, "application/json", &body).status, 202);
+    let patch = "[{\"op\":\"replace\",\"path\":\"/a\",\"value\":2}]";
+    assert_eq!(patches.event(), (2, "patch".to_owned(), patch.to_owned()));
+    assert_eq!(axway.event(), (2, "patch".to_owned(), patch.to_owned()));
+    assert_eq!(wholes.event(), (2, "snapshot".to_owned(), body));
+    let block = several.block().unwrap();
+    assert!(block.contains("id: orders:") && block.contains(",prices:"), "{block}");
+    for number in 1..=2 {
+        publish(port, "orders", &format!("{{\"n\": {number}}}"));
+    }
+    assert_eq!(some.event(), (2, "event".to_owned(), "{\"m\":2}".to_owned()));
+    publish(port, "orders", "{\"n\": \"text\" }");
+    publish(port, "orders", "[7]");
+    assert_eq!(some.event().2, "{\"m\":\"text\"}");
+    let (place, name, data) = some.event();
+    assert_eq!((place, name.as_str()), (4, "error"));
+    assert!(data.starts_with("{\"reason\":\"expression\""), "{data}");
+    engine.stop();
+}
+
+#[test]
+fn what_cannot_be_subscribed_to_is_refused() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let status = |target: &str| get(port, target).status;
+    assert_eq!(status("/topics/orders/sse?mode=patch"), 406);
+    assert_eq!(status("/topics/orders/sse?mode=x"), 400);
+    assert_eq!(status("/topics/orders/sse?filter=.a%20%7C"), 400);
+    assert_eq!(status("/topics/orders/sse?filter=$x"), 400);
+    assert_eq!(status("/topics/orders/sse?from=rubbish"), 400);
+    assert_eq!(status("/topics/prices/sse?from=earliest"), 400);
+    assert_eq!(status("/topics/prices/sse?select=.a"), 403);
+    assert_eq!(status("/topics/sse"), 400);
+    assert_eq!(status("/topics/sse?topic=nothing"), 404);
+    assert_eq!(status("/topics/nothing/sse"), 404);
+    assert_eq!(status("/topics/orders/ws"), 426);
+    assert_eq!(post(port, "/topics/orders/sse", "text/plain", "").status, 405);
+    let missing = get(port, "/streams/subscribers/sse/api/v1/topics/nothing");
+    assert_eq!(missing.status, 404);
+    assert!(missing.text().contains("\"code\":40404"), "{}", missing.text());
+    let mut client = RawClient::connect(port);
+    client.send("GET /topics/orders/sse HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
+    assert_eq!(client.response().status, 406);
+    client.send("HEAD /topics/orders/sse HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response_to("HEAD").status, 200);
+    let origin = "Origin: https://shop.example\r\n";
+    let streams: Vec<Stream> = (0..3)
+        .map(|_| Stream::open(port, "/topics/orders/sse", origin))
+        .collect();
+    let allowed = "Access-Control-Allow-Origin: https://shop.example\r\n";
+    assert!(streams[0].head.contains(allowed), "{}", streams[0].head);
+    let full = get(port, "/topics/orders/sse");
+    assert_eq!((full.status, full.header("Retry-After")), (503, Some("1")));
+    drop(streams);
+    wait_until("there is room again", || {
+        let mut client = RawClient::connect(port);
+        client.send("HEAD /topics/orders/sse HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.response_to("HEAD").status == 200
+    });
+    engine.stop();
+}
+
+#[test]
+fn a_reload_ends_the_streams_of_what_has_changed_only() {
+    let port = free_port();
+    let (folder, engine) = start(&topics(port));
+    let mut orders = Stream::open(port, "/topics/orders/sse", "");
+    let mut prices = Stream::open(port, "/topics/prices/sse", "");
+    orders.place();
+    let place = prices.place();
+    let changed = topics(port).replace("allow_expressions: false", "allow_expressions: true");
+    folder.write("topics.yaml", &changed);
+    let words = prices.block().unwrap();
+    assert!(words.starts_with("retry: "), "{words}");
+    assert_eq!(prices.block(), None);
+    // What workers keep and nobody has any more is closed twice a second.
+    std::thread::sleep(Duration::from_millis(1200));
+    publish(port, "orders", "1");
+    assert_eq!(orders.event().2, "1");
+    publish(port, "prices", "{\"a\":1}");
+    let mut prices = Stream::open(port, "/topics/prices/sse", &format!("Last-Event-ID: {place}\r\n"));
+    assert_eq!(prices.event().0, 1);
+    engine.stop();
+}
+
+#[test]
+fn a_stop_ends_streams_properly() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let mut stream = Stream::open(port, "/topics/orders/sse", "");
+    let (_, mut socket) = WebSocket::connect(port, "/topics/orders/ws", "");
+    stream.place();
+    assert!(socket.next_text().contains("\"type\":\"subscribed\""));
+    publish(port, "orders", "1");
+    assert_eq!(stream.event().0, 1);
+    assert!(socket.next_text().ends_with("\"type\":\"event\",\"topic\":\"orders\",\"data\":1}"));
+    engine.process.signal("TERM");
+    let words = stream.block().unwrap();
+    let time: u64 = words.strip_prefix("retry: ").unwrap().parse().unwrap();
+    assert!((50..=150).contains(&time), "{words}");
+    assert_eq!(stream.block(), None);
+    assert_eq!(socket.next_close(), 1001);
+    engine.stop();
+}
+
+#[test]
+fn a_websocket_subscribes_publishes_and_acknowledges() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let (_, mut socket) = WebSocket::connect(port, "/topics/ws", "");
+    let mut ask = |text: &str| {
+        socket.text(text);
+        socket.next_text()
+    };
+    assert_eq!(ask(r#"{"type":"ping","ref":7}"#), r#"{"type":"pong","ref":7}"#);
+    assert!(ask("{}").contains("\"type\":\"error\""));
+    assert!(ask(r#"{"type":"subscribe","topic":"nothing","ref":1}"#).contains("no such topic"));
+    let subscribe = r#"{"type":"subscribe","topic":"orders","window":2}"#;
+    let begun = ask(subscribe);
+    assert!(begun.contains("\"type\":\"subscribed\",\"topic\":\"orders\""), "{begun}");
+    assert!(ask(subscribe).contains("subscribed to already"));
+    let refused = ask(r#"{"type":"publish","topic":"prices","data":1}"#);
+    assert!(refused.contains("not published to"), "{refused}");
+    let (mut acks, mut events) = (Vec::new(), Vec::new());
+    for number in 1..=5 {
+        socket.text(&format!(
+            "{{\"type\":\"publish\",\"topic\":\"orders\",\"data\":{{\"n\":{number}}},\"ref\":{number}}}"
+        ));
+    }
+    while acks.len() < 5 || events.len() < 2 {
+        let text = socket.next_text();
+        match text.contains("\"type\":\"ack\"") {
+            true => acks.push(text),
+            false => events.push(text),
+        }
+    }
+    assert!(acks[4].contains("\"new\":true"), "{acks:?}");
+    assert!(events[1].ends_with("\"data\":{\"n\":2}}"), "{events:?}");
+    // The window is full.
+    socket.text(r#"{"type":"ping"}"#);
+    assert_eq!(socket.next_text(), r#"{"type":"pong"}"#);
+    let id = events[1].split('"').nth(3).unwrap().to_owned();
+    socket.text(&format!(r#"{{"type":"ack","id":"{id}"}}"#));
+    for number in 3..=4 {
+        assert!(socket.next_text().ends_with(&format!("\"data\":{{\"n\":{number}}}}}")));
+    }
+    socket.text(r#"{"type":"unsubscribe"}"#);
+    assert!(socket.next_text().contains("\"type\":\"unsubscribed\""));
+    // It goes on where it was.
+    socket.text(&format!(
+        r#"{{"type":"subscribe","topic":"orders","lastEventId":"{id}"}}"#
+    ));
+    assert!(socket.next_text().contains("\"type\":\"subscribed\""));
+    for number in 3..=5 {
+        assert!(socket.next_text().ends_with(&format!("\"data\":{{\"n\":{number}}}}}")));
+    }
+    let evil = "Origin: https://evil.example\r\n";
+    let (refused, _) = WebSocket::ask(port, "/topics/orders/ws", evil);
+    assert_eq!(refused.status, 403);
+    engine.stop();
+}
