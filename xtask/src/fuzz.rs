@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{Failure, cargo, program};
 
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 9] = [
     "http_head",
     "chunked",
     "h2",
@@ -13,6 +13,7 @@ const TARGETS: [&str; 8] = [
     "json_xml",
     "jq",
     "wsdl",
+    "document",
 ];
 
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
