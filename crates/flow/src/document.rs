@@ -1,9 +1,10 @@
 //! Sorts documents: which are flows, which is the engine's, and what is neither.
 
 use component::document::DocumentDefinition;
-use config::{Node, Report};
+use config::{Node, Report, Secrets};
 
 use crate::codes::{NOT_AVAILABLE, SECOND_ENGINE, UNKNOWN_DOCUMENT};
+use crate::environment::{Environment, Places};
 use crate::suggest::did_you_mean;
 
 /// Documents of DESIGN's language that this version does not have.
@@ -20,6 +21,22 @@ pub(crate) struct Documents {
     pub tests: Vec<Node>,
     /// Documents beside flows, with what they are.
     pub declared: Vec<(Node, DocumentDefinition)>,
+}
+
+impl Documents {
+    /// Puts values in for names in flows and in documents beside them.
+    pub fn expand(
+        &mut self,
+        names: &Environment,
+        known: (&Secrets, &[&str]),
+        places: &mut Places,
+        report: &mut Report,
+    ) {
+        let declared = self.declared.iter_mut().map(|(document, _)| document);
+        for document in self.flows.iter_mut().chain(declared) {
+            names.expand_document(document, known, places, report);
+        }
+    }
 }
 
 /// Sorts documents. Every document that is of no kind is reported.

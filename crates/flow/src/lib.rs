@@ -117,11 +117,9 @@ pub struct Input<'a> {
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
     let mut documents = document::sort(input.documents, input.table.documents, report);
-    let engine_value = documents
-        .engine
-        .as_ref()
-        .and_then(|document| document.get("engine"));
-    let names = Environment::read(engine_value, input.environment, report);
+    let engine = documents.engine.as_ref();
+    let settings = engine.and_then(|document| document.get("engine"));
+    let names = Environment::read(settings, input.environment, report);
     let mut places = Places::default();
     let engine = match &mut documents.engine {
         Some(document) => {
@@ -130,11 +128,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         }
         None => engine::Engine::default(),
     };
-    let declared = documents.declared.iter_mut().map(|(document, _)| document);
-    for document in documents.flows.iter_mut().chain(declared) {
-        let known = (&secrets.values, input.table.evaluated);
-        names.expand_document(document, known, &mut places, report);
-    }
+    documents.expand(&names, (&secrets.values, input.table.evaluated), &mut places, report);
     let connections = input.table.connections;
     let mut shared = documents
         .engine
@@ -172,10 +166,10 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     tests_section::read_all(&mut flows, tests, &context, report);
     drop_consequences(&places.spoiled, report);
     secrets.finish(&places.secret, report);
-    if flows.is_empty() && read.declared.is_empty() && !report.has_errors() {
-        report
-            .global(codes::NO_FLOW, "there is no flow to run")
-            .hint("a flow is a YAML document that begins with `flow: NAME`");
+    let is_nothing = flows.is_empty() && read.declared.is_empty();
+    if is_nothing && !report.has_errors() {
+        let problem = report.global(codes::NO_FLOW, "there is no flow to run");
+        problem.hint("a flow is a YAML document that begins with `flow: NAME`");
     }
     if report.has_errors() {
         return None;

@@ -1,5 +1,6 @@
-//! OAuth 2.0 client credentials (RFC 6749, section 4.4): the tokens by which an HTTP connection says
-//! who asks. A token is asked for when it is first needed and kept until shortly before it expires.
+//! OAuth 2.0 client credentials (RFC 6749, section 4.4): the tokens by which an HTTP connection
+//! says who asks. A token is asked for when it is first needed and kept until shortly before it
+//! expires.
 
 mod answer;
 

@@ -38,8 +38,8 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ChangesConfig {
-    /// What tells bodies apart that are not compared with each other: a text with `${ }` in it, or a
-    /// list of such texts. Without it all bodies are compared. A key that is null or empty is
+    /// What tells bodies apart that are not compared with each other: a text with `${ }` in it, or
+    /// a list of such texts. Without it all bodies are compared. A key that is null or empty is
     /// `invalid`.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: Option<AnyValue>,

@@ -1,5 +1,5 @@
-//! Polling by a running engine: systems that change, fail and know what is asked again, over restarts
-//! and reloads.
+//! Polling by a running engine: systems that change, fail and know what is asked again, over
+//! restarts and reloads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};

@@ -2,6 +2,7 @@
 
 use component::content::Format;
 use component::resilience::Retry;
+use super::codes::BAD_POLL;
 use config::{AnyValue, ByteSize, Node, Report, Spanned};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -52,8 +53,8 @@ pub(super) struct PollConfig {
     pub pointer: Option<Spanned<String>>,
     /// A jq expression that makes the document of the answer. Null is no document: nothing happens.
     pub map: Option<Spanned<String>>,
-    /// A jq expression for what `$last.kept` is at the next request, at most 16 KiB as JSON. It sees
-    /// the answer before `map`.
+    /// A jq expression for what `$last.kept` is at the next request, at most 16 KiB as JSON. It
+    /// sees the whole answer, before `pointer` and `map`.
     pub keep: Option<Spanned<String>>,
     /// The answer comes in pages, whose items are put together in one list.
     pub pagination: Option<Spanned<PaginationConfig>>,
@@ -152,8 +153,8 @@ pub(super) struct PaginationConfig {
     /// The `Link` header has the next page's URL with `rel="next"` (RFC 8288).
     #[serde(default)]
     pub link: bool,
-    /// Where the body has the next page's URL: a JSON Pointer, or a jq expression. The last page has
-    /// null, an empty text or nothing there.
+    /// Where the body has the next page's URL: a JSON Pointer, or a jq expression. The last page
+    /// has null, an empty text or nothing there.
     pub next: Option<Spanned<String>>,
     /// Where a page has its list of items, as a JSON Pointer. Without it the page is the list.
     pub items: Option<Spanned<String>>,
@@ -246,6 +247,14 @@ pub(super) fn schema(without: &[&str]) -> serde_json::Value {
 /// Reads the mapping. Every problem is reported; `None` when there was one.
 pub(super) fn read(node: &Node, without: &[&str], report: &mut Report) -> Option<PollConfig> {
     let before = report.errors();
+    if let Some(entry) = node.entry("auth") {
+        let message = "who asks is said with a connection";
+        let hint = "write `use: { shop: { http: https://shop.example, auth: ... } }` and `url: \
+                    shop:/path`";
+        let diagnostic = report.error(BAD_POLL, entry.key_span, message);
+        diagnostic.hint(hint);
+        return None;
+    }
     config::check(node, &schema(without), report);
     if report.errors() > before {
         return None;

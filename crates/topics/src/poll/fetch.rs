@@ -15,11 +15,11 @@ use expr::jq::Expression;
 use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request, Retry as Helps};
 use steps::{Asker, status_fault};
 
-use super::memory::{Last, Validators};
+use super::memory::{Last, Validators, digest};
 use super::pages::Pages;
 use super::pointer::Pointer;
 
-/// What logs call a poll where there is a step's name otherwise, and what mocks of tests know it by.
+/// What logs call a poll where there is a step's name otherwise.
 const STEP: &str = "poll";
 
 /// The most bytes of `$last.kept` as JSON.
@@ -119,6 +119,8 @@ impl Fetcher {
             Some(query) => format!("{}?{query}", request.path),
             None => request.path.clone(),
         };
+        // What is written to the disk must not show a key that stands in the query.
+        let target = digest(target.as_bytes());
         // They belong to what was asked for, which a computed query may have changed.
         let known = last.validators.as_ref();
         let known = known.filter(|it| self.conditional && it.target == target);

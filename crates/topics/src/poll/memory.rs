@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// By what a request asks whether anything has changed (RFC 9110, section 8.8).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Validators {
-    /// The path and query that they belong to.
+    /// What tells the path and query that they belong to from others.
     pub target: String,
     etag: Option<String>,
     modified: Option<String>,

@@ -44,7 +44,7 @@ pub(super) enum Kind {
 /// Where a page says how the next one is asked for.
 pub(super) enum Place {
     Pointer(Pointer),
-    Expression(Expression),
+    Expression(Box<Expression>),
 }
 
 /// How one page is asked for.

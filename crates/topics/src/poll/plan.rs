@@ -37,6 +37,9 @@ const WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 /// The sizes that an answer may have.
 const BODY: RangeInclusive<u64> = 1..=64 << 20;
 
+/// How many redirects are followed when nothing is said.
+const REDIRECTS: u64 = 5;
+
 /// Where polling stands.
 pub(super) struct Surrounded<'a, 'r> {
     pub report: &'r mut Report,
@@ -57,6 +60,16 @@ pub(super) struct Read {
     pub settings: String,
 }
 
+/// What is evaluated beside the request.
+struct Evaluated {
+    slots: Slots,
+    map: Option<Expression>,
+    keep: Option<Expression>,
+    pages: Option<Pages>,
+    /// Where the expressions stand.
+    texts: Vec<Span>,
+}
+
 /// Makes a poller. Every problem is reported; `None` when there was one.
 pub(super) fn read(
     node: &Node,
@@ -71,7 +84,68 @@ pub(super) fn read(
     let body_max = read_body_max(config.body_max.as_ref(), report);
     let pointer = config.pointer.as_ref();
     let pointer = pointer.map_or_else(|| Some(Pointer::default()), |it| read_pointer(it, report));
+    let conditional = read_conditional(node, config, report);
     let mut scope = surrounded.evaluation.scope();
+    let evaluated = read_evaluated(config, &mut scope, report)?;
+    let (asker, upstreams) = read_asker(node, &mut scope, evaluated.texts, surrounded);
+    if surrounded.report.errors() > before {
+        return None;
+    }
+    let asker = asker?;
+    let (settings, memory) = remembered(node, &asker, surrounded);
+    let fetcher = Fetcher {
+        asker: match config.redirects {
+            Some(_) => asker,
+            None => asker.following(REDIRECTS),
+        },
+        context: surrounded.evaluation.context(surrounded.name, &scope),
+        slots: evaluated.slots,
+        timeout: timeout.unwrap_or(Duration::from_secs(10)),
+        retry,
+        decode: config.decode.into(),
+        pointer: pointer?,
+        map: evaluated.map,
+        keep: evaluated.keep,
+        pages: evaluated.pages,
+        conditional,
+        body_max: surrounded.body_max.unwrap_or(body_max),
+    };
+    let poller = Poller {
+        name: Arc::clone(surrounded.name),
+        timing,
+        fetcher,
+        memory,
+    };
+    Some(Read {
+        poller,
+        upstreams,
+        settings,
+    })
+}
+
+/// What tells these settings from others, and what a poller with them remembers.
+fn remembered(
+    node: &Node,
+    asker: &Asker,
+    surrounded: &Surrounded<'_, '_>,
+) -> (String, Arc<Memory>) {
+    let system = format!("{:?}", asker.upstream().endpoints);
+    let settings = digest(format!("{} {system}", node.to_json()).as_bytes());
+    let key = StateKey {
+        flow: Arc::clone(surrounded.name),
+        step: "poll".into(),
+        kind: "poll",
+        settings: settings.clone(),
+    };
+    let states = surrounded.surroundings.states;
+    (settings, states.get(key, Memory::default))
+}
+
+fn read_evaluated(
+    config: &PollConfig,
+    scope: &mut Scope,
+    report: &mut Report,
+) -> Option<Evaluated> {
     let slots = Slots {
         last: scope.declare("last")?,
         now: scope.declare("now")?,
@@ -84,56 +158,20 @@ pub(super) fn read(
     let mut expression = |text: &Option<Spanned<String>>, report: &mut Report| {
         let text = text.as_ref()?;
         texts.push(text.span);
-        compile_expression(&text.value, text.span, &scope, report)
+        compile_expression(&text.value, text.span, scope, report)
     };
     let map = expression(&config.map, report);
     let keep = expression(&config.keep, report);
     let pages = match &config.pagination {
-        Some(pages) => read_pages(pages, &scope, &mut texts, report),
+        Some(pages) => read_pages(pages, scope, &mut texts, report),
         None => None,
     };
-    let conditional = read_conditional(node, config, report);
-    let (asker, upstreams) = read_asker(node, &mut scope, texts, surrounded);
-    if surrounded.report.errors() > before {
-        return None;
-    }
-    let asker = asker?;
-    let system = format!("{:?}", asker.upstream().endpoints);
-    let settings = digest(format!("{} {system}", node.to_json()).as_bytes());
-    let key = StateKey {
-        flow: Arc::clone(surrounded.name),
-        step: "poll".into(),
-        kind: "poll",
-        settings: settings.clone(),
-    };
-    let fetcher = Fetcher {
-        asker: match config.redirects {
-            Some(_) => asker,
-            None => asker.following(5),
-        },
-        context: surrounded.evaluation.context(surrounded.name, &scope),
+    Some(Evaluated {
         slots,
-        timeout: timeout.unwrap_or(Duration::from_secs(10)),
-        retry,
-        decode: config.decode.into(),
-        pointer: pointer?,
         map,
         keep,
         pages,
-        conditional,
-        body_max: surrounded.body_max.unwrap_or(body_max),
-    };
-    let memory = surrounded.surroundings.states.get(key, Memory::default);
-    let poller = Poller {
-        name: Arc::clone(surrounded.name),
-        timing,
-        fetcher,
-        memory,
-    };
-    Some(Read {
-        poller,
-        upstreams,
-        settings,
+        texts,
     })
 }
 
@@ -382,7 +420,7 @@ fn read_place(
     }
     texts.push(text.span);
     let expression: Option<Expression> = compile_expression(&text.value, text.span, scope, report);
-    expression.map(Place::Expression)
+    expression.map(|it| Place::Expression(Box::new(it)))
 }
 
 /// The keys of the step `http` that polling has too.

@@ -483,6 +483,10 @@ fn what_is_wrong_is_told() {
         ("headers: { Host: a }", "IT0243 3:12"),
         ("redirects: 21", "IT0257 3:12"),
         (
+            "auth: { bearer: x }",
+            "IT0680 3:1 who asks is said with a connection",
+        ),
+        (
             "body_max: 65MiB",
             "IT0681 3:11 `body_max` is 65MiB, outside its range",
         ),

@@ -33,8 +33,8 @@ pub(crate) fn schema() -> serde_json::Value {
     super::config::schema(WITHOUT)
 }
 
-/// Reads what stands under `publish.poll` of a topic: what polls, and the systems that it asks. Every
-/// problem goes into the report; `None` when there was one.
+/// Reads what stands under `publish.poll` of a topic: what polls, and the systems that it asks.
+/// Every problem goes into the report; `None` when there was one.
 pub(crate) fn read(
     node: &Node,
     context: &mut DocumentContext<'_>,
