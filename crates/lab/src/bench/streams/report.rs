@@ -11,8 +11,8 @@ use crate::bench::report::text::{escape, grouped, percent};
 
 /// What the suite does, for whoever reads the page alone.
 const METHOD: &str = "<p>The system under test has one core; publisher, subscribers and the \
-    service behind it share the other. Load is open loop: instants are fixed in advance, and latency runs from \
-    the instant for which an event was scheduled, by the machine's clock, to when a \
+    service behind it share the other. Load is open loop: instants are fixed in \
+    advance, and latency runs from the instant for which an event was scheduled, by the machine's clock, to when a \
     subscriber has all of it; where documents are polled, from when the call came to their \
     source. <em>Last one</em> is the same for the last subscriber of each event. \
     <em>Errors</em> are events that were lost, doubled, out of order, changed or explained \
@@ -24,7 +24,7 @@ const METHOD: &str = "<p>The system under test has one core; publisher, subscrib
     ids are an epoch and a sequence, they must have no gap. Every answer of the reversing \
     service is compared letter by letter.</p>\n\
     <p><em>Floor</em> is a loop that writes the same number of bytes to the same number of \
-    subscribers at one instant, and does and keeps nothing else; for WebSocket proxying a \
+    subscribers of as many topics, and does and keeps nothing else; for WebSocket proxying a \
     relay that reads nothing. <em>Load µs each</em> is what the generator needs for a \
     delivery, without the service behind. Where the load core is busy it is the limit: \
     compare CPU, not throughput. Loopback makes the sender pay for the receiver's TCP \
