@@ -154,13 +154,13 @@ impl Case {
         }
     }
 
-    /// The same burst for the write loop: everybody on one topic, with events as large as these.
+    /// The same bursts for the write loop: as many topics with as many subscribers, and events as
+    /// large as these.
     pub fn for_floor(&self) -> Self {
         let mut case = self.clone();
         if self.feed == Feed::Poll {
             case.bytes = self.delivery_bytes();
             case.feed = Feed::Post;
-            case.topics = 1;
         }
         case.mode = Mode::Event;
         case.durability = Durability::Memory;
@@ -529,7 +529,7 @@ mod tests {
         let floor = case.for_floor();
         assert_eq!(
             (floor.users, floor.topics, floor.feed),
-            (3000, 1, Feed::Post)
+            (3000, 100, Feed::Post)
         );
         assert!((12_000..16_000).contains(&floor.bytes));
     }

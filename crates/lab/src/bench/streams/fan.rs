@@ -111,10 +111,12 @@ impl<'a> Fan<'a> {
     /// When a connection is not made, or its reply is not that of a stream.
     pub fn connect(&mut self, system: System, address: SocketAddr) -> anyhow::Result<()> {
         let all = self.case.users + self.case.stalled;
+        let start = Instant::now();
         while self.readers.len() < all {
             let begin = self.readers.len();
             let end = (begin + PORTION).min(all);
             for index in begin..end {
+                self.wait_turn(index, start)?;
                 self.subscribe(system, address, index)?;
             }
             self.wait_open(begin)?;
@@ -128,6 +130,24 @@ impl<'a> Fan<'a> {
             self.connect_publishers(system, address)?;
         }
         Ok(())
+    }
+
+    /// A poller begins with the first subscriber: those of several topics come one after the other,
+    /// spread over a period, as a slow ramp would have it, and not all at once.
+    fn wait_turn(&mut self, index: usize, start: Instant) -> anyhow::Result<()> {
+        if self.case.feed != Feed::Poll || index >= self.case.topics {
+            return Ok(());
+        }
+        let part = index as f64 / self.case.topics as f64;
+        let due = start + Duration::from_secs_f64(self.case.period_ms * part / 1e3);
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.turn(&mut events, left.min(TURN))?;
+        }
     }
 
     fn subscribe(

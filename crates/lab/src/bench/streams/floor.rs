@@ -1,7 +1,7 @@
-//! The floor of fan-out: a server that writes what is posted to every subscriber, one after the
-//! other, and does nothing else. No topics, no ids, no heartbeats, nothing is kept.
+//! The floor of fan-out: a server that writes what is posted to a path to all who asked for that
+//! path, one after the other, and does nothing else. No ids, no heartbeats, nothing is kept.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -50,7 +50,6 @@ struct Client {
     input: Vec<u8>,
     /// What the socket has not taken yet.
     waiting: VecDeque<(Rc<[u8]>, usize)>,
-    is_subscriber: bool,
 }
 
 struct Server {
@@ -59,6 +58,8 @@ struct Server {
     listener: TcpListener,
     clients: Vec<Option<Client>>,
     free: Vec<usize>,
+    /// The clients that asked for a path.
+    subscribers: HashMap<Vec<u8>, Vec<usize>>,
     room: Vec<u8>,
 }
 
@@ -74,6 +75,7 @@ impl Server {
             listener,
             clients: Vec::new(),
             free: Vec::new(),
+            subscribers: HashMap::new(),
             room: vec![0; 256 * 1024],
         })
     }
@@ -125,7 +127,6 @@ impl Server {
                 stream,
                 input: Vec::new(),
                 waiting: VecDeque::new(),
-                is_subscriber: false,
             });
             match self.clients.get_mut(index) {
                 Some(place) => *place = client,
@@ -138,6 +139,9 @@ impl Server {
         if let Some(place) = self.clients.get_mut(index)
             && place.take().is_some()
         {
+            for indexes in self.subscribers.values_mut() {
+                indexes.retain(|it| *it != index);
+            }
             self.free.push(index);
         }
     }
@@ -158,17 +162,21 @@ impl Server {
             }
         }
         while let Some(client) = self.clients.get_mut(index).and_then(Option::as_mut) {
-            let Some((is_post, body, size)) = request(&client.input)? else {
+            let Some(request) = request(&client.input)? else {
                 return Ok(());
             };
-            if is_post {
-                let event = event(client.input.get(body..size).unwrap_or_default());
-                client.input.drain(..size);
-                self.write_all(&event);
+            if request.is_post {
+                let body = client.input.get(request.head..request.size);
+                let event = event(body.unwrap_or_default());
+                client.input.drain(..request.size);
+                self.write_all(&request.path, &event);
                 self.send(index, &Rc::from(POSTED))?;
             } else {
-                client.input.drain(..size);
-                client.is_subscriber = true;
+                client.input.drain(..request.size);
+                self.subscribers
+                    .entry(request.path)
+                    .or_default()
+                    .push(index);
                 self.send(index, &Rc::from(HEAD))?;
             }
         }
@@ -176,14 +184,12 @@ impl Server {
     }
 
     /// The loop that everything is compared with.
-    fn write_all(&mut self, event: &Rc<[u8]>) {
+    fn write_all(&mut self, path: &[u8], event: &Rc<[u8]>) {
         let mut gone = Vec::new();
-        for (index, client) in self.clients.iter_mut().enumerate() {
-            let Some(client) = client.as_mut().filter(|client| client.is_subscriber) else {
-                continue;
-            };
-            if send(client, event).is_err() {
-                gone.push(index);
+        for index in self.subscribers.get(path).into_iter().flatten() {
+            let client = self.clients.get_mut(*index).and_then(Option::as_mut);
+            if client.is_some_and(|client| send(client, event).is_err()) {
+                gone.push(*index);
             }
         }
         gone.into_iter().for_each(|index| self.remove(index));
@@ -236,26 +242,40 @@ fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(at)
 }
 
-/// A whole request at the beginning: whether it is a POST, where its body begins, and its size.
-fn request(bytes: &[u8]) -> io::Result<Option<(bool, usize, usize)>> {
+/// A whole request.
+struct Request {
+    is_post: bool,
+    path: Vec<u8>,
+    /// The bytes of the head, and of all.
+    head: usize,
+    size: usize,
+}
+
+/// The request at the beginning, once it is whole.
+fn request(bytes: &[u8]) -> io::Result<Option<Request>> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut request = httparse::Request::new(&mut fields);
-    let status = request.parse(bytes);
+    let mut parsed = httparse::Request::new(&mut fields);
+    let status = parsed.parse(bytes);
     let status = status.map_err(|error| invalid(&error.to_string()))?;
     let httparse::Status::Complete(head) = status else {
         return Ok(None);
     };
-    let length = match body_length(request.headers)? {
+    let length = match body_length(parsed.headers)? {
         BodyLength::Exactly(length) => length,
         BodyLength::Unknown => 0,
         BodyLength::Chunked => return Err(invalid("a body in chunks")),
     };
     let size = head + length;
-    let is_post = request.method == Some("POST");
-    Ok((bytes.len() >= size).then_some((is_post, head, size)))
+    let request = Request {
+        is_post: parsed.method == Some("POST"),
+        path: parsed.path.unwrap_or_default().as_bytes().to_vec(),
+        head,
+        size,
+    };
+    Ok((bytes.len() >= size).then_some(request))
 }
 
 /// An event in a chunk of its own.
@@ -283,6 +303,9 @@ mod tests {
             stream.read_exact(&mut bytes).unwrap();
             assert_eq!(String::from_utf8(bytes), String::from_utf8(wanted.to_vec()));
         };
+        let mut other = connect();
+        other.write_all(b"GET /other HTTP/1.1\r\n\r\n").unwrap();
+        expect(&mut other, HEAD);
         let mut readers = [connect(), connect()];
         for reader in &mut readers {
             reader.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -295,5 +318,8 @@ mod tests {
         for reader in &mut readers {
             expect(reader, &b"a\r\ndata: hi\n\n\r\na\r\ndata: hi\n\n\r\n"[..]);
         }
+        let post = b"POST /other HTTP/1.1\r\nContent-Length: 3\r\n\r\nyou";
+        publisher.write_all(post).unwrap();
+        expect(&mut other, b"b\r\ndata: you\n\n\r\n");
     }
 }

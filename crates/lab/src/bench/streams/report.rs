@@ -11,26 +11,30 @@ use crate::bench::report::text::{escape, grouped, percent};
 
 /// What the suite does, for whoever reads the page alone.
 const METHOD: &str = "<p>The system under test has one core; publisher, subscribers and the \
-    service behind it share the other. Load is open loop: instants are fixed in advance, and latency runs from \
-    the instant for which an event was scheduled, by the machine's clock, to when a \
-    subscriber has all of it; where documents are polled, from when the call came to their \
-    source. <em>Last one</em> is the same for the last subscriber of each event. \
-    <em>Errors</em> are events that were lost, doubled, out of order, changed or explained \
-    away by the system, connections not made or cut, and publications refused: over the \
-    whole sample, not only its window.</p>\n\
-    <p>Every event has a number, the instant and a hash of all of it. The first subscriber \
-    that has an event lets it be checked by its hash, or by applying its patch and comparing \
-    the whole document with that of the source; all others must have the same bytes. Where \
-    ids are an epoch and a sequence, they must have no gap. Every answer of the reversing \
-    service is compared letter by letter.</p>\n\
-    <p><em>Floor</em> is a loop that writes the same number of bytes to the same number of \
-    subscribers at one instant, and does and keeps nothing else; for WebSocket proxying a \
-    relay that reads nothing. <em>Load µs each</em> is what the generator needs for a \
-    delivery, without the service behind. Where the load core is busy it is the limit: \
-    compare CPU, not throughput. Loopback makes the sender pay for the receiver's TCP \
+    service behind it share the other. Load is open loop: instants are fixed \
+    in advance, and latency runs from the instant for which an event was \
+    scheduled, by the machine's clock, to when a subscriber has all of it; \
+    where documents are polled, from when the call came to their source. \
+    <em>Last one</em> is the same for the last subscriber of each event. \
+    <em>Errors</em> are events that were lost, doubled, out of order, changed \
+    or explained away by the system, connections not made or cut, and \
+    publications refused: over the whole sample, not only its window.</p>\n\
+    <p>Every event has a number, the instant and a hash of all of it. The \
+    first subscriber that has an event lets it be checked by its hash, or by \
+    applying its patch and comparing the whole document with that of the \
+    source; all others must have the same bytes. Where ids are an epoch and a \
+    sequence, they must have no gap. Every answer of the reversing service is \
+    compared letter by letter.</p>\n\
+    <p><em>Floor</em> is a loop that writes the same number of bytes to the \
+    same number of subscribers of as many topics, and does and keeps nothing \
+    else; for WebSocket proxying a relay that reads nothing. <em>Load µs \
+    each</em> is what the generator needs for a delivery, without the service \
+    behind. Where the load core is busy it is the limit: compare CPU, not \
+    throughput. Loopback makes the sender pay for the receiver's TCP \
     input.</p>\n\
-    <p>The published rows are from other machines: Axway's of a Kubernetes cluster with \
-    twenty pods, WSO2's of two processors. They stand here as landmarks.</p>\n";
+    <p>The published rows are from other machines: Axway's of a Kubernetes \
+    cluster with twenty pods, WSO2's of two processors. They stand here as \
+    landmarks.</p>\n";
 
 /// The page.
 pub(super) fn html(results: &Results) -> String {

@@ -335,6 +335,7 @@ pub(super) fn subscription(
                 "/connection/uni_{kind}?cf_connect=%7B%22subs%22%3A%7B%22t{topic}%22%3A%7B%7D%7D%7D"
             )
         }
+        System::Floor => format!("/t{topic}"),
         _ => "/".to_owned(),
     };
     let fields = match is_websocket {
@@ -366,6 +367,7 @@ pub(super) fn publication(system: System, address: SocketAddr, topic: usize) -> 
         System::Nchan => format!("/publish?id=t{topic}"),
         System::Mercure => "/.well-known/mercure".to_owned(),
         System::Centrifugo => "/api/publish".to_owned(),
+        System::Floor => format!("/t{topic}"),
         _ => "/".to_owned(),
     };
     let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\n");
