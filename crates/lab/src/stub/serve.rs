@@ -30,7 +30,7 @@ pub(super) fn run(
         thread::Builder::new().spawn(move || serve(listener, &options))?;
     }
     println!("listening on {address}");
-    runtime()?.block_on(async {
+    runtime(options)?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
@@ -44,14 +44,14 @@ pub(super) fn run(
 
 /// Serves one listener on this thread.
 pub(super) fn serve(listener: std::net::TcpListener, options: &Arc<Options>) -> io::Result<()> {
-    runtime()?.block_on(accept(listener, options))
+    runtime(options)?.block_on(accept(listener, options))
 }
 
-fn runtime() -> io::Result<tokio::runtime::Runtime> {
+fn runtime(options: &Options) -> io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    // Few looks for new events make larger batches: there is one busy queue, and no timer that a
-    // microsecond matters to.
-    builder.enable_all().event_interval(128).build()
+    // Few looks for new events make larger batches, where no time matters.
+    let interval = if options.is_slow() { 16 } else { 128 };
+    builder.enable_all().event_interval(interval).build()
 }
 
 /// Listens, with others on the same port or alone.
@@ -75,12 +75,9 @@ pub(super) fn listen(
 
 async fn accept(listener: std::net::TcpListener, options: &Arc<Options>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let clock = Arc::clone(options);
-    tokio::spawn(async move {
-        if let Err(error) = clock.alarm.run().await {
-            eprintln!("the stub has no clock: {error}");
-        }
-    });
+    if options.is_slow() {
+        options.alarm.start()?;
+    }
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {

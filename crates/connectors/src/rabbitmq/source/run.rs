@@ -80,7 +80,16 @@ pub(super) async fn run(
         services.spawn(Box::new(move |services| {
             Box::pin(async move {
                 let ended = Ended(Rc::clone(&work));
-                work.process(&delivery, services).await;
+                let mut delivery = delivery;
+                loop {
+                    let queue = delivery.ticket.at;
+                    work.process(&delivery, services).await;
+                    // The next one begins at once, not behind all others that have ended meanwhile.
+                    match work.hub.next_of(queue) {
+                        Some(next) => delivery = next,
+                        None => break,
+                    }
+                }
                 drop(ended);
             })
         }));
@@ -128,6 +137,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
             self.hub.settle(&self.ticket, Settled::Requeue);
+            self.hub.look();
         }
     }
 }
