@@ -28,7 +28,7 @@ use component::step::{Next, Progress, Step};
 use config::{Node, Report, SourceId, Sources};
 use message::{Fault, Headers, Method, Reply, Request};
 
-fn parse(yaml: &str) -> (Node, Sources, SourceId, Report) {
+pub(crate) fn parse(yaml: &str) -> (Node, Sources, SourceId, Report) {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let source = sources.add("test.yaml", yaml.as_bytes(), &mut report);
     let source = source.unwrap();

@@ -241,7 +241,7 @@ pub(crate) struct Options {
     /// What is counted.
     counts: Counts,
     /// Wakes those whose wait is over.
-    alarm: Alarm,
+    alarm: Arc<Alarm>,
 }
 
 /// What a stub has done so far.
@@ -265,8 +265,13 @@ impl Options {
             clear_h2: false,
             is_soap: false,
             counts: Counts::default(),
-            alarm: Alarm::default(),
+            alarm: Arc::default(),
         }
+    }
+
+    /// Whether answers wait.
+    fn is_slow(&self) -> bool {
+        !self.delay.is_zero() || !self.jitter.is_zero()
     }
 
     /// How long the next answer waits.
@@ -341,7 +346,7 @@ fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Resul
         tls: tls.map(TlsAcceptor::from),
         is_soap,
         counts: Counts::default(),
-        alarm: Alarm::default(),
+        alarm: Arc::default(),
     })
 }
 

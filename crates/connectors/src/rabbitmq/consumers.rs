@@ -11,8 +11,8 @@ use super::state::Counts;
 
 /// How long to wait when a queue cannot be consumed from: at first, and at last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// What a message costs in memory beside its bytes, its flow included.
-const OVERHEAD: usize = 2048;
+/// What a message costs in memory beside its bytes, its flow and the flow's connection included.
+pub(super) const OVERHEAD: usize = 8192;
 
 /// What a source consumes from.
 #[derive(Clone, Debug)]
@@ -201,6 +201,11 @@ impl Consumers {
         None
     }
 
+    /// The next message of a queue for whoever has settled one of it.
+    pub fn next_of(&mut self, at: usize) -> Option<Delivery> {
+        self.all.get_mut(at)?.next()
+    }
+
     /// Has the source look.
     pub fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
@@ -215,11 +220,6 @@ impl Consumers {
             return;
         };
         books.active = books.active.saturating_sub(1);
-        if !books.inbox.is_empty()
-            && let Some(waker) = self.waker.take()
-        {
-            waker.wake();
-        }
         if let Some(channel) = books.channel.filter(|_| books.epoch == ticket.epoch) {
             books.acks.settle(ticket.tag, how, channel, out);
         }

@@ -555,6 +555,16 @@ impl Hub {
         }
     }
 
+    /// The next message of a subscription for whoever has settled one of it.
+    pub fn next_of(&self, at: usize) -> Option<Delivery> {
+        self.inner.borrow_mut().consumers.next_of(at)
+    }
+
+    /// Has the source look for messages whose flows can begin.
+    pub fn look(&self) {
+        self.inner.borrow_mut().consumers.wake();
+    }
+
     /// Settles a message.
     pub fn settle(&self, ticket: &Ticket, how: Settled) {
         let mut inner = self.inner.borrow_mut();

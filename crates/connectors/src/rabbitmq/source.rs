@@ -18,6 +18,7 @@ use crate::bounds;
 use crate::codes::{BAD_CONSUME, OUT_OF_RANGE};
 use crate::named;
 use crate::rabbitmq::connection::Rabbitmq;
+use crate::rabbitmq::consumers::OVERHEAD;
 use crate::rabbitmq::parts::is_queue;
 
 pub(crate) use incoming::header;
@@ -69,8 +70,9 @@ struct ConsumeConfig {
     /// With `on_failure: requeue`, how long a message is kept before it goes back, from 0s to 5m.
     #[schemars(extend("default" = "1s"))]
     delay: Option<Spanned<config::Duration>>,
-    /// The most bytes of messages under way, on all workers together, from 1MiB to 64GiB.
-    #[schemars(extend("default" = "64MiB"))]
+    /// The most bytes of messages under way, on all workers together, from 1MiB to 64GiB. A message
+    /// counts 8KiB more than its size. The default is 64MiB, or 16KiB for each message that the
+    /// broker may send where that is more.
     memory: Option<Spanned<ByteSize>>,
     /// Whether the flow's reply is published to the queue that the message names (`reply-to`).
     #[serde(default)]
@@ -223,13 +225,17 @@ impl ConsumeConfig {
                 idle("delay", delay.span, why, hint);
             }
         }
-        for (name, count) in [("concurrent", &self.concurrent), ("prefetch", &self.prefetch)] {
+        for (name, count) in [
+            ("concurrent", &self.concurrent),
+            ("prefetch", &self.prefetch),
+        ] {
             if let Some(count) = count.as_ref().filter(|_| self.ordered) {
                 let why = "with `ordered` one message is under way";
                 idle(name, count.span, why, "leave one of both out");
             }
         }
         let (concurrent, prefetch) = self.counts(report);
+        let messages = prefetch.saturating_mul(queues.len());
         let minutes = Duration::from_secs(300);
         let second = Duration::from_secs(1);
         Settings {
@@ -245,7 +251,7 @@ impl ConsumeConfig {
                 Duration::ZERO..=minutes,
                 report,
             ),
-            memory: read_memory(self.memory.as_ref(), report),
+            memory: read_memory(self.memory.as_ref(), messages, report),
             reply: self.reply,
             decode: self.decode,
         }
@@ -271,9 +277,9 @@ impl ConsumeConfig {
     }
 }
 
-fn read_memory(memory: Option<&Spanned<ByteSize>>, report: &mut Report) -> usize {
+fn read_memory(memory: Option<&Spanned<ByteSize>>, messages: usize, report: &mut Report) -> usize {
     let Some(memory) = memory else {
-        return 64 << 20;
+        return (64 << 20).max(messages.saturating_mul(2 * OVERHEAD));
     };
     let (least, greatest) = (ByteSize(1 << 20), ByteSize(64 << 30));
     if memory.value < least || memory.value > greatest {

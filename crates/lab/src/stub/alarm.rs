@@ -2,20 +2,13 @@
 //! is more than one percent of a short delay.
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
-
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-use tokio::io::unix::AsyncFd;
 
 /// How long one may be late so that others are woken with it.
 const GRAIN: Duration = Duration::from_micros(100);
@@ -24,26 +17,35 @@ const GRAIN: Duration = Duration::from_micros(100);
 #[derive(Default)]
 pub(super) struct Alarm {
     waiting: Mutex<Waiting>,
-    is_running: AtomicBool,
+    /// Tells the clock that somebody is due before all others.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
     /// By when they are due, and in the order in which they came.
     tasks: BTreeMap<(Instant, u64), Waker>,
+    /// The number of the last who came.
     last: u64,
-    /// Whoever sets the clock.
-    clock: Option<Waker>,
-    /// When the clock rings, when it has been set.
-    rings_at: Option<Instant>,
+    has_clock: bool,
 }
 
 impl Alarm {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Starts the clock, unless it runs: a thread that lives as long as the process, on the cores
+    /// of the calling one.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        if std::mem::replace(&mut self.lock().has_clock, true) {
+            return Ok(());
+        }
+        let alarm = Arc::clone(self);
+        let clock = thread::Builder::new().name("alarm".to_owned());
+        clock.spawn(move || alarm.run()).map(drop)
     }
 
-    /// Ready when this time has passed. Somebody must run [`Alarm::run`].
+    /// Ready when this time has passed, if the clock runs.
     pub fn wait(&self, time: Duration) -> impl Future<Output = ()> {
         Wait {
             alarm: self,
@@ -52,68 +54,26 @@ impl Alarm {
         }
     }
 
-    /// Runs the clock, for ever, unless somebody does already.
-    ///
-    /// # Errors
-    /// When the kernel gives no timer.
-    pub async fn run(&self) -> io::Result<()> {
-        if self.is_running.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
-        Err(poll_fn(|context| self.poll(&timer, context)).await)
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who are due and sets the clock to the next. Ready when that is not possible.
-    fn poll(&self, timer: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> Poll<io::Error> {
+    fn run(&self) -> ! {
         let mut waiting = self.lock();
-        while let Poll::Ready(ready) = timer.poll_read_ready(context) {
-            match ready {
-                Ok(mut ready) => ready.clear_ready(),
-                Err(error) => return Poll::Ready(error),
+        loop {
+            let now = Instant::now();
+            while let Some(first) = waiting.tasks.first_entry()
+                && first.key().0 <= now
+            {
+                first.remove().wake();
             }
-            waiting.rings_at = None;
-        }
-        waiting.wake(Instant::now());
-        waiting.clock = Some(context.waker().clone());
-        let first = waiting.tasks.first_key_value();
-        let Some(due) = first.map(|((due, _), _)| *due) else {
-            return Poll::Pending;
-        };
-        if waiting.rings_at.is_none_or(|at| at > due) {
-            waiting.rings_at = Some(due);
-            // Setting it takes back that it has rung.
-            if let Err(error) = set(timer.get_ref(), due) {
-                return Poll::Ready(error);
-            }
-        }
-        Poll::Pending
-    }
-}
-
-impl Waiting {
-    /// Wakes those who are due.
-    fn wake(&mut self, now: Instant) {
-        while let Some(first) = self.tasks.first_entry().filter(|it| it.key().0 <= now) {
-            first.remove().wake();
+            let next = waiting.tasks.first_key_value();
+            // Without anybody it is told of the first who comes.
+            let left = next.map_or(Duration::from_secs(60), |((due, _), _)| *due - now);
+            let slept = self.changed.wait_timeout(waiting, left.max(GRAIN));
+            waiting = slept.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
-
-/// Has the timer ring then.
-fn set(timer: &OwnedFd, due: Instant) -> io::Result<()> {
-    let left = due.saturating_duration_since(Instant::now()).max(GRAIN);
-    let zero = Timespec::default();
-    let time = Itimerspec {
-        it_interval: zero,
-        it_value: Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        },
-    };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &time)?;
-    Ok(())
 }
 
 /// One who waits.
@@ -138,10 +98,12 @@ impl Future for Wait<'_> {
         });
         let key = (self.due, number);
         waiting.tasks.insert(key, context.waker().clone());
-        if waiting.rings_at.is_none_or(|at| at > self.due)
-            && let Some(clock) = waiting.clock.take()
+        if waiting
+            .tasks
+            .first_key_value()
+            .is_some_and(|(first, _)| *first == key)
         {
-            clock.wake();
+            self.alarm.changed.notify_one();
         }
         drop(waiting);
         self.number = Some(number);
@@ -163,12 +125,15 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn whoever_is_due_is_woken_in_order() {
-        let alarm = std::sync::Arc::new(Alarm::default());
-        let clock = std::sync::Arc::clone(&alarm);
-        tokio::spawn(async move { clock.run().await });
+        let alarm = Arc::new(Alarm::default());
+        alarm.start().unwrap();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        for time in [30, 10, 20, 10] {
-            let (alarm, tell) = (std::sync::Arc::clone(&alarm), tell.clone());
+        // Waits no more before it is due.
+        let gone = alarm.wait(Duration::from_secs(3600));
+        let gone = tokio::time::timeout(Duration::from_millis(5), gone).await;
+        assert!(gone.is_err());
+        for time in [600, 200, 400, 200] {
+            let (alarm, tell) = (Arc::clone(&alarm), tell.clone());
             tokio::spawn(async move {
                 let (start, time) = (Instant::now(), Duration::from_millis(time));
                 alarm.wait(time).await;
@@ -177,14 +142,11 @@ mod tests {
             });
         }
         drop(tell);
-        // One who waits no more is forgotten.
-        let gone = tokio::time::timeout(Duration::from_millis(5), alarm.wait(Duration::from_secs(3600)));
-        assert!(gone.await.is_err());
         let mut order = Vec::new();
         while let Some(time) = told.recv().await {
             order.push(time);
         }
-        assert_eq!(order, [10, 10, 20, 30]);
+        assert_eq!(order, [200, 200, 400, 600]);
         assert!(alarm.lock().tasks.is_empty());
     }
 }

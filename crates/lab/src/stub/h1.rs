@@ -32,7 +32,7 @@ where
     let mut input = Buffer::new();
     let (mut head, mut chunks, mut out) = (Head::default(), Vec::new(), Vec::new());
     let mut envelope = Vec::new();
-    let is_slow = !options.delay.is_zero() || !options.jitter.is_zero();
+    let is_slow = options.is_slow();
     // Whether the client of the request that is being read has been told to go on.
     let mut is_told = false;
     loop {

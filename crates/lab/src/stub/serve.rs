@@ -19,6 +19,19 @@ const BACKLOG: i32 = 4096;
 
 /// What a stub does with a connection.
 pub(super) trait Service: Send + Sync + 'static {
+    /// Whether it answers at times of its own rather than as soon as it can.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// Starts what all connections of a thread need.
+    ///
+    /// # Errors
+    /// When the system has none of it.
+    fn begin(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Serves one connection until it ends.
     fn connection(
         self: Arc<Self>,
@@ -40,7 +53,7 @@ pub(super) fn run<S: Service>(
         thread::Builder::new().spawn(move || serve(listener, &service))?;
     }
     println!("listening on {address}");
-    runtime()?.block_on(async {
+    runtime(service.as_ref())?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
@@ -57,14 +70,14 @@ pub(super) fn serve<S: Service>(
     listener: std::net::TcpListener,
     service: &Arc<S>,
 ) -> io::Result<()> {
-    runtime()?.block_on(accept(listener, service))
+    runtime(service.as_ref())?.block_on(accept(listener, service))
 }
 
-fn runtime() -> io::Result<tokio::runtime::Runtime> {
+fn runtime(service: &impl Service) -> io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    // Few looks for new events make larger batches: there is one busy queue, and no timer that a
-    // microsecond matters to.
-    builder.enable_all().event_interval(128).build()
+    // Few looks for new events make larger batches, where no time matters.
+    let interval = if service.is_slow() { 16 } else { 128 };
+    builder.enable_all().event_interval(interval).build()
 }
 
 /// Listens, with others on the same port or alone.
@@ -88,12 +101,7 @@ pub(super) fn listen(
 
 async fn accept<S: Service>(listener: std::net::TcpListener, service: &Arc<S>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let clock = Arc::clone(options);
-    tokio::spawn(async move {
-        if let Err(error) = clock.alarm.run().await {
-            eprintln!("the stub has no clock: {error}");
-        }
-    });
+    service.begin()?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -108,6 +116,17 @@ async fn accept<S: Service>(listener: std::net::TcpListener, service: &Arc<S>) -
 }
 
 impl Service for Options {
+    fn is_slow(&self) -> bool {
+        Self::is_slow(self)
+    }
+
+    fn begin(&self) -> io::Result<()> {
+        match Self::is_slow(self) {
+            true => self.alarm.start(),
+            false => Ok(()),
+        }
+    }
+
     async fn connection(self: Arc<Self>, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let options = &self;

@@ -1,7 +1,8 @@
 //! What is consumed, and what cannot be.
 
+use super::ConsumeConfig;
 use crate::rabbitmq::source::DEFINITION;
-use crate::testing::source;
+use crate::testing::{parse, source};
 
 #[test]
 fn sources_are_read() {
@@ -11,6 +12,22 @@ fn sources_are_read() {
     assert!(found.is_on_every_worker() && found.decode().is_some());
     let ordered = source(&DEFINITION, "{ connection: mq, queue: a, ordered: true }").unwrap();
     assert!(!ordered.is_on_every_worker());
+}
+
+#[test]
+fn a_quarter_is_sent_ahead() {
+    for (counts, expected) in [
+        ("", (100, 125)),
+        (", concurrent: 1000", (1000, 1250)),
+        (", concurrent: 1", (1, 2)),
+        (", concurrent: 65535", (65_535, 65_535)),
+        (", prefetch: 20", (20, 20)),
+        (", concurrent: 10, prefetch: 40", (10, 40)),
+    ] {
+        let (node, _, _, mut report) = parse(&format!("{{ connection: mq, queue: a{counts} }}"));
+        let config: ConsumeConfig = config::decode(&node, &mut report).unwrap();
+        assert_eq!(config.counts(&mut report), expected, "{counts}");
+    }
 }
 
 #[test]
@@ -37,10 +54,7 @@ fn every_problem_has_its_place() {
             "{ connection: mq, queue: a, ordered: true, concurrent: 2 }",
             "IT0401 1:56",
         ),
-        (
-            "{ connection: mq, queue: a, concurrent: 0 }",
-            "IT0291 1:41",
-        ),
+        ("{ connection: mq, queue: a, concurrent: 0 }", "IT0291 1:41"),
         (
             "{ connection: mq, queue: a, concurrent: 20, prefetch: 19 }",
             "IT0401 1:55",

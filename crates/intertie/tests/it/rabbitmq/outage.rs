@@ -212,7 +212,12 @@ fn a_short_interruption_is_waited_for_and_a_long_one_is_told_at_once() {
     thread::sleep(Duration::from_millis(100));
     relay.is_held.store(false, Ordering::Relaxed);
     for it in waiting {
-        assert_eq!(it.join().unwrap().status, 202, "{}", engine.process.output());
+        assert_eq!(
+            it.join().unwrap().status,
+            202,
+            "{}",
+            engine.process.output()
+        );
     }
     relay.is_gone.store(true, Ordering::Relaxed);
     wait_until("nobody listens", || {
