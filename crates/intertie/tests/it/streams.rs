@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -73,14 +74,13 @@ fn listener() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// An example with its ports replaced.
-fn example(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> std::path::PathBuf {
+/// An example that listens on this port, with another one replaced.
+fn example(folder: &TempDir, name: &str, port: u16, (from, to): (&str, u16)) -> PathBuf {
     let path = repository().join(format!("examples/{name}/flows.yaml"));
-    let mut flows = std::fs::read_to_string(path).unwrap();
-    for (from, to) in ports {
-        assert!(flows.contains(from), "{name} has {from}");
-        flows = flows.replace(from, &format!(":{to}"));
-    }
+    let flows = std::fs::read_to_string(path).unwrap();
+    assert!(flows.contains(from) && flows.contains("http: GET /"));
+    let flows = flows.replace(from, &format!(":{to}"));
+    let flows = flows.replace("http: GET /", &format!("http: GET :{port}/"));
     folder.write("flows.yaml", &flows)
 }
 
@@ -88,11 +88,7 @@ fn example(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> std::path::Pa
 fn a_websocket_api_maps_its_paths_and_counts_messages() {
     let (folder, port) = (TempDir::new(), free_port());
     let (server, back) = listener();
-    let path = example(
-        &folder,
-        "websocket-proxy",
-        &[(":8080", port), (":8081", back)],
-    );
+    let path = example(&folder, "websocket-proxy", port, (":8081", back));
     let engine = Engine::run(&[&path], &[]);
     let refused = get(port, "/chats/tea");
     assert_eq!(refused.status, 426);
@@ -210,8 +206,7 @@ fn an_event_stream_passes_at_once_and_ends_with_its_client() {
         ),
         Action::Stall,
     ]]);
-    let ports = [(":8080", port), (":8082", back.port())];
-    let path = example(&folder, "sse-proxy", &ports);
+    let path = example(&folder, "sse-proxy", port, (":8082", back.port()));
     let engine = Engine::run(&[&path], &[]);
     let mut client = RawClient::connect(port);
     client.send(
