@@ -64,7 +64,10 @@ on_error:
     assert_eq!(talk.next_text(), "UP AND AWAY");
     talk.text("fail");
     let problem = talk.next_text();
-    assert!(problem.contains("\"no-way\"") && problem.contains("409"), "{problem}");
+    assert!(
+        problem.contains("\"no-way\"") && problem.contains("409"),
+        "{problem}"
+    );
     talk.send(BINARY, b"\xff\xfe");
     assert_eq!(talk.frame(), (BINARY, b"\xff\xfe".to_vec()));
     talk.send(TEXT, b"");
