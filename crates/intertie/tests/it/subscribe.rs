@@ -143,6 +143,7 @@ fn events_come_in_order_and_a_stream_goes_on_where_it_was() {
         &format!("Last-Event-ID: {first}\r\n"),
     );
     assert_eq!(again.event().0, 1);
+    drop(again);
     let second = format!("{}2", first.strip_suffix('0').unwrap());
     let target = format!("/topics/orders/sse?lastEventId={second}");
     let mut again = Stream::open(port, &target, "");
