@@ -15,13 +15,14 @@ fuzz_target!(|bytes: &[u8]| {
         .map(|id| config::parse(&sources, id, &mut report))
         .unwrap_or_default();
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
-    let verbs = [steps::ALL, connectors::ALL].concat();
+    let verbs = [steps::ALL, topics::STEPS, connectors::ALL].concat();
+    let sources_of_flows = [steps::SOURCES, topics::SOURCES].concat();
     let connections = [steps::CONNECTIONS, connectors::CONNECTIONS].concat();
     let endpoints = [connectors::ENDPOINTS, topics::ENDPOINTS].concat();
     let table = flow::Table {
         steps: &verbs,
         connections: &connections,
-        sources: steps::SOURCES,
+        sources: &sources_of_flows,
         endpoints: &endpoints,
         documents: topics::DOCUMENTS,
     };

@@ -14,6 +14,7 @@ const TARGETS: [&str; 9] = [
     "json_xml",
     "jq",
     "wsdl",
+    "document",
 ];
 
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \

@@ -144,7 +144,12 @@ impl Reader<'_> {
             upstreams,
             missing,
             calls: workshop.calls,
-            connections: connections.names().map(str::to_owned).collect(),
+            // What documents declare can be stood in for like any connection.
+            connections: connections
+                .names()
+                .chain(connections.1.iter().map(|it| &*it.name))
+                .map(str::to_owned)
+                .collect(),
             scope: workshop.scope,
             tests: Vec::new(),
             places: workshop.places,

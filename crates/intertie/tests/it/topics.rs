@@ -415,3 +415,64 @@ fn topics_in_memory_need_no_folder() {
     assert_ne!(receipt["id"], other["id"], "it is another topic");
     engine.stop();
 }
+
+#[test]
+fn what_is_no_topic_is_refused_with_its_place() {
+    let cases = [
+        ("topic: a\nkeep: { events: 0 }\n", "IT0640"),
+        ("topic: a\nkeep: { bytes: 1KiB }\n", "IT0640"),
+        ("topic: a\nkeep: { time: 1ms }\n", "IT0640"),
+        ("topic: a\nbody_max: 17MiB\n", "IT0640"),
+        ("topic: a\nsnapshot_every: 0\n", "IT0640"),
+        ("topic: a\nkeep: { count: 3 }\n", "IT0111"),
+        ("topic: a\npayload: events\n", "IT0114"),
+        ("topic: a\nsize: 3\n", "IT0111"),
+        ("topic: a b\n", "IT0203"),
+        ("topic: a\n---\ntopic: a\n", "IT0202"),
+        ("topic: a\npublish: { http: \"GET :1/a\" }\n", "IT0641"),
+        ("topic: a\npublish: { http: \"any :1/a\" }\n", "IT0641"),
+        (
+            "topic: a\npublish: { http: { method: POST, path: /a, decode: json } }\n",
+            "IT0641",
+        ),
+        (
+            "topic: a\npublish: { http: { method: POST, path: /a, body_max: 1KiB } }\n",
+            "IT0641",
+        ),
+        ("topic: a\npublish: { kafka: b }\n", "IT0111"),
+        (
+            "flow: f\nfrom: { topic: b }\nsteps: [ { log: x } ]\n---\ntopic: a\n",
+            "IT0642",
+        ),
+        (
+            "flow: f\nfrom: { http: \"POST :1/a\" }\nsteps: [ { publish: { topic: b } } ]\n\
+             ---\ntopic: a\n",
+            "IT0642",
+        ),
+        (
+            "flow: f\nfrom: { http: \"POST :1/a\" }\nsteps: [ { publish: { key: b } } ]\n",
+            "IT0220",
+        ),
+        (
+            "flow: f\nfrom: { topic: { name: a, retry: { backoff: 11 } } }\n\
+             steps: [ { log: x } ]\n---\ntopic: a\n",
+            "IT0643",
+        ),
+        (
+            "flow: f\nfrom: { topic: { name: a, cursor: \"a b\" } }\n\
+             steps: [ { log: x } ]\n---\ntopic: a\n",
+            "IT0643",
+        ),
+    ];
+    for (text, expected) in cases {
+        let folder = TempDir::new();
+        let file = folder.write("flow.yaml", text);
+        let output = command().arg("check").arg(&file).output().unwrap();
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told);
+        assert!(!output.status.success(), "{text}");
+        let codes = told.matches("IT0").count();
+        assert!(told.contains(expected), "{text}: {told}");
+        assert!(codes <= 2, "{text}: {told}");
+    }
+}
