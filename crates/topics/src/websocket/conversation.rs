@@ -110,7 +110,8 @@ impl Talk<'_> {
             if session.is_over() {
                 return Poll::Ready(());
             }
-            if !answered && !read && !(was_full && flushed) {
+            let goes_on = answered || read || (was_full && flushed);
+            if !goes_on {
                 let is_done = self.works.is_empty() && self.next.is_none();
                 let comes = !self.is_over && !self.is_stopping;
                 return match is_done && flushed && !comes {
