@@ -40,6 +40,12 @@ pub trait Envelope: Send + Sync {
         None
     }
 
+    /// Whether requests open connections that stay ([`Opened::Stream`]), so that they can be
+    /// limited.
+    fn streams(&self) -> bool {
+        false
+    }
+
     /// Opens a request, its body in memory.
     fn open(&self, request: Request) -> Opened;
 

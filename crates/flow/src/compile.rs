@@ -231,8 +231,10 @@ impl Reader<'_> {
             limits: self.defaults.expressions,
             ..FlowContext::new(&flow.name)
         };
+        let envelope = start_of(&flow).and_then(|start| start.envelope.clone());
         if limits.streams.is_some() && !built.block.streams() {
-            limits::refuse_streams(document, report);
+            let opens = envelope.as_ref().is_some_and(|it| it.streams());
+            limits::refuse_streams(document, opens, report);
         }
         let ends = built.block.ends_flow();
         let reads_body = !ends
@@ -241,7 +243,6 @@ impl Reader<'_> {
             || built.on_error.as_ref().is_some_and(Handlers::reads_body);
         let detach = document.entry("detach");
         let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
-        let envelope = start_of(&flow).and_then(|start| start.envelope.clone());
         let is_plain = limits.is_only_time() && envelope.is_none();
         let plain = only_forward(&built).filter(|_| is_plain);
         let running = Arc::new(RunningFlow {

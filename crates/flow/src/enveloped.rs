@@ -5,6 +5,7 @@ use std::sync::Arc;
 use component::endpoint::{Envelope, Opened};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::source::Started;
+use component::stream_limits::StreamLimits;
 use message::{Fault, Kind, Origin, Request};
 
 use crate::running::RunningFlow;
@@ -65,6 +66,10 @@ impl Handler for Enveloped {
 
     fn detaches(&self) -> bool {
         Handler::detaches(&*self.flow)
+    }
+
+    fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
+        self.flow.stream_limits()
     }
 
     fn handle<'a>(

@@ -30,7 +30,7 @@ struct LimitsConfig {
     /// How often the flow may be started; what is too much waits or fails with `limited`, which is
     /// status 429.
     throttle: Option<ThrottleConfig>,
-    /// How many streams (WebSocket connections and event streams that the flow forwards) may be
+    /// How many streams (WebSocket connections, and event streams that the flow forwards) may be
     /// open at a time, from 1 to 1000000; further ones fail with `unavailable`, which is status
     /// 503.
     connections: Option<Spanned<u64>>,
@@ -171,8 +171,12 @@ pub(crate) fn read(
     })
 }
 
-/// Refuses limits of streams in a flow that forwards none.
-pub(crate) fn refuse_streams(document: &Node, report: &mut Report) {
+/// Refuses limits of streams in a flow that forwards none. One whose trigger opens connections
+/// itself may limit their number.
+pub(crate) fn refuse_streams(document: &Node, opens: bool, report: &mut Report) {
+    if opens {
+        return refuse_messages(document, report);
+    }
     let limits = document.get("limits");
     for key in ["connections", "messages"] {
         let Some(entry) = limits.and_then(|limits| limits.entry(key)) else {
@@ -183,6 +187,16 @@ pub(crate) fn refuse_streams(document: &Node, report: &mut Report) {
             "streams are what a last step `forward` sends back, in a flow that a request \
                  starts and that has no `on_error`",
         );
+    }
+}
+
+fn refuse_messages(document: &Node, report: &mut Report) {
+    let limits = document.get("limits");
+    if let Some(entry) = limits.and_then(|limits| limits.entry("messages")) {
+        let message = "`messages` has no effect: each message starts the flow";
+        report
+            .error(NO_STREAMS, entry.key_span, message)
+            .hint("`throttle` says how often the flow may be started");
     }
 }
 

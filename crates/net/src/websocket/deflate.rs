@@ -34,6 +34,10 @@ pub struct Deflate {
 
 struct Free {
     compressors: Vec<(u8, Compress)>,
+    #[allow(
+        clippy::vec_box,
+        reason = "readers hold it in a box, and it moves in and out of one"
+    )]
     decompressors: Vec<Box<Decompress>>,
 }
 

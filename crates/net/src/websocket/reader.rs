@@ -10,9 +10,6 @@ use super::{CloseCode, Kind, Role, Violation, mask};
 const CHUNK: usize = 2048;
 /// How much room a frame gets before its bytes are there.
 const ROOM_MAX: usize = 64 * 1024;
-/// What compression may add to a message that it makes no shorter.
-const OVERHEAD: u64 = 1024;
-
 /// What a reader takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -29,10 +26,16 @@ impl Limits {
     pub fn of_message(message: usize) -> Self {
         Self {
             message,
-            frame: message as u64 + OVERHEAD,
+            frame: compressed(message),
             fragments: 1 << 18,
         }
     }
+}
+
+/// The most that a message of this many bytes becomes by compression that makes it no shorter.
+fn compressed(message: usize) -> u64 {
+    let message = message as u64;
+    message + message / 256 + 1024
 }
 
 /// What has come.
@@ -217,7 +220,7 @@ impl Reader {
         message.frames += 1;
         message.size = message.size.saturating_add(head.length);
         let most = match message.inflater {
-            Some(_) => self.limits.message as u64 + OVERHEAD,
+            Some(_) => compressed(self.limits.message),
             None => self.limits.message as u64,
         };
         if head.length > self.limits.frame || message.size > most {

@@ -44,11 +44,18 @@ fn read(mut reader: Reader, bytes: &[u8], piece: usize) -> (Vec<Event>, Option<V
     (events, None)
 }
 
-/// The same whatever the pieces are.
+/// The same whatever the pieces are. What is wrong in two ways with a compressed message is told by
+/// what is seen first.
 fn read_all(reader: impl Fn() -> Reader, bytes: &[u8]) -> (Vec<Event>, Option<Violation>) {
     let whole = read(reader(), bytes, bytes.len().max(1));
     for piece in [1, 2, 3, 7, 64] {
-        assert_eq!(read(reader(), bytes, piece), whole, "in pieces of {piece}");
+        let (events, violation) = read(reader(), bytes, piece);
+        assert_eq!(events, whole.0, "in pieces of {piece}");
+        assert_eq!(
+            violation.is_some(),
+            whole.1.is_some(),
+            "in pieces of {piece}"
+        );
     }
     whole
 }
@@ -246,15 +253,8 @@ fn what_cannot_be_compressed_hardly_grows() {
         role: Role::Server,
         deflate: Some(DEFLATE),
     };
-    let mut random = 1_u64;
-    let noise: Vec<u8> = std::iter::repeat_with(|| {
-        random = random
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (random >> 56) as u8
-    })
-    .take(5000)
-    .collect();
+    let mut random = Random(1);
+    let noise: Vec<u8> = (0..5000).map(|_| random.below(256) as u8).collect();
     let mut frame = Vec::new();
     writer.message(Kind::Binary, &noise, &mut frame);
     assert_eq!(frame[0], 0xc2);
@@ -264,6 +264,68 @@ fn what_cannot_be_compressed_hardly_grows() {
     let mut empty = Vec::new();
     writer.message(Kind::Text, b"", &mut empty);
     assert_eq!(empty, b"\xc1\x01\x00");
+}
+
+/// The same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+
+    /// Frames of all kinds, sound and broken.
+    fn frames(&mut self, role: Role, deflate: Option<Deflate>) -> Vec<u8> {
+        let writer = Writer { role, deflate };
+        let mut bytes = Vec::new();
+        for _ in 0..1 + self.below(6) {
+            let payload = vec![b'a' + self.below(26) as u8; self.below(300)];
+            match self.below(6) {
+                0 => writer.ping(&payload, &mut bytes),
+                1 => writer.close(Some(CloseCode(self.below(5000) as u16)), "é", &mut bytes),
+                2 => writer.message(Kind::Binary, &payload, &mut bytes),
+                _ => writer.message(Kind::Text, &payload, &mut bytes),
+            }
+        }
+        for _ in 0..self.below(4) {
+            let at = self.below(bytes.len());
+            bytes[at] = match self.below(2) {
+                0 => bytes[at] ^ 1 << self.below(8),
+                _ => self.below(256) as u8,
+            };
+        }
+        bytes
+    }
+}
+
+#[test]
+fn whatever_comes_gives_the_same_whatever_its_pieces_are() {
+    let mut random = Random(7);
+    let (mut messages, mut violations) = (0, 0);
+    for round in 0..3000 {
+        let (role, other) = match round % 2 {
+            0 => (Role::Server, Role::Client),
+            _ => (Role::Client, Role::Server),
+        };
+        let deflate = (round % 3 == 0).then_some(DEFLATE);
+        let bytes = random.frames(role, deflate);
+        let reader = || Reader::new(other, Limits::of_message(200), deflate);
+        let (events, violation) = read_all(reader, &bytes);
+        messages += events.len();
+        violations += usize::from(violation.is_some());
+        let sizes = events.iter().filter_map(|event| match event {
+            Event::Message(_, payload) => Some(payload.len()),
+            _ => None,
+        });
+        assert!(sizes.max().unwrap_or_default() <= 200);
+        assert!(violation.is_none_or(|it| it.code.may_be_sent()));
+    }
+    assert!(
+        messages > 1000 && violations > 500,
+        "{messages} {violations}"
+    );
 }
 
 #[test]

@@ -251,6 +251,10 @@ impl Envelope for Endpoint {
         self.decode
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn open(&self, request: Request) -> Opened {
         match self.connect(request) {
             Ok((head, conversation)) => Opened::Stream(head, Box::new(conversation)),

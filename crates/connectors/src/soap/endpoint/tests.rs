@@ -68,6 +68,7 @@ fn refused(endpoint: &dyn Around, lines: &[(&str, &str)], body: &str) -> (u16, S
             String::from_utf8_lossy(reply.body.as_bytes()).into_owned(),
         ),
         Opened::Message(request, _) => panic!("taken: {:?}", request.body),
+        Opened::Stream(..) => panic!("SOAP has no streams"),
     }
 }
 
@@ -176,7 +177,7 @@ fn all_files_are_shown_with_the_address_that_was_called() {
             reply.status,
             String::from_utf8_lossy(reply.body.as_bytes()).into_owned(),
         ),
-        Opened::Message(..) => panic!("GET reaches the flow"),
+        Opened::Message(..) | Opened::Stream(..) => panic!("GET reaches the flow"),
     };
     let (status, text) = page(Some("WSDL"));
     assert_eq!(status, 200);
