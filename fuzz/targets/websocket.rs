@@ -38,7 +38,12 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let whole = read(reader(), input, input.len().max(1));
     let pieces = read(reader(), input, usize::from(first >> 3) + 1);
-    assert_eq!(whole, pieces);
+    assert_eq!(whole.0, pieces.0);
+    // What is wrong in two ways with a compressed message is told by what is seen first.
+    match deflate {
+        None => assert_eq!(whole.1, pieces.1),
+        Some(_) => assert_eq!(whole.1.is_some(), pieces.1.is_some()),
+    }
     for event in &whole.0 {
         write(event, role, deflate);
     }

@@ -1,6 +1,7 @@
 //! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
-//! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn. With `--haproxy` they talk to HAProxy instead, and
-//! all must pass: that tells a fault of the harness from one of the engine.
+//! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn. With `--haproxy` they
+//! talk to HAProxy instead, and all must pass: that tells a fault of the harness from one of the
+//! engine.
 
 mod bench;
 mod curl;

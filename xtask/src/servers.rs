@@ -48,8 +48,8 @@ pub fn ensure_python(target: &Path) -> Result<(), Failure> {
     }
     let advice = |failure: Failure| {
         Failure::new(format!(
-            "{failure}\nthe tests of SOAP, mail and WebSocket need Python with {}: install python3 with its \
-             venv module (Debian: python3-venv) and let pip reach PyPI",
+            "{failure}\nthe tests of SOAP, mail and WebSocket need Python with {}: install python3 \
+             with its venv module (Debian: python3-venv) and let pip reach PyPI",
             PYTHON.join(", ")
         ))
     };

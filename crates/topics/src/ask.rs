@@ -56,7 +56,9 @@ impl Ask {
         }
         if let Some(last) = request.headers.get("Last-Event-ID") {
             let last = String::from_utf8_lossy(last);
-            ask.last = Some(last.into_owned()).filter(|it| !it.is_empty()).or(ask.last);
+            ask.last = Some(last.into_owned())
+                .filter(|it| !it.is_empty())
+                .or(ask.last);
         }
         if ask.last.as_ref().is_some_and(|it| it.len() > ID_MAX) {
             return Err(Fault::invalid("the id of the last event is too long"));
@@ -151,15 +153,16 @@ impl Ask {
             )),
             Some(text) => match frame::read_id(form, endpoint.topic.name(), epoch, text) {
                 Some(id) => Ok(Start::From(id)),
-                None => Err(Fault::invalid("`from` is `now`, `earliest` or the id of an event")),
+                None => Err(Fault::invalid(
+                    "`from` is `now`, `earliest` or the id of an event",
+                )),
             },
         }
     }
 }
 
 fn mode_of(name: &str) -> Result<Mode, Fault> {
-    Mode::of_name(name)
-        .ok_or_else(|| Fault::invalid("`mode` is `snapshot`, `patch` or `event`"))
+    Mode::of_name(name).ok_or_else(|| Fault::invalid("`mode` is `snapshot`, `patch` or `event`"))
 }
 
 /// The only value of a name.
@@ -206,7 +209,9 @@ pub(crate) fn accepted(field: Option<&[u8]>, is_axway: bool) -> Result<Accepted,
         let mut parts = range.split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default();
         let mut parameters = parts.filter_map(|it| it.split_once('='));
-        let is_refused = |(name, value): (&str, &str)| name == "q" && value.trim_start_matches("0.").bytes().all(|it| it == b'0');
+        let is_refused = |(name, value): (&str, &str)| {
+            name == "q" && value.trim_start_matches("0.").bytes().all(|it| it == b'0')
+        };
         if parameters.clone().any(is_refused) {
             continue;
         }
@@ -248,7 +253,10 @@ mod tests {
         let any = Accepted::Events(None);
         assert_eq!(accepted(None, false).unwrap(), any);
         assert_eq!(read("*/*", false), any);
-        assert_eq!(read("application/json, text/event-stream;q=0.5", false), any);
+        assert_eq!(
+            read("application/json, text/event-stream;q=0.5", false),
+            any
+        );
         assert_eq!(read("application/json", false), Accepted::Nothing);
         assert_eq!(read("text/event-stream;q=0", false), Accepted::Nothing);
         let patch = Accepted::Events(Some(Mode::Patch));

@@ -187,7 +187,10 @@ impl Branch {
         for channel in &channels {
             channel.report();
             // A channel of several topics lives by the first one's time.
-            if channel.branch(0).is_some_and(|first| Rc::ptr_eq(first, self)) {
+            if channel
+                .branch(0)
+                .is_some_and(|first| Rc::ptr_eq(first, self))
+            {
                 channel.tick();
             }
         }

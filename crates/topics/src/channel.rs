@@ -116,7 +116,6 @@ pub(crate) struct Channel {
     is_over: Cell<bool>,
 }
 
-
 impl Channel {
     /// A channel that begins with the next events of these topics.
     pub fn new(key: ChannelKey, pace: Pace, branches: &[Rc<Branch>]) -> Rc<Self> {
@@ -482,13 +481,7 @@ impl Channel {
 
     /// Writes an event of a topic's history for one reader, who then is at these places. `before`
     /// is the event before it, where the view makes patches of its own.
-    pub fn write_past(
-        &self,
-        member: usize,
-        event: &Event,
-        places: &[EventId],
-        out: &mut Vec<u8>,
-    ) {
+    pub fn write_past(&self, member: usize, event: &Event, places: &[EventId], out: &mut Vec<u8>) {
         let Some(of) = self.members.get(member) else {
             return;
         };
@@ -522,7 +515,11 @@ impl Channel {
             form => form,
         };
         let mut text = String::new();
-        frame::write_id(form, std::iter::once((name.unwrap_or_default(), id)), &mut text);
+        frame::write_id(
+            form,
+            std::iter::once((name.unwrap_or_default(), id)),
+            &mut text,
+        );
         text
     }
 
@@ -597,4 +594,3 @@ impl Member {
         self.view.next(fresh, &mut self.before.borrow_mut())
     }
 }
-

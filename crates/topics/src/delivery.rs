@@ -94,7 +94,11 @@ impl Client for FakeClient {
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut line = self.0.borrow_mut();
         let same = line.offered.len().min(bytes.len());
-        assert_eq!(line.offered[..same], bytes[..same], "a pending write was changed");
+        assert_eq!(
+            line.offered[..same],
+            bytes[..same],
+            "a pending write was changed"
+        );
         assert!(line.offered.len() <= bytes.len(), "a pending write was cut");
         if line.room == 0 {
             line.offered = bytes[..bytes.len().min(4096)].to_vec();
@@ -180,7 +184,13 @@ fn key(mode: Mode) -> ChannelKey {
 }
 
 /// One stay of a client, from its coming to its leaving.
-async fn stay(branch: Rc<Branch>, key: ChannelKey, pace: Pace, start: Start, client: FakeClient) -> Option<End> {
+async fn stay(
+    branch: Rc<Branch>,
+    key: ChannelKey,
+    pace: Pace,
+    start: Start,
+    client: FakeClient,
+) -> Option<End> {
     let mut client = client;
     branch.ready().await.unwrap();
     let channel = Branch::channel(&[branch], key, pace).unwrap();
@@ -199,7 +209,10 @@ async fn stay(branch: Rc<Branch>, key: ChannelKey, pace: Pace, start: Start, cli
 
 fn local(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().build_local(Default::default()).unwrap();
+    let runtime = runtime
+        .enable_time()
+        .build_local(Default::default())
+        .unwrap();
     let in_time = async { tokio::time::timeout(Duration::from_secs(120), test).await };
     runtime.block_on(in_time).unwrap();
 }
@@ -257,7 +270,10 @@ impl Known<'_> {
         let before = self.last.as_deref().map(Self::sequence);
         let now = block.id.as_deref().map(Self::sequence);
         match block.event.as_str() {
-            "" => assert!(now.is_none() || before.is_none() || now == before, "{block:?}"),
+            "" => assert!(
+                now.is_none() || before.is_none() || now == before,
+                "{block:?}"
+            ),
             "reset" => {
                 self.told += 1;
                 self.document = None;
@@ -272,12 +288,18 @@ impl Known<'_> {
                 let (from, to) = (text("from"), text("to"));
                 assert_eq!(Some(Self::sequence(&from)), before.map(|it| it + 1));
                 let count = Self::sequence(&to) + 1 - Self::sequence(&from);
-                assert_eq!((text("count"), Some(to)), (count.to_string(), block.id.clone()));
+                assert_eq!(
+                    (text("count"), Some(to)),
+                    (count.to_string(), block.id.clone())
+                );
             }
             "event" => {
                 self.got += 1;
                 let now = now.unwrap();
-                assert!(before.is_none_or(|it| now == it + 1), "{before:?} then {now}");
+                assert!(
+                    before.is_none_or(|it| now == it + 1),
+                    "{before:?} then {now}"
+                );
                 assert_eq!(block.data, self.published[now as usize - 1]);
             }
             "snapshot" => {
@@ -334,7 +356,8 @@ async fn live(
         if is_last {
             client.open(usize::MAX / 2);
             let end = format!("\"n\":{}", published.borrow().len() - 1);
-            let has_all = last.as_deref().map(Known::sequence) == Some(published.borrow().len() as u64);
+            let has_all =
+                last.as_deref().map(Known::sequence) == Some(published.borrow().len() as u64);
             if !has_all && mode != Mode::Patch {
                 until(&client, &end).await;
             }
@@ -351,10 +374,15 @@ async fn live(
             told,
             got,
         };
-        blocks(&client.text()).into_iter().for_each(|it| known.take(it));
+        blocks(&client.text())
+            .into_iter()
+            .for_each(|it| known.take(it));
         (last, document, told, got) = (known.last, known.document, known.told, known.got);
         if is_last {
-            assert_eq!(last.as_deref().map(Known::sequence), Some(published.len() as u64));
+            assert_eq!(
+                last.as_deref().map(Known::sequence),
+                Some(published.len() as u64)
+            );
             return (told, got);
         }
     }
@@ -363,7 +391,11 @@ async fn live(
 /// A document that changes in a few places.
 fn next_document(number: usize, dice: &mut Dice) -> String {
     let fill = "x".repeat(dice.below(300) as usize);
-    format!("{{\"a\":[1,{},3],\"fill\":\"{fill}\",\"same\":\"{}\",\"n\":{number}}}", dice.below(4), "y".repeat(400))
+    format!(
+        "{{\"a\":[1,{},3],\"fill\":\"{fill}\",\"same\":\"{}\",\"n\":{number}}}",
+        dice.below(4),
+        "y".repeat(400)
+    )
 }
 
 fn run_model(payload: Payload, mode: Mode, policy: Policy) {
@@ -398,7 +430,11 @@ fn run_model(payload: Payload, mode: Mode, policy: Policy) {
         // The model is of use only when both happen.
         assert!(got > 500, "{got}");
         let conflated = branch.counts().conflated.load(Ordering::Relaxed);
-        assert!(if policy == Policy::Conflate { conflated > 0 } else { told > 0 });
+        assert!(if policy == Policy::Conflate {
+            conflated > 0
+        } else {
+            told > 0
+        });
     });
 }
 
@@ -431,17 +467,32 @@ fn stalled_clients_hold_nobody_up_and_are_cut() {
         let stalled: Vec<_> = (0..1000)
             .map(|_| {
                 let client = FakeClient::default();
-                let task = stay(Rc::clone(&branch), key(Mode::Event), pace, Start::Now, client);
+                let task = stay(
+                    Rc::clone(&branch),
+                    key(Mode::Event),
+                    pace,
+                    Start::Now,
+                    client,
+                );
                 tokio::task::spawn_local(task)
             })
             .collect();
         let good = FakeClient::default();
         good.open(usize::MAX / 2);
-        let running = stay(Rc::clone(&branch), key(Mode::Event), pace, Start::Now, good.clone());
+        let running = stay(
+            Rc::clone(&branch),
+            key(Mode::Event),
+            pace,
+            Start::Now,
+            good.clone(),
+        );
         let running = tokio::task::spawn_local(running);
         until(&good, "id: ").await;
         for number in 0..2000 {
-            topic.publish(publication(&format!("{{\"n\":{number}}}"))).await.unwrap();
+            topic
+                .publish(publication(&format!("{{\"n\":{number}}}")))
+                .await
+                .unwrap();
         }
         until(&good, "{\"n\":1999}").await;
         let events = blocks(&good.text());
@@ -459,7 +510,8 @@ fn what_an_expression_gives_is_patched_by_itself_and_failures_are_told() {
     local(async {
         let (topic, branch) = topic(Payload::Snapshot, 100).await;
         let mut wanted = key(Mode::Patch);
-        wanted.views[0].select = Some(view::compile("select", ".a | {long: .b, same: .c}").unwrap());
+        wanted.views[0].select =
+            Some(view::compile("select", ".a | {long: .b, same: .c}").unwrap());
         let client = FakeClient::default();
         client.open(usize::MAX / 2);
         let pace = pace(Policy::Conflate);
@@ -481,11 +533,25 @@ fn what_an_expression_gives_is_patched_by_itself_and_failures_are_told() {
         let seen: Vec<(&str, &str)> = seen
             .iter()
             .filter(|it| !it.event.is_empty())
-            .map(|it| (it.event.as_str(), it.id.as_deref().unwrap().rsplit('-').next().unwrap()))
+            .map(|it| {
+                (
+                    it.event.as_str(),
+                    it.id.as_deref().unwrap().rsplit('-').next().unwrap(),
+                )
+            })
             .collect();
-        let expected = [("snapshot", "1"), ("patch", "3"), ("error", "4"), ("snapshot", "5")];
+        let expected = [
+            ("snapshot", "1"),
+            ("patch", "3"),
+            ("error", "4"),
+            ("snapshot", "5"),
+        ];
         assert_eq!(seen, expected);
-        assert!(client.text().contains("[{\"op\":\"replace\",\"path\":\"/long\",\"value\":2}]"));
+        assert!(
+            client
+                .text()
+                .contains("[{\"op\":\"replace\",\"path\":\"/long\",\"value\":2}]")
+        );
         client.leave();
         running.await.unwrap();
     });
@@ -528,11 +594,17 @@ fn several_topics_on_one_stream_go_on_each_where_it_was() {
         client.open(usize::MAX / 2);
         let mut reader = Reader::new(&channel, None);
         let joining = Joining::new(&channel, starts, Vec::new());
-        assert_eq!(stream::join(&mut reader, &mut client, joining).await.unwrap(), None);
+        assert_eq!(
+            stream::join(&mut reader, &mut client, joining)
+                .await
+                .unwrap(),
+            None
+        );
         let mut writing = client.clone();
-        let running = tokio::task::spawn_local(async move {
-            stream::deliver(&mut reader, &mut writing).await
-        });
+        let running =
+            tokio::task::spawn_local(
+                async move { stream::deliver(&mut reader, &mut writing).await },
+            );
         events.publish(publication("{\"n\":5}")).await.unwrap();
         until(&client, "\"n\":5").await;
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -543,12 +615,25 @@ fn several_topics_on_one_stream_go_on_each_where_it_was() {
             .collect();
         let data = |number| format!("{{\"topic\":\"test\",\"data\":{{\"n\":{number}}}}}");
         let of = |kind: &str, number| (kind.to_owned(), data(number));
-        let expected = [of("snapshot", 4), of("event", 3), of("event", 4), of("event", 5), of("event", 5)];
+        let expected = [
+            of("snapshot", 4),
+            of("event", 3),
+            of("event", 4),
+            of("event", 5),
+            of("event", 5),
+        ];
         let mut sorted = seen.clone();
         sorted.sort_by_key(|it| (it.0 != "snapshot", it.1.clone()));
         assert_eq!(sorted, expected);
-        let last = blocks(&client.text()).into_iter().rev().find_map(|it| it.id).unwrap();
-        let ends: Vec<&str> = last.split(',').map(|it| it.rsplit('-').next().unwrap()).collect();
+        let last = blocks(&client.text())
+            .into_iter()
+            .rev()
+            .find_map(|it| it.id)
+            .unwrap();
+        let ends: Vec<&str> = last
+            .split(',')
+            .map(|it| it.rsplit('-').next().unwrap())
+            .collect();
         assert_eq!(ends, ["6", "5", "6"]);
         client.leave();
         running.await.unwrap();

@@ -104,7 +104,12 @@ impl Directory {
     }
 
     /// Makes a topic's endpoint. It is found as long as a plan has it.
-    pub fn put(&self, topic: &Arc<Topic>, settings: Settings, counts: Arc<Counts>) -> Arc<Endpoint> {
+    pub fn put(
+        &self,
+        topic: &Arc<Topic>,
+        settings: Settings,
+        counts: Arc<Counts>,
+    ) -> Arc<Endpoint> {
         let of_topic = topic.settings();
         let text = format!("topic {} {of_topic:?} {settings:?}", topic.name());
         let mut known = self.known();

@@ -72,10 +72,7 @@ pub(crate) fn write_event(part: &Part<'_>, out: &mut Vec<u8>) {
     if !part.id.is_empty() {
         push_all(out, &[b"id: ", part.id.as_bytes(), b"\n"]);
     }
-    push_all(
-        out,
-        &[b"event: ", part.kind.name().as_bytes(), b"\ndata: "],
-    );
+    push_all(out, &[b"event: ", part.kind.name().as_bytes(), b"\ndata: "]);
     match part.topic {
         Some(topic) => {
             out.extend_from_slice(b"{\"topic\":");
@@ -94,10 +91,7 @@ pub(crate) fn write_message(part: &Part<'_>, out: &mut Vec<u8>) {
         write_text(part.id, out);
         out.push(b',');
     }
-    push_all(
-        out,
-        &[b"\"type\":\"", part.kind.name().as_bytes(), b"\","],
-    );
+    push_all(out, &[b"\"type\":\"", part.kind.name().as_bytes(), b"\","]);
     if let Some(topic) = part.topic {
         out.extend_from_slice(b"\"topic\":");
         write_text(topic, out);

@@ -41,7 +41,9 @@ mod tests {
 
     fn plain(blocks: &[&[u8]]) -> Vec<u8> {
         let mut whole = HEAD.to_vec();
-        blocks.iter().for_each(|block| whole.extend_from_slice(block));
+        blocks
+            .iter()
+            .for_each(|block| whole.extend_from_slice(block));
         let mut out = vec![0; 1 << 20];
         let mut reader = flate2::read::GzDecoder::new(&whole[..]);
         let mut length = 0;

@@ -131,6 +131,8 @@ impl Joining {
         let lasts = members.clone().filter_map(|it| self.channel.last(it));
         self.places = lasts.collect();
         let mut resets = Vec::new();
+        // Whoever comes again knows where it is.
+        let is_known = self.starts.iter().all(|it| matches!(it, Start::After(_)));
         for (member, start) in members.zip(std::mem::take(&mut self.starts)) {
             if let Some(reset) = self.find_start(member, &start).await? {
                 resets.push((member, reset));
@@ -148,18 +150,14 @@ impl Joining {
             let branch = self.channel.branch(it);
             branch.is_none_or(|it| it.latest().is_none())
         });
-        if self.out.len() == before && says_nothing {
+        if self.out.len() == before && says_nothing && !is_known {
             self.channel.write_place(&self.places, &mut self.out);
         }
         Ok(())
     }
 
     /// Finds out where it begins in a topic; tells when that is not where it wanted to.
-    async fn find_start(
-        &mut self,
-        member: usize,
-        start: &Start,
-    ) -> Result<Option<Reset>, End> {
+    async fn find_start(&mut self, member: usize, start: &Start) -> Result<Option<Reset>, End> {
         let channel = Rc::clone(&self.channel);
         let (Some(last), Some(view)) = (channel.last(member), channel.view(member)) else {
             return Ok(None);
@@ -170,10 +168,19 @@ impl Joining {
             Start::Now => return Ok(None),
             Start::Earliest => {
                 let first = oldest(&self.channel, member, last.epoch).await?;
-                return Ok(self.put(member, EventId { sequence: first - 1, ..last }));
+                return Ok(self.put(
+                    member,
+                    EventId {
+                        sequence: first - 1,
+                        ..last
+                    },
+                ));
             }
             Start::Unknown(text) => {
-                return self.reset(member, ("unknown", text.clone())).await.map(Some);
+                return self
+                    .reset(member, ("unknown", text.clone()))
+                    .await
+                    .map(Some);
             }
             Start::From(id) => EventId {
                 sequence: id.sequence.saturating_sub(1),
@@ -204,7 +211,13 @@ impl Joining {
     /// The newest snapshot comes first. Before that the subscriber is nowhere.
     fn want_newest(&mut self, member: usize, last: EventId) -> Option<Reset> {
         self.newest.push(member);
-        self.put(member, EventId { sequence: 0, ..last })
+        self.put(
+            member,
+            EventId {
+                sequence: 0,
+                ..last
+            },
+        )
     }
 
     /// Begins elsewhere than was wanted: with the newest snapshot, or the oldest event.

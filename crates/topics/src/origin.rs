@@ -34,7 +34,10 @@ pub(crate) fn preflight(endpoints: &[Arc<Endpoint>], request: &Request) -> Reply
     if allowed(endpoints, request).is_some() {
         let headers = &mut reply.headers;
         headers.append("Access-Control-Allow-Methods", "GET");
-        headers.append("Access-Control-Allow-Headers", "Last-Event-ID, Cache-Control");
+        headers.append(
+            "Access-Control-Allow-Headers",
+            "Last-Event-ID, Cache-Control",
+        );
         headers.append("Access-Control-Max-Age", "3600");
     }
     reply
@@ -55,7 +58,9 @@ impl Caller {
         let own = ["http://", "https://"].into_iter().filter_map(|scheme| {
             let rest = origin?.get(scheme.len()..)?;
             let start = origin?.get(..scheme.len())?;
-            start.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
+            start
+                .eq_ignore_ascii_case(scheme.as_bytes())
+                .then_some(rest)
         });
         let mut own = own.filter(|it| !it.is_empty());
         Self {

@@ -202,7 +202,12 @@ impl Seats {
     }
 
     /// Gives the forgotten segment to those who have begun something of it.
-    pub fn hand_over(&mut self, segment: Option<Rc<Segment>>, (start, end): (u64, u64), policy: Policy) {
+    pub fn hand_over(
+        &mut self,
+        segment: Option<Rc<Segment>>,
+        (start, end): (u64, u64),
+        policy: Policy,
+    ) {
         let within = |seat: &&mut Seat| seat.is_taken && (start..end).contains(&seat.at);
         for seat in self.all.iter_mut().filter(within) {
             let at = seat.at;
@@ -301,7 +306,9 @@ impl Seat {
             Some(rest) if self.at >= rest.until => return Ok(self.pass(rest, ring, written)),
             Some(rest) => {
                 let segment = rest.segment.as_deref();
-                segment.map(|it| it.between(self.at, rest.until)).unwrap_or_default()
+                segment
+                    .map(|it| it.between(self.at, rest.until))
+                    .unwrap_or_default()
             }
             None => ring.slice(self.at).unwrap_or_default(),
         };

@@ -19,11 +19,11 @@ use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::profile::axway;
 use crate::settings::Payload;
+use crate::socket::WebSocketHandler;
 use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
 use crate::websocket::codes::BAD_ORIGIN;
-use crate::socket::WebSocketHandler;
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -308,7 +308,12 @@ impl Reading<'_> {
             (second, second * 600),
             report,
         );
-        let stalled = time("time", slow.time.as_ref(), (second * 2, second * 3600), report);
+        let stalled = time(
+            "time",
+            slow.time.as_ref(),
+            (second * 2, second * 3600),
+            report,
+        );
         let buffer = bounds::size("buffer", slow.buffer.as_ref(), 16 << 10..=1 << 30, report);
         let is_snapshot = self.topic.settings().payload == Payload::Snapshot;
         if let Some(policy) = &slow.policy

@@ -235,11 +235,7 @@ impl View {
 }
 
 /// The selected document as what has changed in it.
-fn changed<'a>(
-    kind: Kind,
-    document: Cow<'a, [u8]>,
-    before: &mut Option<Document>,
-) -> Shown<'a> {
+fn changed<'a>(kind: Kind, document: Cow<'a, [u8]>, before: &mut Option<Document>) -> Shown<'a> {
     let Ok(after) = Document::parse(&document) else {
         *before = None;
         return Shown::Part(kind, document);

@@ -17,7 +17,9 @@ struct Stream {
 impl Stream {
     fn open(port: u16, target: &str, fields: &str) -> Self {
         let mut client = RawClient::connect(port);
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
+        client.send(format!(
+            "GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
+        ));
         let head = String::from_utf8(client.until(b"\r\n\r\n")).unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         Self {
@@ -57,7 +59,10 @@ impl Stream {
         let field = |name: &str| {
             let mut lines = block.lines().filter_map(|line| line.split_once(": "));
             let found = lines.find(|it| it.0 == name);
-            found.unwrap_or_else(|| panic!("no {name} in {block:?}")).1.to_owned()
+            found
+                .unwrap_or_else(|| panic!("no {name} in {block:?}"))
+                .1
+                .to_owned()
         };
         let sequence = field("id").rsplit(['-', '#']).next().unwrap().parse();
         (sequence.unwrap(), field("event"), field("data"))
@@ -132,22 +137,33 @@ fn events_come_in_order_and_a_stream_goes_on_where_it_was() {
         assert_eq!(stream.event(), expected);
     }
     // It has seen nothing yet and misses nothing.
-    let mut again = Stream::open(port, "/topics/orders/sse", &format!("Last-Event-ID: {first}\r\n"));
-    again.place();
+    let mut again = Stream::open(
+        port,
+        "/topics/orders/sse",
+        &format!("Last-Event-ID: {first}\r\n"),
+    );
     assert_eq!(again.event().0, 1);
+    drop(again);
     let second = format!("{}2", first.strip_suffix('0').unwrap());
     let target = format!("/topics/orders/sse?lastEventId={second}");
     let mut again = Stream::open(port, &target, "");
-    again.place();
     assert_eq!(again.event().0, 3);
     drop((stream, again));
+    // What subscribers have in memory may reach further back than what is kept.
+    wait_until("nobody is left", || {
+        let metrics = engine.get("/metrics").text();
+        metrics.contains("topic_subscribers{flow=\"\",step=\"orders\"} 0")
+    });
     for number in 4..=9 {
         publish(port, "orders", &format!("{{\"n\": {number}}}"));
     }
     let mut late = Stream::open(port, &target, "");
     let (place, name, data) = late.event();
     assert_eq!((place, name.as_str()), (4, "reset"));
-    assert!(data.starts_with("{\"reason\":\"gone\",\"requested\":"), "{data}");
+    assert!(
+        data.starts_with("{\"reason\":\"gone\",\"requested\":"),
+        "{data}"
+    );
     assert_eq!(late.event().0, 5);
     engine.stop();
 }
@@ -171,7 +187,12 @@ fn snapshots_come_with_patches_filters_and_in_other_manners() {
     for stream in [&mut patches, &mut wholes, &mut axway] {
         assert_eq!(stream.event().1, "snapshot");
     }
-    assert!(several.event().2.starts_with("{\"topic\":\"prices\",\"data\":{\"a\":1,"));
+    assert!(
+        several
+            .event()
+            .2
+            .starts_with("{\"topic\":\"prices\",\"data\":{\"a\":1,")
+    );
     let publisher = "/streams/publishers/http-post/api/v1/topics/prices";
     let body = format!("{{\"a\":2,\"b\":\"{long}\"}}");
     assert_eq!(post(port, publisher, "application/json", &body).status, 202);
@@ -180,11 +201,17 @@ fn snapshots_come_with_patches_filters_and_in_other_manners() {
     assert_eq!(axway.event(), (2, "patch".to_owned(), patch.to_owned()));
     assert_eq!(wholes.event(), (2, "snapshot".to_owned(), body));
     let block = several.block().unwrap();
-    assert!(block.contains("id: orders:") && block.contains(",prices:"), "{block}");
+    assert!(
+        block.contains("id: orders:") && block.contains(",prices:"),
+        "{block}"
+    );
     for number in 1..=2 {
         publish(port, "orders", &format!("{{\"n\": {number}}}"));
     }
-    assert_eq!(some.event(), (2, "event".to_owned(), "{\"m\":2}".to_owned()));
+    assert_eq!(
+        some.event(),
+        (2, "event".to_owned(), "{\"m\":2}".to_owned())
+    );
     publish(port, "orders", "{\"n\": \"text\" }");
     publish(port, "orders", "[7]");
     assert_eq!(some.event().2, "{\"m\":\"text\"}");
@@ -210,10 +237,17 @@ fn what_cannot_be_subscribed_to_is_refused() {
     assert_eq!(status("/topics/sse?topic=nothing"), 404);
     assert_eq!(status("/topics/nothing/sse"), 404);
     assert_eq!(status("/topics/orders/ws"), 426);
-    assert_eq!(post(port, "/topics/orders/sse", "text/plain", "").status, 405);
+    assert_eq!(
+        post(port, "/topics/orders/sse", "text/plain", "").status,
+        405
+    );
     let missing = get(port, "/streams/subscribers/sse/api/v1/topics/nothing");
     assert_eq!(missing.status, 404);
-    assert!(missing.text().contains("\"code\":40404"), "{}", missing.text());
+    assert!(
+        missing.text().contains("\"code\":40404"),
+        "{}",
+        missing.text()
+    );
     let mut client = RawClient::connect(port);
     client.send("GET /topics/orders/sse HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
     assert_eq!(client.response().status, 406);
@@ -254,7 +288,11 @@ fn a_reload_ends_the_streams_of_what_has_changed_only() {
     publish(port, "orders", "1");
     assert_eq!(orders.event().2, "1");
     publish(port, "prices", "{\"a\":1}");
-    let mut prices = Stream::open(port, "/topics/prices/sse", &format!("Last-Event-ID: {place}\r\n"));
+    let mut prices = Stream::open(
+        port,
+        "/topics/prices/sse",
+        &format!("Last-Event-ID: {place}\r\n"),
+    );
     assert_eq!(prices.event().0, 1);
     engine.stop();
 }
@@ -269,7 +307,11 @@ fn a_stop_ends_streams_properly() {
     assert!(socket.next_text().contains("\"type\":\"subscribed\""));
     publish(port, "orders", "1");
     assert_eq!(stream.event().0, 1);
-    assert!(socket.next_text().ends_with("\"type\":\"event\",\"topic\":\"orders\",\"data\":1}"));
+    assert!(
+        socket
+            .next_text()
+            .ends_with("\"type\":\"event\",\"topic\":\"orders\",\"data\":1}")
+    );
     engine.process.signal("TERM");
     let words = stream.block().unwrap();
     let time: u64 = words.strip_prefix("retry: ").unwrap().parse().unwrap();
@@ -288,12 +330,18 @@ fn a_websocket_subscribes_publishes_and_acknowledges() {
         socket.text(text);
         socket.next_text()
     };
-    assert_eq!(ask(r#"{"type":"ping","ref":7}"#), r#"{"type":"pong","ref":7}"#);
+    assert_eq!(
+        ask(r#"{"type":"ping","ref":7}"#),
+        r#"{"type":"pong","ref":7}"#
+    );
     assert!(ask("{}").contains("\"type\":\"error\""));
     assert!(ask(r#"{"type":"subscribe","topic":"nothing","ref":1}"#).contains("no such topic"));
     let subscribe = r#"{"type":"subscribe","topic":"orders","window":2}"#;
     let begun = ask(subscribe);
-    assert!(begun.contains("\"type\":\"subscribed\",\"topic\":\"orders\""), "{begun}");
+    assert!(
+        begun.contains("\"type\":\"subscribed\",\"topic\":\"orders\""),
+        "{begun}"
+    );
     assert!(ask(subscribe).contains("subscribed to already"));
     let refused = ask(r#"{"type":"publish","topic":"prices","data":1}"#);
     assert!(refused.contains("not published to"), "{refused}");
@@ -318,7 +366,11 @@ fn a_websocket_subscribes_publishes_and_acknowledges() {
     let id = events[1].split('"').nth(3).unwrap().to_owned();
     socket.text(&format!(r#"{{"type":"ack","id":"{id}"}}"#));
     for number in 3..=4 {
-        assert!(socket.next_text().ends_with(&format!("\"data\":{{\"n\":{number}}}}}")));
+        assert!(
+            socket
+                .next_text()
+                .ends_with(&format!("\"data\":{{\"n\":{number}}}}}"))
+        );
     }
     socket.text(r#"{"type":"unsubscribe"}"#);
     assert!(socket.next_text().contains("\"type\":\"unsubscribed\""));
@@ -328,7 +380,11 @@ fn a_websocket_subscribes_publishes_and_acknowledges() {
     ));
     assert!(socket.next_text().contains("\"type\":\"subscribed\""));
     for number in 3..=5 {
-        assert!(socket.next_text().ends_with(&format!("\"data\":{{\"n\":{number}}}}}")));
+        assert!(
+            socket
+                .next_text()
+                .ends_with(&format!("\"data\":{{\"n\":{number}}}}}"))
+        );
     }
     let evil = "Origin: https://evil.example\r\n";
     let (refused, _) = WebSocket::ask(port, "/topics/orders/ws", evil);

@@ -28,7 +28,9 @@ pub(crate) fn find(
     request: &Request,
 ) -> Result<Arc<Endpoint>, Fault> {
     let mut parameters = request.parameters.iter();
-    let named = parameters.find(|it| &*it.0 == "topic").map(|it| it.1.as_str());
+    let named = parameters
+        .find(|it| &*it.0 == "topic")
+        .map(|it| it.1.as_str());
     let named = named.unwrap_or_default();
     let fits = |it: &Endpoint| {
         let name = &**it.topic.name();
@@ -104,8 +106,14 @@ impl Publisher {
     async fn publish(&self, request: Request) -> Result<Reply, Fault> {
         let endpoint = find(&self.directory, &self.listen, &request)?;
         let media_type = request.headers.get("Content-Type").unwrap_or_default();
-        let essence = media_type.split(|it| *it == b';').next().unwrap_or_default();
-        if !essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
+        let essence = media_type
+            .split(|it| *it == b';')
+            .next()
+            .unwrap_or_default();
+        if !essence
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"application/json")
+        {
             let detail = "an event is `application/json`";
             return Err(Fault::invalid(detail).with_status(415));
         }
@@ -113,7 +121,10 @@ impl Publisher {
             Body::Bytes(bytes) => bytes,
             Body::Empty | Body::Unread => Bytes::new(),
         };
-        endpoint.topic.publish(Publication { body, key: None }).await?;
+        endpoint
+            .topic
+            .publish(Publication { body, key: None })
+            .await?;
         Ok(Reply::new(202))
     }
 }

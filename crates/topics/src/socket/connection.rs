@@ -148,7 +148,8 @@ impl<'a> Connection<'a> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.session.poll_stop(context).is_ready() {
-            self.session.close(CloseCode::GOING_AWAY, "the server stops");
+            self.session
+                .close(CloseCode::GOING_AWAY, "the server stops");
             return Poll::Ready(());
         }
         loop {
@@ -250,7 +251,8 @@ impl<'a> Connection<'a> {
                     key: key.map(|it| Bytes::from(it.into_bytes())),
                 };
                 let topic = Arc::clone(&endpoint.topic);
-                self.works.push(Box::pin(publish(topic, publication, reference)));
+                self.works
+                    .push(Box::pin(publish(topic, publication, reference)));
             }
         }
         Ok(())
@@ -299,13 +301,14 @@ impl<'a> Connection<'a> {
     /// Goes on with what is under way; true when something is done.
     fn poll_works(&mut self, context: &mut Context<'_>) -> bool {
         let mut done = Vec::new();
-        self.works.retain_mut(|work| match work.as_mut().poll(context) {
-            Poll::Ready(it) => {
-                done.push(it);
-                false
-            }
-            Poll::Pending => true,
-        });
+        self.works
+            .retain_mut(|work| match work.as_mut().poll(context) {
+                Poll::Ready(it) => {
+                    done.push(it);
+                    false
+                }
+                Poll::Pending => true,
+            });
         if self.works.is_empty() {
             self.works = Vec::new();
             self.coming = 0;
@@ -330,7 +333,10 @@ impl<'a> Connection<'a> {
     }
 
     /// Writes what there is for the subscriptions; gives a reason to end the connection.
-    fn poll_subscriptions(&mut self, context: &mut Context<'_>) -> Option<(CloseCode, &'static str)> {
+    fn poll_subscriptions(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Option<(CloseCode, &'static str)> {
         let first = self.amid.unwrap_or_default();
         for step in 0..self.subscriptions.len() {
             let at = (first + step) % self.subscriptions.len();

@@ -155,7 +155,10 @@ pub(super) fn answer(
         if let Some(reference) = reference {
             members.insert("ref".to_owned(), reference.clone());
         }
-        members.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        members.extend(
+            more.into_iter()
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
     }
     answer.to_string()
 }
@@ -189,7 +192,11 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused() {
         for text in [
-            "", "[]", "{}", r#"{"type":"x"}"#, r#"{"type":"ack"}"#,
+            "",
+            "[]",
+            "{}",
+            r#"{"type":"x"}"#,
+            r#"{"type":"ack"}"#,
             r#"{"type":"subscribe","topics":"a"}"#,
             r#"{"type":"subscribe","window":0}"#,
             r#"{"type":"publish"}"#,

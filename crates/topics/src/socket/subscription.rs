@@ -199,7 +199,8 @@ impl Subscription {
                     if let Some(end) = done {
                         return Poll::Ready(Ok(end));
                     }
-                    if let State::Writing(joining) = std::mem::replace(&mut self.state, State::Live) {
+                    if let State::Writing(joining) = std::mem::replace(&mut self.state, State::Live)
+                    {
                         self.state = State::find(joining);
                     }
                 }

@@ -66,7 +66,10 @@ impl SseFeed {
             if chunked {
                 frame::enclose_chunk(0, &mut head);
             }
-            if let Some(end) = stream::write_own(&mut reader, client, Bytes::from(head)).await.ok()? {
+            if let Some(end) = stream::write_own(&mut reader, client, Bytes::from(head))
+                .await
+                .ok()?
+            {
                 return Some((reader, self.places, Some(end)));
             }
         }

@@ -176,7 +176,9 @@ pub(crate) fn enter(endpoints: &[Arc<Endpoint>]) -> Result<Vec<Place>, Fault> {
     let mut places = Vec::with_capacity(endpoints.len());
     for endpoint in endpoints {
         let most = endpoint.settings.connections;
-        let place = endpoint.counts.enter(most, || Some(endpoint.topic.listen()));
+        let place = endpoint
+            .counts
+            .enter(most, || Some(endpoint.topic.listen()));
         places.push(place.ok_or_else(|| busy("the topic has too many subscribers"))?);
     }
     Ok(places)

@@ -97,19 +97,21 @@ impl Talk<'_> {
     fn poll(&mut self, session: &mut Session, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let answered = self.poll_works(session, context);
-            // Whatever comes of it, what is over is seen below.
-            let flushed = session.poll_flush(context).is_ready();
-            let _ = session.poll_watch(context, self.services, false);
-            if session.is_over() {
-                return Poll::Ready(());
-            }
             self.is_stopping = self.is_stopping || session.poll_stop(context).is_ready();
-            let began = self.begin(session);
+            if self.begin(session) {
+                // What is answered at once is answered before what follows is looked at.
+                continue;
+            }
             let read = self.poll_next(session, context);
+            // Whatever comes of it, what is over is seen below.
+            let _ = session.poll_watch(context, self.services, false);
+            let was_full = session.waiting() > WAITING_MAX;
+            let flushed = session.poll_flush(context).is_ready();
             if session.is_over() {
                 return Poll::Ready(());
             }
-            if !answered && !began && !read {
+            let goes_on = answered || read || (was_full && flushed);
+            if !goes_on {
                 let is_done = self.works.is_empty() && self.next.is_none();
                 let comes = !self.is_over && !self.is_stopping;
                 return match is_done && flushed && !comes {

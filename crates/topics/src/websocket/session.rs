@@ -128,7 +128,8 @@ impl Session {
     }
 
     /// The next message; `None` when no more come: the client has ended the connection, or it
-    /// [is over](Session::is_over). Not polling it holds the client back.
+    /// [is over](Session::is_over). Not polling it holds the client back. What it answers by itself
+    /// waits for [`Session::poll_flush`].
     pub fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<(Kind, Bytes)>> {
         self.watch.is_reading = false;
         while self.stage == Stage::Open {

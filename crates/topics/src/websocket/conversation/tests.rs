@@ -160,6 +160,39 @@ fn each_message_is_answered_by_its_kind() {
             (&400.into(), &"so not".into())
         );
         assert_eq!(events.len(), 5);
+        wire.send(|writer, out| writer.ping(b"?", out));
+        assert!(!run());
+        assert_eq!(wire.events(), [Event::Pong("?".into())]);
+    });
+}
+
+#[test]
+fn what_came_before_a_violation_is_answered() {
+    talk(1, &Arc::default(), |wire, run| {
+        wire.text("hello");
+        wire.sent.borrow_mut().extend(b"\x91\x80\x00\x00\x00\x00");
+        assert!(run());
+        let texts = wire.texts();
+        assert_eq!(texts[0], "hello");
+        assert!(texts[1].contains("1002"), "{texts:?}");
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_held_back() {
+    talk(1, &Arc::default(), |wire, run| {
+        wire.takes.set(0);
+        for _ in 0..100 {
+            wire.text(&"x".repeat(5000));
+        }
+        assert!(!run());
+        for _ in 0..100 {
+            wire.text("y");
+        }
+        assert!(!run());
+        wire.takes.set(usize::MAX);
+        assert!(!run());
+        assert_eq!(wire.texts().len(), 200);
     });
 }
 
