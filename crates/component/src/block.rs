@@ -91,6 +91,11 @@ impl Block {
         self.steps.iter().any(StepNode::reads_body)
     }
 
+    /// Whether a step of it forwards and streams the reply back.
+    pub fn streams(&self) -> bool {
+        self.steps.iter().any(|node| node.step.streams())
+    }
+
     /// Whether the flow always ends in it.
     pub fn ends_flow(&self) -> bool {
         self.steps.last().is_some_and(StepNode::ends_flow)

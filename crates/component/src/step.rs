@@ -44,6 +44,11 @@ pub trait Step: Send + Sync {
         None
     }
 
+    /// Whether it, or a step within it, forwards and streams the reply back.
+    fn streams(&self) -> bool {
+        self.forwards().is_some()
+    }
+
     /// Whether the flow always ends here, so that a step behind it would never run.
     fn ends_flow(&self) -> bool {
         false

@@ -59,6 +59,9 @@ pub const BAD_TEST: Code = Code::new("IT0228");
 /// A name in a test that stands for nothing.
 pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
+/// Limits of streams in a flow that forwards none.
+pub const NO_STREAMS: Code = Code::new("IT0621");
+
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
@@ -172,5 +175,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: UNKNOWN_IN_TEST,
         title: "unknown name in a test",
+    },
+    CodeInfo {
+        code: NO_STREAMS,
+        title: "limits of streams without effect",
     },
 ];

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use component::block::Block;
 use component::connection::Connections;
@@ -148,7 +147,12 @@ impl Reader<'_> {
             upstreams,
             missing,
             calls: workshop.calls,
-            connections: connections.names().map(str::to_owned).collect(),
+            // What documents declare can be stood in for like any connection.
+            connections: connections
+                .names()
+                .chain(connections.1.iter().map(|it| &*it.name))
+                .map(str::to_owned)
+                .collect(),
             scope: workshop.scope,
             tests: Vec::new(),
             places: workshop.places,
@@ -230,6 +234,9 @@ impl Reader<'_> {
             limits: self.defaults.expressions,
             ..FlowContext::new(&flow.name)
         };
+        if limits.streams.is_some() && !built.block.streams() {
+            limits::refuse_streams(document, report);
+        }
         let ends = built.block.ends_flow();
         let reads_body = !ends
             || context.keeps_original
@@ -250,7 +257,7 @@ impl Reader<'_> {
         });
         let body_max = http.map_or(self.defaults.body_max, |http| http.body_max);
         flow.target = Some(match &plain {
-            Some(plan) => RouteTarget::Forward(with_time(plan, running.limits.time)),
+            Some(plan) => RouteTarget::Forward(with_limits(plan, &running.limits)),
             None => RouteTarget::Handle {
                 handler: match envelope {
                     Some(envelope) => Arc::new(Enveloped {
@@ -292,12 +299,19 @@ fn only_forward(built: &Built) -> Option<Arc<ForwardPlan>> {
     only.step.forwards().filter(|_| is_plain).map(Arc::clone)
 }
 
-fn with_time(plan: &Arc<ForwardPlan>, time: Option<Duration>) -> Arc<ForwardPlan> {
-    if time.is_none() {
+fn with_limits(plan: &Arc<ForwardPlan>, limits: &FlowLimits) -> Arc<ForwardPlan> {
+    if limits.time.is_none() && limits.streams.is_none() {
         return Arc::clone(plan);
     }
     let mut plan = ForwardPlan::clone(plan);
-    plan.timeouts.total = time;
+    plan.timeouts.total = limits.time;
+    plan.streams.clone_from(&limits.streams);
+    if limits.counts_messages() {
+        // Events of a compressed stream could not be told apart.
+        plan.request_fields
+            .remove
+            .push("Accept-Encoding".to_owned());
+    }
     Arc::new(plan)
 }
 

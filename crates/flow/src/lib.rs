@@ -171,11 +171,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     tests_section::read_all(&mut flows, tests, &context, report);
     drop_consequences(&places.spoiled, report);
     secrets.finish(&places.secret, report);
-    let is_nothing = flows.is_empty() && read.declared.is_empty();
-    if is_nothing && !report.has_errors() {
-        let problem = report.global(codes::NO_FLOW, "there is no flow to run");
-        problem.hint("a flow is a YAML document that begins with `flow: NAME`");
-    }
+    refuse_nothing(&flows, &read, report);
     if report.has_errors() {
         return None;
     }
@@ -188,6 +184,14 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
+}
+
+fn refuse_nothing(flows: &[Flow], read: &declared::Read, report: &mut Report) {
+    if flows.is_empty() && read.declared.is_empty() && !report.has_errors() {
+        report
+            .global(codes::NO_FLOW, "there is no flow to run")
+            .hint("a flow is a YAML document that begins with `flow: NAME`");
+    }
 }
 
 /// What listens where and what it serves.

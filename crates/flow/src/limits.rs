@@ -6,12 +6,14 @@ use std::time::Duration;
 use component::definition::Surroundings;
 use component::resilience::{Bulkhead, BulkheadSettings, Throttle, ThrottleSettings};
 use component::state::{State, StateKey};
+use component::stream_limits::{MessageLimit, Over, Scope, StreamLimits, StreamSettings};
 use config::{Node, Report, Spanned};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::{Bounds, WAIT};
-use crate::modifiers::ThrottleConfig;
+use crate::codes::NO_STREAMS;
+use crate::modifiers::{ThrottleConfig, count_or, time_or};
 use crate::running::FlowLimits;
 
 /// What a flow may take.
@@ -28,10 +30,88 @@ struct LimitsConfig {
     /// How often the flow may be started; what is too much waits or fails with `limited`, which is
     /// status 429.
     throttle: Option<ThrottleConfig>,
+    /// How many streams (WebSocket connections and event streams that the flow forwards) may be
+    /// open at a time, from 1 to 1000000; further ones fail with `unavailable`, which is status
+    /// 503.
+    connections: Option<Spanned<u64>>,
+    /// How often messages pass on streams that the flow forwards.
+    messages: Option<MessagesConfig>,
+}
+
+/// How often messages pass on streams: frames of WebSocket that carry data, in both directions,
+/// and events of event streams. Times are exact to 10 ms.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MessagesConfig {
+    /// How many in a period: from 1 to 10000000.
+    count: Spanned<u64>,
+    /// The period.
+    #[schemars(extend("default" = "1s"))]
+    per: Option<Spanned<config::Duration>>,
+    /// How many may come at once, from 1 to 10000000. The default is those of one period.
+    burst: Option<Spanned<u64>>,
+    /// Whose messages are counted together: those of one `connection`, or those of all of the
+    /// `flow`.
+    #[serde(default)]
+    scope: ScopeConfig,
+    /// What becomes of messages above the limit.
+    #[serde(default)]
+    over: OverConfig,
+}
+
+/// Whose messages are counted together.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum ScopeConfig {
+    /// Those of one connection.
+    #[default]
+    Connection,
+    /// Those of all connections of the flow.
+    Flow,
+}
+
+/// What becomes of messages above the limit.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum OverConfig {
+    /// They wait: whoever sends them is read no faster.
+    #[default]
+    Delay,
+    /// The stream ends; for WebSocket with code 1008.
+    Close,
+}
+
+impl MessagesConfig {
+    fn limit(&self, report: &mut Report) -> MessageLimit {
+        let bounds = (1, 10_000_000);
+        let count = count_or("count", Some(&self.count), bounds, 1, report);
+        let second = Duration::from_secs(1);
+        MessageLimit {
+            count: count as u32,
+            per: time_or("per", self.per.as_ref(), second, report),
+            burst: count_or("burst", self.burst.as_ref(), bounds, count, report) as u32,
+            scope: match self.scope {
+                ScopeConfig::Connection => Scope::Connection,
+                ScopeConfig::Flow => Scope::Flow,
+            },
+            over: match self.over {
+                OverConfig::Delay => Over::Delay,
+                OverConfig::Close => Over::Close,
+            },
+        }
+    }
 }
 
 impl FlowLimits {
-    /// Whether there is no limit but perhaps that of time.
+    /// Whether messages on streams are counted.
+    pub fn counts_messages(&self) -> bool {
+        let streams = self.streams.as_ref();
+        streams.is_some_and(|streams| streams.messages().is_some())
+    }
+
+    /// Whether there is no limit but perhaps that of time, and those of streams.
     pub fn is_only_time(&self) -> bool {
         self.concurrent.is_none() && self.throttle.is_none()
     }
@@ -63,6 +143,12 @@ pub(crate) fn read(
     let count = config.concurrent.as_ref();
     let count = count.and_then(|count| bounds.check_count("concurrent", count, report));
     let throttle = config.throttle.as_ref().map(|it| it.settings(report));
+    let connections = config.connections.as_ref();
+    let connections = connections.and_then(|it| bounds.check_count("connections", it, report));
+    let streams = StreamSettings {
+        connections: connections.map(|count| count as usize),
+        messages: config.messages.as_ref().map(|it| it.limit(report)),
+    };
     if report.diagnostics().len() > before {
         return None;
     }
@@ -80,7 +166,24 @@ pub(crate) fn read(
         throttle: throttle.map(|settings: ThrottleSettings| {
             keep.state("throttle", settings, || Throttle::new(settings))
         }),
+        streams: (streams != StreamSettings::default())
+            .then(|| keep.state("streams", streams, || StreamLimits::new(streams))),
     })
+}
+
+/// Refuses limits of streams in a flow that forwards none.
+pub(crate) fn refuse_streams(document: &Node, report: &mut Report) {
+    let limits = document.get("limits");
+    for key in ["connections", "messages"] {
+        let Some(entry) = limits.and_then(|limits| limits.entry(key)) else {
+            continue;
+        };
+        let message = format!("`{key}` has no effect: the flow forwards no streams");
+        report.error(NO_STREAMS, entry.key_span, message).hint(
+            "streams are what a last step `forward` sends back, in a flow that a request \
+                 starts and that has no `on_error`",
+        );
+    }
 }
 
 /// Keeps what a flow remembers.

@@ -301,7 +301,7 @@ fn read_guard(item: &Node, context: &mut BuildContext<'_>) -> Option<Box<Guard>>
     is_there.then(|| Box::new(guard))
 }
 
-fn time_or(
+pub(crate) fn time_or(
     name: &str,
     time: Option<&Spanned<config::Duration>>,
     default: Duration,
@@ -313,7 +313,7 @@ fn time_or(
     WAIT.check_time(name, time, report).unwrap_or(default)
 }
 
-fn count_or(
+pub(crate) fn count_or(
     name: &str,
     count: Option<&Spanned<u64>>,
     (least, greatest): (u64, u64),

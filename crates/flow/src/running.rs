@@ -12,6 +12,7 @@ use component::handler::{Callee, Handler, LocalFuture, Outcome, Services, within
 use component::resilience::{Bulkhead, Throttle};
 use component::source::Started;
 use component::step::Next;
+use component::stream_limits::StreamLimits;
 use message::{Body, Fault, Kind, Origin, Reply, Request};
 
 /// How many flows may call each other.
@@ -38,6 +39,8 @@ pub(crate) struct FlowLimits {
     pub concurrent: Option<Arc<Bulkhead>>,
     /// How often.
     pub throttle: Option<Arc<Throttle>>,
+    /// What the streams may take that it forwards.
+    pub streams: Option<Arc<StreamLimits>>,
 }
 
 /// How a flow has ended.
@@ -152,7 +155,11 @@ impl RunningFlow {
             End::Forward(plan) => {
                 let left = exchange.deadline;
                 let left = left.map(|at| at.saturating_duration_since(services.now()));
-                let request = exchange.into_request().map_err(|fault| self.place(fault))?;
+                let mut request = exchange.into_request().map_err(|fault| self.place(fault))?;
+                if self.limits.counts_messages() {
+                    // Events of a compressed stream could not be told apart.
+                    request.headers.remove("Accept-Encoding");
+                }
                 Ok(Outcome::Forward(plan, Box::new(request), left))
             }
         }
@@ -166,6 +173,10 @@ impl Handler for RunningFlow {
 
     fn detaches(&self) -> bool {
         self.detaches
+    }
+
+    fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
+        self.limits.streams.as_ref()
     }
 
     fn handle<'a>(

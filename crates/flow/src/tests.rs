@@ -10,7 +10,7 @@ use std::sync::Arc;
 use component::connection::HttpConnection;
 use component::definition::{BuildContext, ConnectionDefinition, StepDefinition, Surroundings};
 use component::exchange::Exchange;
-use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
+use component::forward::ForwardPlan;
 use component::handler::Services;
 use component::state::States;
 use component::step::{Next, Progress, Step};
@@ -52,18 +52,9 @@ fn build_send(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Ste
         None => Arc::new(UpstreamPlan::single(&host, 80, None)),
     };
     let plan = ForwardPlan {
-        upstream,
-        path: "/".into(),
         appends_rest: context.trigger.is_some_and(|trigger| trigger.path.rest),
-        query: None,
-        method: None,
-        host_field: HostField::Target,
-        x_forwarded: false,
-        forwarded: false,
         via: context.is_last.then(|| context.flow.to_string()),
-        request_fields: FieldEdits::default(),
-        reply_fields: FieldEdits::default(),
-        timeouts: ForwardTimeouts::default(),
+        ..ForwardPlan::new(upstream, "/")
     };
     Some(Box::new(Fake {
         verb: "send",

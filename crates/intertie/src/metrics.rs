@@ -100,6 +100,9 @@ struct FlowTotals {
     in_flight: u64,
     latency: [u64; LATENCY_BOUNDS_US.len() + 1],
     latency_sum_us: u64,
+    streams_open: u64,
+    messages_up: u64,
+    messages_down: u64,
 }
 
 impl FlowTotals {
@@ -108,6 +111,9 @@ impl FlowTotals {
         add_all(&mut self.finished, &metrics.finished);
         add_all(&mut self.latency, &metrics.latency);
         self.latency_sum_us += metrics.latency_sum_us.get();
+        self.streams_open += metrics.streams_open();
+        self.messages_up += metrics.messages_up.get();
+        self.messages_down += metrics.messages_down.get();
     }
 }
 
@@ -127,6 +133,7 @@ impl Collector for EngineCollector {
             flows.entry(entry.flow).or_default().add(&entry.metrics);
         }
         encode_flows(&mut encoder, &flows)?;
+        encode_streams(&mut encoder, &flows)?;
         let workers = self.0.registry.workers();
         encode_workers(&mut encoder, &workers)?;
         encode_endpoints(&mut encoder, &self.0)?;
@@ -208,6 +215,34 @@ fn encode_flows(
                 &buckets,
                 None,
             )?;
+    }
+    Ok(())
+}
+
+fn encode_streams(
+    encoder: &mut DescriptorEncoder<'_>,
+    flows: &BTreeMap<Arc<str>, FlowTotals>,
+) -> fmt::Result {
+    let help = "Event streams and WebSocket connections that are open, by flow";
+    let mut family = describe(encoder, "intertie_streams_open", help, MetricType::Gauge)?;
+    for (flow, totals) in flows {
+        let labels = [("flow", &**flow)];
+        let open = totals.streams_open as i64;
+        family.encode_family(&labels)?.encode_gauge(&open)?;
+    }
+    let help = "Events and WebSocket frames with data that were forwarded, by flow; \
+                up is from the client";
+    let name = "intertie_stream_messages";
+    let mut family = describe(encoder, name, help, MetricType::Counter)?;
+    for (flow, totals) in flows {
+        for (direction, count) in [("up", totals.messages_up), ("down", totals.messages_down)] {
+            if count > 0 {
+                let labels = [("flow", &**flow), ("direction", direction)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+            }
+        }
     }
     Ok(())
 }

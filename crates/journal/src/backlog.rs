@@ -41,3 +41,22 @@ impl Drop for Queued {
         self.0.taken.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_waits_as_may() {
+        let backlog = Arc::new(Backlog::new(100));
+        let large = backlog.take(1000);
+        assert!(large.is_ok(), "it has room for anything when nobody waits");
+        assert!(matches!(backlog.take(1), Err(Refusal::Busy)));
+        drop(large);
+        let places: Vec<_> = (0..10).map(|_| backlog.take(10)).collect();
+        assert!(places.iter().all(Result::is_ok));
+        assert!(matches!(backlog.take(1), Err(Refusal::Busy)));
+        drop(places);
+        assert!(backlog.take(100).is_ok());
+    }
+}

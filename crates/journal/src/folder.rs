@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
+use crate::keyed::Place;
 
 /// What the file `format` says of a folder that has nothing but a store.
 const FIRST: &str = "intertie data folder, format 1\n";
@@ -168,20 +169,41 @@ impl Drop for Part {
 /// The file of keyed state, which nobody else has.
 #[derive(Debug)]
 pub struct KeyedFile {
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     _part: Part,
 }
 
 impl KeyedFile {
-    /// Opens it; it is made when it is not there.
-    pub(crate) fn open(&self) -> io::Result<Box<dyn DiskFile>> {
-        let mut options = private();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(&self.path)?;
-        if let Some(folder) = self.path.parent() {
-            File::open(folder)?.sync_all()?;
+    /// What becomes the file.
+    fn part(&self) -> PathBuf {
+        self.path.with_extension("part")
+    }
+}
+
+impl Place for KeyedFile {
+    fn open(&mut self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        match OpenOptions::new().read(true).write(true).open(&self.path) {
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(Box::new(file))
+    }
+
+    fn begin(&mut self) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = private();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        Ok(Box::new(options.open(self.part())?))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        fs::rename(self.part(), &self.path)?;
+        self.path
+            .parent()
+            .map_or(Ok(()), |it| File::open(it)?.sync_all())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
     }
 }
 

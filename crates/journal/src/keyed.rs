@@ -63,8 +63,20 @@ impl Change {
     }
 }
 
-/// Opens the file, as often as it has to be.
-type Opener = Box<dyn FnMut() -> io::Result<Box<dyn DiskFile>> + Send>;
+/// Where the file is.
+pub(crate) trait Place: Send {
+    /// Opens the file, as often as it has to be; `None` when it is not there.
+    fn open(&mut self) -> io::Result<Option<Box<dyn DiskFile>>>;
+
+    /// Begins an empty file that is to become it.
+    fn begin(&mut self) -> io::Result<Box<dyn DiskFile>>;
+
+    /// What has been begun is the file from now on, also after a crash.
+    fn finish(&mut self) -> io::Result<()>;
+
+    /// Its path, for what is said about it.
+    fn path(&self) -> PathBuf;
+}
 
 /// The keyed state of a data folder. Copies are the same one.
 #[derive(Clone)]
@@ -90,14 +102,13 @@ impl Keyed {
     /// # Errors
     /// When the disk fails, or when the file is damaged or of something else.
     pub fn open(file: KeyedFile) -> Result<Self, OpenError> {
-        let path = file.path.clone();
-        Self::with(path, Box::new(move || file.open()))
+        Self::with(Box::new(file))
     }
 
-    /// The same for any file, which has this path for whoever reads of it.
-    pub(crate) fn with(path: PathBuf, opener: Opener) -> Result<Self, OpenError> {
+    /// The same for any file.
+    pub(crate) fn with(place: Box<dyn Place>) -> Result<Self, OpenError> {
         let (commands, receiver) = std::sync::mpsc::channel();
-        let keeper = Keeper::open(path, opener)?;
+        let keeper = Keeper::open(place)?;
         thread::Builder::new()
             .name("keyed".to_owned())
             .spawn(move || keeper.run(&receiver))

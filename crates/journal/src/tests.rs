@@ -2,6 +2,8 @@
 
 mod crash;
 mod faults;
+mod folders;
+mod keyed;
 mod order;
 mod sim;
 mod speed;

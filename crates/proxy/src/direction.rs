@@ -54,8 +54,8 @@ impl End for dyn Client + '_ {
     }
 }
 
-/// One direction of a tunnel. What waits lies in the source's input buffer, and nothing more is read
-/// before the sink has taken it.
+/// One direction of a tunnel. What waits lies in the source's input buffer, and nothing more is
+/// read before the sink has taken it.
 #[derive(Debug, Default)]
 pub(crate) struct Direction {
     frames: Frames,

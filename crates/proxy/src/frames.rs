@@ -1,5 +1,5 @@
-//! Follows the frames of a WebSocket connection (RFC 6455, section 5.2) as their bytes pass, without
-//! touching them: where one ends, which carry data, whether it was the last.
+//! Follows the frames of a WebSocket connection (RFC 6455, section 5.2) as their bytes pass,
+//! without touching them: where one ends, which carry data, whether it was the last.
 
 /// The most bytes of a frame's header.
 #[cfg(test)]

@@ -33,11 +33,14 @@ pub(crate) enum Way {
 
 /// Where a connection is put that takes another request.
 #[derive(Default)]
-pub(crate) struct Returned(Cell<Option<Box<(Connection, Rc<Listener>)>>>);
+pub(crate) struct Returned(Cell<Option<Box<Free>>>);
+
+/// A connection that takes another request, and where it came in.
+pub(crate) type Free = (Connection, Rc<Listener>);
 
 impl Returned {
     /// The connection, when the stream has ended so.
-    pub fn take(&self) -> Option<Box<(Connection, Rc<Listener>)>> {
+    pub fn take(&self) -> Option<Box<Free>> {
         self.0.take()
     }
 }

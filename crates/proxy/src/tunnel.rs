@@ -1,5 +1,5 @@
-//! After `101 Switching Protocols`: the frames of WebSocket go both ways as they are, are counted on
-//! their way, and both sides learn properly why it ends.
+//! After `101 Switching Protocols`: the frames of WebSocket go both ways as they are, are counted
+//! on their way, and both sides learn properly why it ends.
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};

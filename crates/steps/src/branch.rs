@@ -81,6 +81,10 @@ impl Step for If {
             || self.otherwise.as_ref().is_some_and(Block::reads_body)
     }
 
+    fn streams(&self) -> bool {
+        self.then.streams() || self.otherwise.as_ref().is_some_and(Block::streams)
+    }
+
     fn ends_flow(&self) -> bool {
         self.then.ends_flow() && self.otherwise.as_ref().is_some_and(Block::ends_flow)
     }

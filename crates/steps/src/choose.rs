@@ -146,6 +146,11 @@ impl Step for Choose {
         branches.any(|reads| reads) || self.otherwise.as_ref().is_some_and(Block::reads_body)
     }
 
+    fn streams(&self) -> bool {
+        self.otherwise.as_ref().is_some_and(Block::streams)
+            || self.branches.iter().any(|(_, block)| block.streams())
+    }
+
     fn ends_flow(&self) -> bool {
         self.otherwise.as_ref().is_some_and(Block::ends_flow)
             && self.branches.iter().all(|(_, block)| block.ends_flow())

@@ -79,6 +79,9 @@ pub const BAD_FILE_FOLDER: Code = Code::new("IT0480");
 /// The name of a file that leads out of its folder or is none.
 pub const BAD_FILE_NAME: Code = Code::new("IT0481");
 
+/// A `ws` or `wss` target where none can be.
+pub const BAD_WEBSOCKET: Code = Code::new("IT0620");
+
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
@@ -228,6 +231,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_FILE_FOLDER,
         title: "bad folder of a file step",
+    },
+    CodeInfo {
+        code: BAD_WEBSOCKET,
+        title: "WebSocket target where none can be",
     },
     CodeInfo {
         code: BAD_FILE_NAME,

@@ -21,12 +21,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_HOST, BAD_TARGET, NO_CREDENTIALS, NO_EFFECT, OUT_OF_RANGE};
+use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::status::status_fault;
-use crate::target::{Problem, parse_short, parse_target};
 use crate::tls::TlsConfig;
-use crate::way::{self, Way};
+use crate::way::Way;
+
+mod to;
+
+use to::{Aim, To};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -46,7 +49,8 @@ const VIA: &str = "intertie";
 #[serde(deny_unknown_fields)]
 struct ForwardConfig {
     /// The target: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
-    /// `use:`.
+    /// `use:`. `ws` and `wss` take WebSocket handshakes only. `${ }` is possible in path and query;
+    /// each value is encoded.
     to: Spanned<String>,
     /// The method to send; the default is the request's.
     method: Option<Spanned<String>>,
@@ -198,7 +202,7 @@ impl JsonSchema for Forms {
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let appends_rest = context.trigger.is_some_and(|trigger| trigger.path.rest);
-    let plan = match &node.value {
+    let built = match &node.value {
         Value::String(text) => build_short(text, node.span, context),
         Value::Mapping(_) => build_mapping(node, context),
         _ => {
@@ -206,10 +210,8 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             None
         }
     };
-    let plan = ForwardPlan {
-        appends_rest,
-        ..plan?
-    };
+    let (mut plan, aim) = built?;
+    plan.appends_rest = appends_rest || aim.is_some();
     context.upstreams.push(Arc::clone(&plan.upstream));
     let place = match (context.is_last, context.may_stream) {
         (true, true) => Place::Streams,
@@ -218,37 +220,25 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     };
     Some(Box::new(Forward {
         plan: Arc::new(plan),
+        aim,
         place,
     }))
 }
 
-fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option<ForwardPlan> {
-    let (method, target) = put_all(parse_short(text), span, context.report)?;
-    let way = way::find(target, span, (None, None), context)?;
-    refuse_credentials(&way, span, context.report)?;
-    Some(plain_plan(way, method))
-}
+/// A plan, and what makes its path and query where they depend on the message.
+type Built = (ForwardPlan, Option<Aim>);
 
-/// A request that is streamed cannot be sent again when a token turns out to be no good.
-fn refuse_credentials(way: &Way, span: Span, report: &mut Report) -> Option<()> {
-    if way.credentials.is_none() {
-        return Some(());
-    }
-    let message = "`forward` cannot use a connection with `auth: { oauth2: ... }`";
-    let hint = "use the step `http`, which reads the reply and asks for another token when one is \
-                refused";
-    report.error(NO_CREDENTIALS, span, message).hint(hint);
-    None
-}
-
-fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) -> Option<T> {
-    result
-        .map_err(|problems| {
-            problems
-                .into_iter()
-                .for_each(|problem| problem.put(span, report));
-        })
-        .ok()
+fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option<Built> {
+    let before = context.problems();
+    let value = text.to_owned();
+    let to = To::read(&Spanned { value, span }, true, context)?;
+    let method = to.method.clone();
+    let found = to.find((None, None), method.as_ref(), context)?;
+    let plan = ForwardPlan {
+        websocket: found.websocket,
+        ..plain_plan(found.way, method)
+    };
+    (context.problems() == before).then_some((plan, found.aim))
 }
 
 /// A plan with the defaults.
@@ -266,11 +256,11 @@ fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
     }
 }
 
-fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardPlan> {
+fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
+    let config: ForwardConfig = config::decode(node, context.report)?;
+    let before = context.report.diagnostics().len();
+    let to = To::read(&config.to, false, context);
     let report = &mut *context.report;
-    let config: ForwardConfig = config::decode(node, report)?;
-    let before = report.diagnostics().len();
-    let target = put_all(parse_target(&config.to.value), config.to.span, report);
     let method = config
         .method
         .as_ref()
@@ -293,8 +283,9 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
     }
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
     let own = (config.tls.as_ref(), config.protocols.as_ref());
-    let way = way::find(target?, config.to.span, own, context)?;
-    refuse_credentials(&way, config.to.span, context.report)?;
+    let found = to?.find(own, method.as_ref(), context)?;
+    check_body_time(found.websocket, config.timeouts.as_ref(), context.report);
+    let way = found.way;
     for (name, value) in &way.fields {
         if !request_fields.drops(name.as_bytes()) {
             request_fields.set.push((name.clone(), value.clone()));
@@ -308,9 +299,19 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<ForwardP
         request_fields,
         reply_fields,
         timeouts,
+        websocket: found.websocket,
         ..plain_plan(way, method)
     };
-    (context.report.diagnostics().len() == before).then_some(plan)
+    (context.report.diagnostics().len() == before).then_some((plan, found.aim))
+}
+
+fn check_body_time(websocket: bool, timeouts: Option<&TimeoutsConfig>, report: &mut Report) {
+    let body = timeouts.and_then(|timeouts| timeouts.body.as_ref());
+    if let Some(body) = body.filter(|_| websocket) {
+        report
+            .error(NO_EFFECT, body.span, "a WebSocket handshake has no body")
+            .hint("how long a connection may be quiet is `engine.timeouts.stream`");
+    }
 }
 
 fn read_method(method: &Spanned<String>, report: &mut Report) -> Option<Method> {
@@ -423,6 +424,7 @@ fn read_timeouts(config: Option<&TimeoutsConfig>, report: &mut Report) -> Forwar
 /// The step.
 struct Forward {
     plan: Arc<ForwardPlan>,
+    aim: Option<Aim>,
     place: Place,
 }
 
@@ -438,8 +440,20 @@ enum Place {
 }
 
 impl Forward {
+    /// Leaves the message to whoever forwards it.
+    fn leave(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
+        if let Some(aim) = &self.aim {
+            let place = aim.make(exchange, services)?;
+            to::point(&mut exchange.request, place);
+        }
+        Ok(Next::Forward(Arc::clone(&self.plan)))
+    }
+
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let request = exchange.take_request()?;
+        let mut request = exchange.take_request()?;
+        if let Some(aim) = &self.aim {
+            to::point(&mut request, aim.make(exchange, services)?);
+        }
         let step = Arc::clone(&exchange.at);
         let call = Call {
             plan: &self.plan,
@@ -479,17 +493,21 @@ fn end_to_end(mut reply: Reply) -> Reply {
 impl Step for Forward {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         if self.place == Place::Streams {
-            return Progress::Done(Ok(Next::Forward(Arc::clone(&self.plan))));
+            return Progress::Done(self.leave(exchange, services));
         }
         Progress::Waits(Box::pin(self.call(exchange, services)))
     }
 
     fn reads_body(&self) -> bool {
-        self.place != Place::Streams
+        self.place != Place::Streams || self.aim.as_ref().is_some_and(Aim::reads_body)
     }
 
     fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
-        Some(&self.plan).filter(|_| self.place == Place::Streams)
+        Some(&self.plan).filter(|_| self.streams() && self.aim.is_none())
+    }
+
+    fn streams(&self) -> bool {
+        self.place == Place::Streams
     }
 
     fn ends_flow(&self) -> bool {

@@ -20,7 +20,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::codes::{BAD_TLS, BAD_UPSTREAM, OUT_OF_RANGE};
+use crate::codes::{BAD_TLS, BAD_UPSTREAM, BAD_WEBSOCKET, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::oauth2::{self, Oauth2Config};
 use crate::target::{Url, parse_url};
@@ -341,6 +341,15 @@ fn read_urls(node: &Node, report: &mut Report) -> Vec<(Url, Span)> {
 }
 
 fn check_url(url: &Url, span: Span, others: &[(Url, Span)], report: &mut Report) {
+    if url.is_websocket {
+        report
+            .error(
+                BAD_WEBSOCKET,
+                span,
+                "a connection's scheme is `http` or `https`",
+            )
+            .hint("a step `forward` over it passes WebSocket handshakes on");
+    }
     if url.query.is_some() {
         report
             .error(BAD_UPSTREAM, span, "the URL of a connection has no query")

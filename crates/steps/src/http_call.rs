@@ -20,7 +20,7 @@ use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::codes::BAD_CALL;
+use crate::codes::{BAD_CALL, BAD_WEBSOCKET};
 use crate::fields::{self, FieldTemplates, FieldTexts};
 use crate::status::status_fault;
 use crate::tls::TlsConfig;
@@ -159,6 +159,17 @@ fn make(
     (span, tls): (Span, Option<&Spanned<TlsConfig>>),
     context: &mut BuildContext<'_>,
 ) -> Option<HttpCall> {
+    if matches!(&parsed.target, crate::target::Target::Url(url) if url.is_websocket) {
+        context
+            .report
+            .error(
+                BAD_WEBSOCKET,
+                span,
+                "only `forward` takes a `ws` or `wss` target",
+            )
+            .hint("a call gets one reply: write `http://` or `https://`");
+        return None;
+    }
     let base = match &parsed.target {
         crate::target::Target::Named { path, .. } => path.clone(),
         crate::target::Target::Url(url) => url.path.clone(),

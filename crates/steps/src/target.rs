@@ -42,11 +42,13 @@ impl Problem {
     }
 }
 
-/// An `http` or `https` URL.
+/// An `http`, `https`, `ws` or `wss` URL (RFC 9110, section 4.2; RFC 6455, section 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// Whether it is `https`.
+    /// Whether it is `https` or `wss`.
     pub is_secure: bool,
+    /// Whether it is `ws` or `wss`.
+    pub is_websocket: bool,
     /// Name or IP address, IPv6 without brackets.
     pub host: String,
     pub port: u16,
@@ -133,7 +135,7 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
         );
         return Err(vec![problem]);
     };
-    let is_secure = check_scheme(scheme).map_err(|problem| vec![problem])?;
+    let (is_secure, is_websocket) = check_scheme(scheme).map_err(|problem| vec![problem])?;
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at_checked(authority_end).unwrap_or((rest, ""));
     let mut problems = Vec::new();
@@ -144,6 +146,7 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, Vec<Problem>> {
     }
     Ok(Url {
         is_secure,
+        is_websocket,
         host,
         port: port.unwrap_or(if is_secure { 443 } else { 80 }),
         path,
@@ -177,15 +180,13 @@ fn read_tail(tail: &str, problems: &mut Vec<Problem>) -> (String, Option<String>
     (path.to_owned(), query)
 }
 
-/// Whether the scheme is `https`.
-fn check_scheme(scheme: &str) -> Result<bool, Problem> {
+/// Whether the scheme is with TLS, and whether it is one of WebSocket.
+fn check_scheme(scheme: &str) -> Result<(bool, bool), Problem> {
     match scheme.to_ascii_lowercase().as_str() {
-        "http" => Ok(false),
-        "https" => Ok(true),
-        "ws" | "wss" => Err(Problem::new(
-            "a target's scheme is `http` or `https`, for WebSocket too",
-            "an upgrade of the client is passed on",
-        )),
+        "http" => Ok((false, false)),
+        "https" => Ok((true, false)),
+        "ws" => Ok((false, true)),
+        "wss" => Ok((true, true)),
         "h2" | "h2c" => Err(Problem::new(
             "a target's scheme is `http` or `https`, for HTTP/2 too",
             "say `protocols: [h2]` beside the target",
@@ -253,6 +254,8 @@ mod tests {
             ("PURGE   http://a/b", "PURGE a 80 /b -"),
             ("https://a", "- a 443 / -"),
             ("GET HTTPS://a:8443/x", "GET a 8443 /x -"),
+            ("ws://a/x?y", "- a 80 /x y"),
+            ("WSS://a", "- a 443 / -"),
         ];
         for (text, expected) in cases {
             let (method, target) = parse_short(text).expect(text);
@@ -282,10 +285,6 @@ mod tests {
         let cases: &[(&str, &[&str])] = &[
             ("", &["IT0240 the target is empty"]),
             ("backend:80/x", &["IT0240 `backend:80/x` is not a URL"]),
-            (
-                "wss://a/b",
-                &["IT0240 a target's scheme is `http` or `https`, for WebSocket too"],
-            ),
             (
                 "h2c://a",
                 &["IT0240 a target's scheme is `http` or `https`, for HTTP/2 too"],

@@ -148,6 +148,12 @@ impl Hub {
             // Nobody else opens topics meanwhile.
             let _ = topic.log.set(log);
         }
+        let there: Vec<Arc<Topic>> = self.topics().iter().filter_map(Weak::upgrade).collect();
+        let in_memory = |it: &Arc<Topic>| it.settings().durability == Durability::Memory;
+        self.memory.retain(|name| {
+            let mut there = there.iter().filter(|it| in_memory(it));
+            there.any(|it| **it.name() == *name)
+        });
         if !self.is_tidied.swap(true, Ordering::Relaxed) {
             tokio::spawn(tidy(Arc::downgrade(self)));
         }

@@ -70,6 +70,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libyaml", &["config"]),
     ("annotate-snippets", &["config"]),
     ("quick-xml", &["expr"]),
+    ("redb", &["journal"]),
     ("anyhow", &["intertie", "xtask", "lab"]),
     ("clap", &["intertie", "lab"]),
 ];

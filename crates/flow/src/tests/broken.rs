@@ -357,6 +357,36 @@ fn settings() {
 }
 
 #[test]
+fn limits_of_streams() {
+    let flow = |limits: &str, rest: &str| {
+        format!("flow: a\nlimits: {limits}\nfrom: {{ http: / }}\nsteps: [ {rest} ]")
+    };
+    let both = "{ connections: 1, messages: { count: 1 } }";
+    let none: &[&str] = &[
+        "IT0621 f:2:11 `connections` has no effect: the flow forwards no streams",
+        "IT0621 f:2:27 `messages` has no effect: the flow forwards no streams",
+    ];
+    let handled = "send: b ]\non_error: [ { on: any, stop: x }";
+    let cases: &[(String, &[&str])] = &[
+        (flow(both, "{ send: b }, { stop: x }"), none),
+        (flow(both, handled), none),
+        (
+            flow(
+                "{ connections: 0, messages: { count: 0, burst: 0, per: 0s } }",
+                "send: b",
+            ),
+            &[
+                "IT0207 f:2:24 `connections` is 0, outside its range",
+                "IT0207 f:2:46 `count` is 0, outside its range",
+                "IT0207 f:2:64 `per` is 0ms, outside its range",
+                "IT0207 f:2:56 `burst` is 0, outside its range",
+            ],
+        ),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
 fn flows_that_collide() {
     let flow = |name: &str, trigger: &str| {
         format!("flow: {name}\nfrom: {{ http: {trigger} }}\nsteps: [ send: b ]\n---\n")

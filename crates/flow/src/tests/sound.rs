@@ -47,6 +47,36 @@ fn routes(loaded: &Loaded) -> Vec<String> {
 }
 
 #[test]
+fn limits_of_streams_go_with_what_forwards_them() {
+    use component::stream_limits::{MessageLimit, Over, Scope};
+    let text = "flow: a\nfrom: { http: / }\nlimits: { connections: 3, messages: { count: 5, per: \
+                2s, scope: flow, over: close } }\nsteps: [ send: b ]";
+    let loaded = load_files(&[("f", text)]).unwrap();
+    let route = &loaded.plan.listeners[0].routes[0];
+    let RouteTarget::Forward(plan) = &route.target else {
+        panic!("it only forwards")
+    };
+    let limits = plan.streams.as_ref().unwrap();
+    let expected = MessageLimit {
+        count: 5,
+        per: Duration::from_secs(2),
+        burst: 5,
+        scope: Scope::Flow,
+        over: Over::Close,
+    };
+    assert_eq!(limits.messages(), Some(expected));
+    assert_eq!(plan.request_fields.remove, ["Accept-Encoding"]);
+    let text = "flow: a\nfrom: { http: / }\nlimits: { connections: 3 }\n\
+                steps: [ { change: x }, { send: b } ]";
+    let loaded = load_files(&[("f", text)]).unwrap();
+    let route = &loaded.plan.listeners[0].routes[0];
+    let RouteTarget::Handle { handler, .. } = &route.target else {
+        panic!("it does something before")
+    };
+    assert!(handler.stream_limits().is_some());
+}
+
+#[test]
 fn flows_become_routes() {
     let cases = [
         (

@@ -12,7 +12,7 @@ use component::plan::Plan;
 use component::resources::Resources;
 use config::Span;
 use flow::tests_section::TestCase;
-use message::{Fault, Kind, Origin, Reply, Request};
+use message::{Fault, Kind, Method, Origin, Reply, Request};
 
 use super::coverage::Coverage;
 use super::executor::{Clock, Supply};
@@ -88,6 +88,9 @@ impl<'t> TestServices<'t> {
                 return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
             }
         };
+        if plan.websocket && !is_handshake(&request) {
+            return Ok(Reply::new(426));
+        }
         let step = self
             .observed
             .borrow()
@@ -277,4 +280,14 @@ impl<'a> Supply<'a> for &'a TestServices<'_> {
     fn is_aborted(&self) -> bool {
         self.observed.borrow().abort.is_some()
     }
+}
+
+/// Whether a request asks for WebSocket (RFC 6455, section 4.1).
+fn is_handshake(request: &Request) -> bool {
+    let has = |name, wanted: &[u8]| {
+        let value = request.headers.get(name).unwrap_or_default();
+        let mut parts = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        parts.any(|part| part.eq_ignore_ascii_case(wanted))
+    };
+    request.method == Method::Get && has("Upgrade", b"websocket") && has("Connection", b"upgrade")
 }

@@ -27,5 +27,6 @@ mod sql;
 mod sql_servers;
 mod sql_sqlite;
 mod store;
+mod streams;
 mod support;
 mod topics;

@@ -427,7 +427,7 @@ fn what_is_no_topic_is_refused_with_its_place() {
         ("topic: a\nkeep: { count: 3 }\n", "IT0111"),
         ("topic: a\npayload: events\n", "IT0114"),
         ("topic: a\nsize: 3\n", "IT0111"),
-        ("topic: a b\n", "IT0204"),
+        ("topic: a b\n", "IT0203"),
         ("topic: a\n---\ntopic: a\n", "IT0202"),
         ("topic: a\npublish: { http: \"GET :1/a\" }\n", "IT0641"),
         ("topic: a\npublish: { http: \"any :1/a\" }\n", "IT0641"),
@@ -451,7 +451,7 @@ fn what_is_no_topic_is_refused_with_its_place() {
         ),
         (
             "flow: f\nfrom: { http: \"POST :1/a\" }\nsteps: [ { publish: { key: b } } ]\n",
-            "IT0205",
+            "IT0220",
         ),
         (
             "flow: f\nfrom: { topic: { name: a, retry: { backoff: 11 } } }\n\

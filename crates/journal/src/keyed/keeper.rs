@@ -14,8 +14,9 @@ use redb::{
 use tokio::sync::oneshot;
 
 use super::backend::Backend;
-use super::{Change, Opener};
+use super::{Change, Place};
 use crate::backlog::Queued;
+use crate::disk::DiskFile;
 use crate::error::{OpenError, Refusal};
 use crate::log::write_again;
 
@@ -57,7 +58,7 @@ pub(super) enum Command {
 /// What the thread has.
 pub(super) struct Keeper {
     path: PathBuf,
-    opener: Opener,
+    place: Box<dyn Place>,
     /// Not there when it has to be opened again.
     database: Option<Database>,
     /// Whether an `fsync` has failed.
@@ -67,10 +68,10 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub fn open(path: PathBuf, opener: Opener) -> Result<Self, OpenError> {
+    pub fn open(place: Box<dyn Place>) -> Result<Self, OpenError> {
         let mut keeper = Self {
-            path,
-            opener,
+            path: place.path(),
+            place,
             database: None,
             has_failed: Arc::new(AtomicBool::new(false)),
             staged: Vec::new(),
@@ -83,12 +84,33 @@ impl Keeper {
     /// Opens the file. At the start all of it is written again: after a failed `fsync` the system
     /// may show what is only in memory.
     fn open_database(&mut self, is_start: bool) -> Result<Database, OpenError> {
-        let doing = |what: &str| OpenError::disk(format!("{what} {}", self.path.display()));
-        let file = (self.opener)().map_err(doing("open"))?;
-        let size = file.size().map_err(doing("read"))?;
+        let opened = self.place.open().map_err(self.doing("open"))?;
+        let file = match opened {
+            Some(file) => file,
+            None => self.make()?,
+        };
         if is_start {
-            write_again(&*file, size).map_err(doing("write to"))?;
+            let size = file.size().map_err(self.doing("read"))?;
+            write_again(&*file, size).map_err(self.doing("write to"))?;
         }
+        self.with(file)
+    }
+
+    /// Makes the file. It has its name only when it is a database: one that is there in part is
+    /// then never taken for one that is damaged.
+    fn make(&mut self) -> Result<Box<dyn DiskFile>, OpenError> {
+        let begun = self.place.begin().map_err(self.doing("make"))?;
+        drop(self.with(begun)?);
+        self.place.finish().map_err(self.doing("make"))?;
+        let made = self.place.open().map_err(self.doing("open"))?;
+        made.ok_or_else(|| self.doing("open")(std::io::ErrorKind::NotFound.into()))
+    }
+
+    fn doing(&self, what: &str) -> impl FnOnce(std::io::Error) -> OpenError + use<> {
+        OpenError::disk(format!("{what} {}", self.path.display()))
+    }
+
+    fn with(&self, file: Box<dyn DiskFile>) -> Result<Database, OpenError> {
         let backend = Backend::new(file, Arc::clone(&self.has_failed));
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_MAX);
@@ -99,7 +121,7 @@ impl Keeper {
         match created {
             Ok(Ok(database)) => Ok(database),
             Ok(Err(DatabaseError::Storage(StorageError::Io(error)))) if !is_foreign(&error) => {
-                Err(doing("open")(error))
+                Err(self.doing("open")(error))
             }
             Ok(Err(error)) => Err(OpenError::Keyed(self.path.clone(), error.to_string())),
             Err(_) => {

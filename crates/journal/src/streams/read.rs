@@ -306,7 +306,7 @@ type Raw = (EntryHead, u32, Bytes);
 pub(super) fn to_move(
     state: &SharedState,
     segment: u64,
-    bytes_max: usize,
+    bytes_max: u64,
 ) -> Result<Vec<Raw>, Refusal> {
     let mut found: Vec<Found> = Vec::new();
     let known = state.read();
@@ -323,7 +323,7 @@ pub(super) fn to_move(
             };
             of_row.add(&known, sequence, slot);
             bytes += state::size(slot);
-            if bytes >= bytes_max as u64 {
+            if bytes >= bytes_max {
                 found.push(of_row);
                 break 'rows;
             }

@@ -27,7 +27,7 @@ const FRAME_MAX: usize = 8 << 20;
 /// The most calls that are answered together.
 const ROUND_MAX: usize = 4096;
 /// About how many bytes are moved at once, while others wait.
-const MOVED_MAX: usize = 2 << 20;
+const MOVED_MAX: u64 = 2 << 20;
 /// The largest file: places in it are written with 32 bits, and a frame comes on top.
 const SEGMENT_MAX: u64 = 1 << 30;
 
@@ -531,7 +531,8 @@ impl Writer {
 
     /// Writes some entries of a file again, so that it can be removed.
     fn move_some(&mut self, segment: u64) -> Result<(), Refusal> {
-        let moved = read::to_move(&self.state, segment, MOVED_MAX)?;
+        let most = MOVED_MAX.min(self.log.segment_max() / 8);
+        let moved = read::to_move(&self.state, segment, most)?;
         if moved.is_empty() {
             return Err(Refusal::Gone);
         }

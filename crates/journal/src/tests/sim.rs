@@ -59,6 +59,8 @@ pub struct World {
     pub left: Option<u64>,
     /// How many calls of `fsync` from now one fails.
     pub sync_fails: Option<u64>,
+    /// How many writes from now one is not done as a whole: there is no space for it.
+    pub write_fails: Option<u64>,
     /// Whether something has failed for one of these reasons.
     pub has_failed: bool,
     /// How many bytes there is space for.
@@ -80,6 +82,7 @@ impl SimDisk {
             random: Random::new(seed),
             left: None,
             sync_fails: None,
+            write_fails: None,
             has_failed: false,
             space: None,
             reserve: 0,
@@ -93,6 +96,38 @@ impl SimDisk {
 
     pub fn boxed(&self) -> Box<dyn Disk> {
         Box::new(self.clone())
+    }
+
+    /// Gives a file another number, which is certain when the folder is synced.
+    pub fn rename(&self, from: u64, to: u64) -> io::Result<()> {
+        let mut world = self.world();
+        world.step()?;
+        let mut file = world.files.remove(&from).ok_or(ErrorKind::NotFound)?;
+        file.is_named = false;
+        world.files.insert(to, file);
+        Ok(())
+    }
+
+    /// All files and their bytes.
+    pub fn all(&self) -> Vec<(u64, Vec<u8>)> {
+        let world = self.world();
+        let files = world.files.iter();
+        let files = files.map(|(number, file)| (*number, file.durable.clone()));
+        files.collect()
+    }
+
+    /// Puts other files in the place of all there are.
+    pub fn replace(&self, files: Vec<(u64, Vec<u8>)>) {
+        let files = files.into_iter().map(|(number, bytes)| {
+            let file = SimFile {
+                durable: bytes.clone(),
+                seen: bytes,
+                pending: Vec::new(),
+                is_named: true,
+            };
+            (number, file)
+        });
+        self.world().files = files.collect();
     }
 
     /// The power goes and comes back.
@@ -144,6 +179,18 @@ impl World {
     fn free(&self) -> u64 {
         let space = self.space.unwrap_or(u64::MAX);
         space.saturating_sub(self.used())
+    }
+
+    /// Whether the next write is the one that fails.
+    fn write_fails(&mut self) -> bool {
+        let left = self.write_fails.as_mut();
+        let is_it = left.as_ref().is_some_and(|left| **left == 0);
+        match left {
+            _ if is_it => self.write_fails = None,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        is_it
     }
 
     /// Whether the next `fsync` is the one that fails.
@@ -343,8 +390,8 @@ impl DiskFile for Open {
                 true => bytes.len(),
                 false => bytes.len() - (grown - free) as usize,
             };
-            if begun.is_err() {
-                fits = world.random.below(bytes.len() as u64 + 1) as usize;
+            if begun.is_err() || world.write_fails() {
+                fits = world.random.below(bytes.len() as u64) as usize;
             }
             let part = &bytes[..fits];
             put(&mut file.seen, at, part);
@@ -361,6 +408,11 @@ impl DiskFile for Open {
     fn truncate(&self, size: u64) -> io::Result<()> {
         with(self, |world, file| {
             world.step()?;
+            let grown = size.saturating_sub(file.seen.len() as u64);
+            if grown > world.free().saturating_sub(file.seen.len() as u64) {
+                world.has_failed = true;
+                return Err(ErrorKind::StorageFull.into());
+            }
             file.seen.resize(size as usize, 0);
             file.pending.push(Change::Truncate(size));
             Ok(())

@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod speed;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -46,16 +47,16 @@ pub fn entry(stream: &str, sequence: u64, body: &str) -> NewEntry {
     }
 }
 
-fn append(streams: &Streams, stream: &str, sequence: u64, body: &str) -> Result<(), Refusal> {
+pub fn append(streams: &Streams, stream: &str, sequence: u64, body: &str) -> Result<(), Refusal> {
     wait(streams.append(vec![entry(stream, sequence, body)]))
 }
 
-fn declare(streams: &Streams, name: &str, keep: Keep) -> StreamInfo {
+pub fn declare(streams: &Streams, name: &str, keep: Keep) -> StreamInfo {
     wait(streams.declare(name, keep)).unwrap()
 }
 
 /// All entries of a stream that are kept, read a few at a time.
-fn texts(streams: &Streams, name: &str) -> Vec<String> {
+pub fn texts(streams: &Streams, name: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut from = streams.find(name).unwrap().first;
     loop {

@@ -159,6 +159,21 @@ fn every_problem_is_told_at_its_place() {
             "{ to: 'http://a', protocols: [h2, http/1.1] }",
             &["IT0252 1:30 without TLS nobody can choose between protocols"],
         ),
+        (
+            "PUT ws://a",
+            &["IT0620 1:1 a WebSocket handshake is a `GET`"],
+        ),
+        (
+            "{ to: 'wss://a', protocols: [h2, http/1.1], timeouts: { body: 1s } }",
+            &[
+                "IT0620 1:29 a WebSocket handshake goes over HTTP/1.1",
+                "IT0245 1:63 a WebSocket handshake has no body",
+            ],
+        ),
+        (
+            "http://${ .host }/a",
+            &["IT0240 1:1 a value cannot decide which host is asked"],
+        ),
         ("{ method: PUT }", &["IT0113 1:1"]),
         (
             "{ to: 'PUT http://a/' }",
@@ -218,6 +233,75 @@ fn reply_headers_in_the_middle_are_refused() {
     let problems = build(&DEFINITION, yaml, place).err().unwrap();
     let expected = "IT0245 1:20 `reply_headers` has no effect before another step";
     assert_eq!(problems, [expected]);
+}
+
+#[test]
+fn a_websocket_target_takes_handshakes_over_http_1_1() {
+    let plain = plan("ws://b/chat?a", LAST);
+    assert!(plain.websocket && plain.upstream.tls.is_none());
+    assert_eq!(plain.query.as_deref(), Some("a"));
+    let secure = plan("{ to: 'wss://b/' }", LAST);
+    assert!(secure.websocket && secure.upstream.tls.is_some());
+    assert_eq!(secure.upstream.protocols, [Protocol::Http1]);
+    assert!(!plan("https://b/", LAST).websocket);
+    let problems = build(&DEFINITION, "ws://b/", MIDDLE).err().unwrap();
+    assert!(problems[0].starts_with("IT0620 1:1 a WebSocket target is the last"));
+}
+
+/// Path and query that a target is asked for.
+fn asked(yaml: &str, place: Place, rest: Option<&str>) -> (String, Option<String>) {
+    let step = build(&DEFINITION, yaml, place).unwrap();
+    assert!(step.forwards().is_none() && step.streams());
+    let mut exchange = exchange(&[("Content-Type", "application/json")], b"{}");
+    let rest = rest.map(|rest| ("rest".into(), rest.to_owned()));
+    exchange.request.parameters = vec![("room".into(), "a b/c".to_owned())];
+    exchange.request.parameters.extend(rest);
+    let next = run(&*step, &mut exchange, &FakeServices::default());
+    let Ok(Next::Forward(plan)) = next else {
+        panic!("it forwards: {next:?}")
+    };
+    assert!(plan.appends_rest && plan.query.is_none());
+    let request = &exchange.request;
+    let (_, rest) = &request.parameters[0];
+    (format!("{}{rest}", plan.path), request.query.clone())
+}
+
+#[test]
+fn a_target_may_depend_on_the_message() {
+    let starred = Place {
+        rest: true,
+        is_last: true,
+    };
+    let query = |text: &str| Some(text.to_owned());
+    let cases = [
+        (
+            "ws://b/rooms/${ $path.room }",
+            (LAST, None),
+            ("/rooms/a%20b%2Fc", query("a=1")),
+        ),
+        (
+            "{ to: 'http://b/r?room=${ $path.room }' }",
+            (LAST, None),
+            ("/r", query("room=a%20b%2Fc&a=1")),
+        ),
+        (
+            "http://b/${ $path.room }",
+            (starred, Some("x/y")),
+            ("/a%20b%2Fc/x/y", query("a=1")),
+        ),
+        (
+            "crm:/${ $path.room }",
+            (LAST, Some("not appended")),
+            ("/api/a%20b%2Fc", query("a=1")),
+        ),
+    ];
+    for (yaml, (place, rest), (path, query)) in cases {
+        assert_eq!(asked(yaml, place, rest), (path.to_owned(), query), "{yaml}");
+    }
+    let step = build(&DEFINITION, "http://b/${ .id }", LAST).unwrap();
+    assert!(step.reads_body());
+    let step = build(&DEFINITION, "http://b/${ $path.id }", LAST).unwrap();
+    assert!(!step.reads_body());
 }
 
 #[test]

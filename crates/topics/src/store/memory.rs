@@ -84,6 +84,11 @@ impl MemoryStore {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets all topics but these.
+    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.logs().retain(|topic, _| is_there(topic));
+    }
+
     fn with<T>(&self, topic: &str, work: impl FnOnce(&mut Log) -> T) -> Option<T> {
         let log = Arc::clone(self.logs().get(topic)?);
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
