@@ -128,7 +128,12 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         }
         None => engine::Engine::default(),
     };
-    documents.expand(&names, (&secrets.values, input.table.evaluated), &mut places, report);
+    documents.expand(
+        &names,
+        (&secrets.values, input.table.evaluated),
+        &mut places,
+        report,
+    );
     let connections = input.table.connections;
     let mut shared = documents
         .engine

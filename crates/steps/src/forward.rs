@@ -21,7 +21,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_HOST, BAD_TARGET, NO_CREDENTIALS, NO_EFFECT, OUT_OF_RANGE};
+use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::status::status_fault;
 use crate::tls::TlsConfig;
@@ -234,24 +234,11 @@ fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option
     let to = To::read(&Spanned { value, span }, true, context)?;
     let method = to.method.clone();
     let found = to.find((None, None), method.as_ref(), context)?;
-    refuse_credentials(&found.way, span, context.report)?;
     let plan = ForwardPlan {
         websocket: found.websocket,
         ..plain_plan(found.way, method)
     };
     (context.problems() == before).then_some((plan, found.aim))
-}
-
-/// A request that is streamed cannot be sent again when a token turns out to be no good.
-fn refuse_credentials(way: &Way, span: Span, report: &mut Report) -> Option<()> {
-    if way.credentials.is_none() {
-        return Some(());
-    }
-    let message = "`forward` cannot use a connection with `auth: { oauth2: ... }`";
-    let hint = "use the step `http`, which reads the reply and asks for another token when one is \
-                refused";
-    report.error(NO_CREDENTIALS, span, message).hint(hint);
-    None
 }
 
 /// A plan with the defaults.
@@ -299,7 +286,6 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
     let found = to?.find(own, method.as_ref(), context)?;
     check_body_time(found.websocket, config.timeouts.as_ref(), context.report);
     let way = found.way;
-    refuse_credentials(&way, config.to.span, context.report)?;
     for (name, value) in &way.fields {
         if !request_fields.drops(name.as_bytes()) {
             request_fields.set.push((name.clone(), value.clone()));

@@ -106,6 +106,12 @@ pub(crate) fn read(
     let report = &mut *context.report;
     let before = report.errors();
     let url = match parse_url(&config.token_url.value) {
+        Ok(url) if url.is_websocket => {
+            let message = "tokens are not handed out over WebSocket";
+            let diagnostic = report.error(BAD_OAUTH2, config.token_url.span, message);
+            diagnostic.hint("write `https://`");
+            None
+        }
         Ok(url) => Some(url),
         Err(problems) => {
             for problem in problems {

@@ -206,6 +206,10 @@ fn what_is_wrong_is_told_without_the_secret() {
         ["IT0240 3:24 unknown scheme `ftp`"]
     );
     assert_eq!(
+        problems(&format!("token_url: 'ws://a', {rest}")),
+        ["IT0690 3:24 tokens are not handed out over WebSocket"]
+    );
+    assert_eq!(
         problems("token_url: 'http://a', client_id: me, client_secret: \"s3cr3t\\n\""),
         ["IT0690 3:66 `client_secret` is empty or has a line break"]
     );

@@ -1,8 +1,8 @@
 //! What stands under `poll:`, as it is written.
 
+use super::codes::BAD_POLL;
 use component::content::Format;
 use component::resilience::Retry;
-use super::codes::BAD_POLL;
 use config::{AnyValue, ByteSize, Node, Report, Spanned};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
