@@ -11,20 +11,23 @@ use crate::exchange::Exchange;
 use crate::handler::{Outbound, Services};
 
 /// What whoever stands in says; `None` when nobody does and the step goes to the real thing. `sent`
-/// is what it is shown as the body.
+/// makes what it is shown as the body.
 pub async fn stand_in(
     (verb, connection): (&str, &str),
-    sent: Value,
+    sent: impl FnOnce() -> Value,
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Option<Result<Reply, Fault>> {
+    if !services.stands_in() {
+        return None;
+    }
     let step = Arc::clone(&exchange.at);
     let outbound = Outbound {
         verb,
         step: &step,
         connection,
     };
-    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent));
+    let own = std::mem::replace(&mut exchange.content, Content::of_value(sent()));
     let answer = services.stand_in(outbound, exchange);
     exchange.content = own;
     match answer {

@@ -17,7 +17,7 @@ pub(crate) async fn ask(
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Result<Reply, Fault> {
-    let answer = stand_in(of, sent, exchange, services).await;
+    let answer = stand_in(of, || sent, exchange, services).await;
     answer.unwrap_or_else(|| Err(no_driver()))
 }
 

@@ -56,7 +56,7 @@ impl DeleteFile {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         let name = self.target.name(exchange, services)?;
-        let shown = value::object([("name".to_owned(), value::text(name.as_str()))]);
+        let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
         let folder = self.target.folder.to_string_lossy();
         let said = outside::stand_in(("delete-file", &folder), shown, exchange, services).await;
         let deleted = match said {

@@ -119,7 +119,7 @@ impl Sort {
 impl ListFiles {
     async fn list(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let folder = self.target.folder.to_string_lossy();
-        let shown = value::object([]);
+        let shown = || value::object([]);
         let said = outside::stand_in(("list-files", &folder), shown, exchange, services).await;
         let listed = match said {
             Some(reply) => said_list(reply?, exchange)?,

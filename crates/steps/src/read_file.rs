@@ -76,7 +76,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 impl ReadFile {
     async fn read(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let name = self.target.name(exchange, services)?;
-        let shown = value::object([("name".to_owned(), value::text(name.as_str()))]);
+        let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
         let folder = self.target.folder.to_string_lossy();
         let said = outside::stand_in(("read-file", &folder), shown, exchange, services).await;
         let found = match said {

@@ -113,11 +113,13 @@ impl WriteFile {
     async fn write(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let name = self.target.name(exchange, services)?;
         let (bytes, shown) = self.made(exchange, services)?;
-        let shown = value::object([
-            ("name".to_owned(), value::text(name.as_str())),
-            ("mode".to_owned(), value::text(self.mode.name())),
-            ("body".to_owned(), shown),
-        ]);
+        let shown = || {
+            value::object([
+                ("name".to_owned(), value::text(name.as_str())),
+                ("mode".to_owned(), value::text(self.mode.name())),
+                ("body".to_owned(), shown),
+            ])
+        };
         let folder = self.target.folder.to_string_lossy();
         let said = outside::stand_in(("write-file", &folder), shown, exchange, services).await;
         if let Some(reply) = said {

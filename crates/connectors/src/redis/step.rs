@@ -408,8 +408,8 @@ impl Command {
             return Err(Fault::expression(cause));
         }
         let mut sent = self.action.make(&key, exchange, services)?;
-        let shown = self.shown(&key, &mut sent);
         let outcome = self.action.outcome();
+        let shown = || self.shown(&key, &mut sent);
         let asked = ask::stand_in(("redis", &self.to), shown, exchange, services).await;
         let result = match asked {
             Some(reply) => self.of_stand_in(outcome, reply?, exchange)?,

@@ -255,7 +255,7 @@ impl Soap {
         let lines = self.lines(exchange, services)?;
         // Written before anybody stands in, so that a test finds what does not fit.
         let envelope = self.envelope(&body, blocks.as_ref(), exchange, services)?;
-        let shown = self.shown(body, blocks, &lines);
+        let shown = || self.shown(body, blocks, &lines);
         let of = ("soap", self.to.as_str());
         if let Some(answer) = ask::stand_in(of, shown, exchange, services).await {
             let reply = answer?;

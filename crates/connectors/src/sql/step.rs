@@ -260,10 +260,12 @@ impl Sql {
         if self.database.dialect != Dialect::Postgres {
             check_values(&args)?;
         }
-        let sent = value::object([
-            (self.shown.0.to_owned(), value::text(self.shown.1.as_str())),
-            ("args".to_owned(), args.clone()),
-        ]);
+        let sent = || {
+            value::object([
+                (self.shown.0.to_owned(), value::text(self.shown.1.as_str())),
+                ("args".to_owned(), args.clone()),
+            ])
+        };
         match ask::stand_in(("sql", &self.to), sent, exchange, services).await {
             Some(reply) => self.mocked(reply?, exchange, services).await,
             None => self.perform(&args, exchange, services).await,

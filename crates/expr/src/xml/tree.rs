@@ -10,6 +10,8 @@ use crate::convert::xml_text::check_characters;
 
 /// The most namespaces that may be declared for one element: each name looks through them.
 const DECLARED_MAX: usize = 256;
+/// How many attributes are compared with each other one by one.
+const FEW: usize = 16;
 /// The deepest nesting that the tree's own recursion is made for.
 const DEPTH_LIMIT: usize = 256;
 
@@ -140,7 +142,7 @@ pub fn parse(xml: &[u8], depth_max: usize) -> Result<Element, XmlError> {
         // Offsets are those of the text behind a byte order mark.
         let notes = read(text, depth_max.min(DEPTH_LIMIT))?;
         let lines = lines(text, &notes);
-        let builder = Builder { notes, lines };
+        let mut builder = Builder { notes, lines };
         builder.build(0, None)
     };
     root().map_err(|Reason { offset, detail, .. }| {
@@ -168,8 +170,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn build(&self, number: usize, outer: Option<&Arc<Scope>>) -> Result<Element, Reason> {
-        let Some(note) = self.notes.get(number) else {
+    fn build(&mut self, number: usize, outer: Option<&Arc<Scope>>) -> Result<Element, Reason> {
+        let Some(note) = self.notes.get_mut(number) else {
             return Err(Reason::syntax(0, "there is no element"));
         };
         let scope = declare(note, outer)?;
@@ -182,18 +184,19 @@ impl Builder<'_> {
             None => (uri(scope.as_ref(), ""), note.name),
         };
         let attributes = attributes(note, scope.as_ref())?;
-        let mut children = Vec::new();
+        let (text, name) = (std::mem::take(&mut note.text), name.to_owned());
         let mut next = note.first_child;
+        let mut children = Vec::new();
         while let Some(child) = next {
             children.push(self.build(child, scope.as_ref())?);
             next = self.notes.get(child).and_then(|it| it.next_sibling);
         }
         Ok(Element {
             namespace,
-            name: name.to_owned(),
+            name,
             attributes,
             children,
-            text: note.text.clone(),
+            text,
             line: self.lines.get(number).copied().unwrap_or(1),
             scope,
         })
@@ -238,11 +241,11 @@ fn declare(
 }
 
 fn attributes(
-    note: &xml_notes::Element<'_>,
+    note: &mut xml_notes::Element<'_>,
     scope: Option<&Arc<Scope>>,
 ) -> Result<Vec<Attribute>, Reason> {
     let mut attributes = Vec::new();
-    for (name, value) in &note.attributes {
+    for (name, value) in std::mem::take(&mut note.attributes) {
         if name == "xmlns" || name.starts_with("xmlns:") {
             continue;
         }
@@ -257,18 +260,34 @@ fn attributes(
         attributes.push(Attribute {
             namespace,
             name: name.to_owned(),
-            value: value.clone(),
+            value,
         });
     }
-    let mut seen = HashSet::new();
-    let is_new = |it: &Attribute| seen.insert((it.namespace.clone(), it.name.clone()));
-    if !attributes.iter().all(is_new) {
-        return Err(Reason::syntax(
+    match have_twins(&attributes) {
+        false => Ok(attributes),
+        true => Err(Reason::syntax(
             note.offset,
             "an attribute that stands twice",
-        ));
+        )),
     }
-    Ok(attributes)
+}
+
+/// Whether two attributes have the same name in the same namespace.
+fn have_twins(attributes: &[Attribute]) -> bool {
+    let key = |it: &Attribute| (it.namespace.clone(), it.name.clone());
+    if attributes.len() > FEW {
+        let mut seen = HashSet::new();
+        return !attributes.iter().all(|it| seen.insert(key(it)));
+    }
+    let mut rest = attributes;
+    while let Some((first, others)) = rest.split_first() {
+        let is_twin = |it: &Attribute| it.name == first.name && it.namespace == first.namespace;
+        if others.iter().any(is_twin) {
+            return true;
+        }
+        rest = others;
+    }
+    false
 }
 
 #[cfg(test)]

@@ -315,27 +315,84 @@ fn unexpected(child: &Element, wanted: &[&str]) -> MapError {
     error.within(&shown(&child.name), None)
 }
 
+/// How many members are looked through one by one; more have an index.
+const FEW: usize = 16;
+
+/// One member of an object, or the items of a list so far.
+enum Member {
+    One(Value),
+    Many(Vec<Value>),
+}
+
 /// An object with lists where the group has lists.
 fn object(found: Found, group: Option<&Group>) -> Value {
-    let is_list = |name: &str| group.and_then(|it| it.fields.get(name)).copied();
-    let mut members: Vec<(String, Vec<Value>)> = Vec::new();
+    let is_list = |name: &str| group.and_then(|it| it.fields.get(name)).copied() == Some(true);
+    let mut members: Vec<(Arc<str>, Member)> = Vec::with_capacity(found.len().min(FEW));
     let mut places: HashMap<Arc<str>, usize> = HashMap::new();
     for (name, member) in found {
-        match places.get(&name).and_then(|at| members.get_mut(*at)) {
-            Some((_, items)) => items.push(member),
-            None => {
-                places.insert(Arc::clone(&name), members.len());
-                members.push((name.to_string(), vec![member]));
+        let place = match members.len() <= FEW {
+            // Items of a list follow each other.
+            true => members.iter().rposition(|(known, _)| *known == name),
+            false => places.get(&name).copied(),
+        };
+        if let Some((_, known)) = place.and_then(|at| members.get_mut(at)) {
+            known.push(member);
+            continue;
+        }
+        let member = match is_list(&name) {
+            true => Member::Many(vec![member]),
+            false => Member::One(member),
+        };
+        members.push((name, member));
+        if members.len() > FEW {
+            let from = places.len();
+            let new = members.iter().enumerate().skip(from);
+            places.extend(new.map(|(at, (name, _))| (Arc::clone(name), at)));
+        }
+    }
+    let members = members.into_iter().map(|(name, member)| {
+        let member = match member {
+            Member::One(value) => value,
+            Member::Many(items) => value::array(items),
+        };
+        (String::from(&*name), member)
+    });
+    value::object(members)
+}
+
+impl Member {
+    fn push(&mut self, item: Value) {
+        match self {
+            Self::Many(items) => items.push(item),
+            Self::One(first) => {
+                let first = std::mem::replace(first, Value::Null);
+                *self = Self::Many(vec![first, item]);
             }
         }
     }
-    let members = members.into_iter().map(|(name, mut items)| {
-        let is_list = is_list(&name) == Some(true) || items.len() > 1;
-        let member = match is_list {
-            true => value::array(items),
-            false => items.pop().unwrap_or_default(),
-        };
-        (name, member)
-    });
-    value::object(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_keep_their_places_however_many_there_are() {
+        for count in [1, FEW, FEW + 1, 3 * FEW] {
+            let name = |at: usize| Arc::from(format!("m{at}"));
+            let once = (0..count).map(|at| (name(at), value::integer(at as i64)));
+            let again = (0..count).rev().map(|at| (name(at), value::integer(-1)));
+            let found: Found = once.chain(again.step_by(2)).collect();
+            let twice = |at: usize| (count - 1 - at).is_multiple_of(2);
+            let wanted = value::object((0..count).map(|at| {
+                let first = value::integer(at as i64);
+                let member = match twice(at) {
+                    true => value::array([first, value::integer(-1)]),
+                    false => first,
+                };
+                (format!("m{at}"), member)
+            }));
+            assert_eq!(object(found, None), wanted, "{count}");
+        }
+    }
 }

@@ -148,7 +148,8 @@ pub(super) fn engine_kill(lab: &Lab, row: &mut Row) -> anyhow::Result<()> {
         line.engine.start_again()
     })?;
     line.end(row, &[])?;
-    check_flight(row, PREFETCH);
+    // The service is still at those of the engine that was killed.
+    check_flight(row, 2 * PREFETCH);
     check_copies(row, PREFETCH, "the prefetch");
     Ok(())
 }
