@@ -95,7 +95,7 @@ fn events_arrive_in_whatever_pieces() {
                     (tally.delivered, tally.corrupt, tally.duplicates),
                     (5, 0, 0)
                 );
-                assert_eq!((progress.next, missing(&progress, 5)), (6, 0));
+                assert_eq!((progress.next, missing(progress, 5)), (6, 0));
                 let times: Vec<u64> = log.0.iter().map(|(at, _)| *at).collect();
                 assert_eq!(times, [1001, 1002, 1003, 1004, 1005]);
             }
