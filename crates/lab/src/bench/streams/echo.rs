@@ -226,7 +226,7 @@ impl<'a> Echo<'a> {
         while self.waiting() > 0 && stamp::now() < close + DRAIN_MAX {
             self.turn(&mut events)?;
         }
-        self.tally.lost = self.waiting();
+        self.tally.behind = self.waiting();
         Ok(edges)
     }
 

@@ -375,11 +375,13 @@ impl<'a> Fan<'a> {
             let now = stamp::now();
             if now > look {
                 let last = self.last(polled.as_deref());
-                let is_answered = self.publishers.iter().all(|it| it.waiting() == 0);
-                if is_answered && self.lost(&last) == 0 || now > close + DRAIN_MAX {
-                    self.tally.lost = self.lost(&last);
-                    self.tally.unanswered =
-                        self.publishers.iter().map(|it| it.waiting() as u64).sum();
+                let (lost, behind) = self.missing(&last);
+                let waiting = self.publishers.iter().map(|it| it.waiting() as u64);
+                let unanswered = waiting.sum();
+                if lost + behind + unanswered == 0 || now > close + DRAIN_MAX {
+                    self.tally.lost = lost;
+                    self.tally.behind = behind;
+                    self.tally.unanswered = unanswered;
                     return Ok(());
                 }
                 look = now + LOOK;
@@ -400,14 +402,14 @@ impl<'a> Fan<'a> {
         }
     }
 
-    /// How many events did not come, over all good subscribers.
-    fn lost(&self, last: &[u64]) -> u64 {
+    /// How many events were left out, and how many are still to come, over all good subscribers.
+    fn missing(&self, last: &[u64]) -> (u64, u64) {
         let good = self.readers.iter().take(self.case.users);
-        let lost = good.map(|reader| {
+        good.fold((0, 0), |(lost, behind), reader| {
             let last = last.get(reader.topic).copied().unwrap_or(0);
-            reader.progress.lost(last)
-        });
-        lost.sum()
+            let progress = &reader.progress;
+            (lost + progress.lost(), behind + progress.behind(last))
+        })
     }
 
     /// How many of those that did not read have been cut off meanwhile: found by reading at last.

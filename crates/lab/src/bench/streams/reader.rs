@@ -50,8 +50,10 @@ pub(super) struct Tally {
     pub first_error: Option<String>,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Events that did not come until the end.
+    /// Events that were left out: later ones came.
     pub lost: u64,
+    /// Events at the end of the stream that had not come when the sample ended.
+    pub behind: u64,
     /// Publications without an answer at the end.
     pub unanswered: u64,
 }
@@ -144,10 +146,14 @@ impl Progress {
         self.note(number, tally)
     }
 
-    /// How many events are missing when the last of all has this number.
-    pub fn lost(&self, last: u64) -> u64 {
-        let behind = (last + 1).saturating_sub(self.next.max(1));
-        self.missing.len() as u64 + behind
+    /// How many events were left out.
+    pub fn lost(&self) -> u64 {
+        self.missing.len() as u64
+    }
+
+    /// How many are still to come when the last of all has this number.
+    pub fn behind(&self, last: u64) -> u64 {
+        (last + 1).saturating_sub(self.next.max(1))
     }
 }
 

@@ -16,9 +16,10 @@ const METHOD: &str = "<p>The system under test has one core; publisher, subscrib
     scheduled, by the machine's clock, to when a subscriber has all of it; \
     where documents are polled, from when the call came to their source. \
     <em>Last one</em> is the same for the last subscriber of each event. \
-    <em>Errors</em> are events that were lost, doubled, out of order, changed \
-    or explained away by the system, connections not made or cut, and \
-    publications refused: over the whole sample, not only its window.</p>\n\
+    <em>Errors</em> are events that were lost, not there ten seconds after the \
+    window, doubled, out of order, changed or explained away by the system, \
+    connections not made or cut, and publications refused: over the whole \
+    sample, not only its window.</p>\n\
     <p>Every event has a number, the instant and a hash of all of it. The \
     first subscriber that has an event lets it be checked by its hash, or by \
     applying its patch and comparing the whole document with that of the \

@@ -82,7 +82,11 @@ pub(crate) struct Figures {
     pub late: Latency,
     /// All that came, before and after the window, too.
     pub delivered: u64,
+    /// Events that were left out: later ones came.
     pub lost: u64,
+    /// Events and answers that had not come ten seconds after the window.
+    #[serde(default)]
+    pub behind: u64,
     pub duplicates: u64,
     pub disordered: u64,
     /// Events and answers that were not what they must be.
@@ -139,13 +143,13 @@ pub(crate) struct Idle {
 impl Figures {
     /// How many things went wrong.
     pub fn faults(&self) -> u64 {
-        let lost = self.lost + self.duplicates + self.disordered + self.corrupt;
+        let lost = self.lost + self.behind + self.duplicates + self.disordered + self.corrupt;
         lost + self.gaps + self.failed + self.cut + self.refused
     }
 
     /// How many went wrong of all that should have come, in percent.
     pub fn error_percent(&self) -> f64 {
-        let wrong = self.lost + self.corrupt;
+        let wrong = self.lost + self.behind + self.corrupt;
         100.0 * wrong as f64 / (self.delivered + wrong).max(1) as f64
     }
 
@@ -185,6 +189,7 @@ impl Figures {
             late: latency(&|it| &it.late),
             delivered: sum(&|it| it.delivered),
             lost: sum(&|it| it.lost),
+            behind: sum(&|it| it.behind),
             duplicates: sum(&|it| it.duplicates),
             disordered: sum(&|it| it.disordered),
             corrupt: sum(&|it| it.corrupt),
@@ -230,7 +235,7 @@ const RATE_KEPT: f64 = 0.98;
 pub(crate) fn warnings(case: &Case, figures: &Figures, foreign_max: f64) -> Vec<String> {
     let mut warnings = Vec::new();
     let percent = |part: f64| part * 100.0;
-    if figures.load_core >= BUSY {
+    if figures.load_core >= BUSY && figures.idle.is_none() {
         warnings.push(format!(
             "the load is the limit: its core was busy for {:.0} % of the time, the system's for \
              {:.0} %",
@@ -253,6 +258,7 @@ pub(crate) fn warnings(case: &Case, figures: &Figures, foreign_max: f64) -> Vec<
     }
     let counts = [
         (figures.lost, "lost"),
+        (figures.behind, "not there ten seconds after the window"),
         (figures.duplicates, "doubled"),
         (figures.disordered, "out of order"),
         (figures.corrupt, "corrupt"),

@@ -261,6 +261,7 @@ fn count(figures: &mut Figures, tally: &super::reader::Tally, edges: &Edges, has
     figures.megabytes = edges.bytes as f64 / used.seconds / 1e6;
     figures.delivered = tally.delivered;
     figures.lost = tally.lost;
+    figures.behind = tally.behind;
     figures.duplicates = tally.duplicates;
     figures.disordered = tally.disordered;
     figures.corrupt = tally.corrupt;

@@ -23,6 +23,8 @@ const HAPROXY: &str = include_str!("../../../peers/haproxy-websocket.cfg");
 const NGINX: &str = include_str!("../../../peers/nginx-websocket.conf");
 /// Where Debian has the module.
 const NCHAN_MODULE: &str = "/usr/lib/nginx/modules/ngx_nchan_module.so";
+/// More than this nobody is told to open, where the machine sets no limit.
+const FILES_MAX: u64 = 200_000;
 /// A key for the time of a measurement, and `{"mercure":{"publish":["*"]}}` signed with it.
 const MERCURE_KEY: &str = "lab-lab-lab-lab-lab-lab-lab-lab-";
 const MERCURE_TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.\
@@ -261,6 +263,7 @@ pub(super) fn set_up(
 }
 
 fn values(place: &Place<'_>) -> Values {
+    let files = place.files.min(FILES_MAX);
     let mut values = Values::default();
     values
         .text("listen", place.listen)
@@ -268,9 +271,9 @@ fn values(place: &Place<'_>) -> Values {
         .text("port", place.listen.port())
         .text("backend", place.backend)
         .text("module", nchan_module().display())
-        .text("files", place.files)
+        .text("files", files)
         // HAProxy wants files for both sides of all connections that it may have.
-        .text("connections", place.files.saturating_sub(200) / 2)
+        .text("connections", files.saturating_sub(200) / 2)
         .text("folder", place.folder.display());
     values
 }

@@ -51,7 +51,7 @@ fn run(case: &Case, address: SocketAddr) -> (Tally, u64, u64) {
 fn answers_are_the_letters_in_reverse() {
     let (tally, failed, timed) = run(&case(), start_kind("ws-reverse", &[]));
     assert_eq!(
-        (tally.corrupt, tally.lost, tally.duplicates, failed),
+        (tally.corrupt, tally.behind, tally.duplicates, failed),
         (0, 0, 0, 0)
     );
     assert!(timed > 0 && tally.delivered >= timed, "{tally:?}");
