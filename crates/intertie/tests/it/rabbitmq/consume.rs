@@ -93,7 +93,7 @@ fn only_so_many_flows_run_beside_each_other() {
     let settings = "concurrent: 3, prefetch: 8";
     let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
     let delivered = |count: u32| {
-        let line = format!("intertie_rabbitmq_delivered_total{{flow=\"\",step=\"mq\"}} {count}\n");
+        let line = format!("intertie_rabbitmq_delivered_total{{flow=\"\",step=\"mq\"}} {count}.");
         wait_until("messages have been delivered", || {
             engine.get("/metrics").text().contains(&line)
         });
@@ -210,9 +210,7 @@ fn ordered_messages_come_one_after_the_other() {
     let backend = StrictBackend::answering(|received| {
         // The first of each ten takes longest.
         let number = received.body[5] - b'0';
-        std::thread::sleep(std::time::Duration::from_millis(
-            (9 - u64::from(number)) / 3,
-        ));
+        thread::sleep(Duration::from_millis((9 - u64::from(number)) / 3));
         OK.to_vec()
     });
     for number in 10..60 {

@@ -140,7 +140,7 @@ fn a_broker_that_is_not_there_is_told() {
     let told = engine.stop();
     for part in [
         "there is no connection to the broker",
-        "kind=connection",
+        "\"kind\":\"connection\"",
         "connection mq",
     ] {
         assert!(told.contains(part), "{part}: {told}");
