@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{Failure, cargo, program};
 
-const TARGETS: [&str; 9] = [
+const TARGETS: [&str; 10] = [
     "http_head",
     "chunked",
     "h2",

@@ -34,8 +34,8 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// What the query of a request asks for, and its `Last-Event-ID` field, which wins: a client that
-    /// comes again has the newer id there, and the query of its first time.
+    /// What the query of a request asks for, and its `Last-Event-ID` field, which wins: a client
+    /// that comes again has the newer id there, and the query of its first time.
     ///
     /// # Errors
     /// `invalid` when it cannot be read.

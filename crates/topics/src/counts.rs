@@ -87,7 +87,7 @@ impl State for Counts {
             ),
             count(
                 "topic_slow_conflated_total",
-                "Times that a slow subscriber was given the newest snapshot instead of what it missed.",
+                "Times that a slow subscriber was given the newest snapshot instead.",
                 &self.conflated,
             ),
             count(

@@ -1,4 +1,5 @@
-//! How one thing that a subscriber is told is written: as server-sent event or as WebSocket message.
+//! How one thing that a subscriber is told is written: as server-sent event or as message of a
+//! WebSocket.
 
 use std::fmt::{self, Write as _};
 

@@ -1,9 +1,9 @@
-//! How a subscriber comes to a channel: from now on, or from where it was, without a gap and without
-//! anything twice.
+//! How a subscriber comes to a channel: from now on, or from where it was, without a gap and
+//! without anything twice.
 //!
-//! What it has missed is read from the history in pieces and written to it alone, until the channel's
-//! ring has what comes next. Whether it has, and taking the place there, is one moment of a thread
-//! on which nothing else happens, so no event can come between.
+//! What it has missed is read from the history in pieces and written to it alone, until the
+//! channel's ring has what comes next. Whether it has, and taking the place there, is one moment
+//! of a thread on which nothing else happens, so no event can come between.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -257,7 +257,8 @@ impl Joining {
         channel.write_reset(member, &self.places, reset, &mut self.out);
     }
 
-    /// Where the ring has all that comes next, if it has; what has not been written yet comes before.
+    /// Where the ring has all that comes next, if it has; what has not been written yet comes
+    /// before.
     fn settle(&mut self) -> Option<u64> {
         for member in std::mem::take(&mut self.newest) {
             let last = self.channel.last(member);

@@ -1,5 +1,5 @@
-//! Topics: what is published to them, in which order, what is kept, and who gets it; and connections
-//! of clients that stay open.
+//! Topics: what is published to them, in which order, what is kept, and who gets it; and
+//! connections of clients that stay open.
 //!
 //! [`topic::Topic`] is what the rest has: `prepare` checks what is published on the worker,
 //! `sequencer` is the thread that orders it and has a `store` keep it, `log` is what everybody sees
@@ -20,8 +20,6 @@ pub mod changes;
 pub mod codes;
 mod counts;
 pub mod declare;
-#[cfg(test)]
-mod delivery;
 pub mod document;
 mod endpoint;
 pub mod event;

@@ -43,8 +43,8 @@ pub(crate) struct SubscribeConfig {
     path: Option<Spanned<String>>,
     /// The ways to subscribe: `sse`, `websocket`. Both without it.
     via: Option<Spanned<Vec<Spanned<Via>>>>,
-    /// The forms in which the topic comes: `snapshot` and `patch` for a topic of snapshots, `event`
-    /// for one of events. All that are possible without it.
+    /// The forms in which the topic comes: `snapshot` and `patch` for a topic of snapshots,
+    /// `event` for one of events. All that are possible without it.
     modes: Option<Spanned<Vec<Mode>>>,
     /// The form for those who ask for none: the first of `modes`; `patch` for a topic of snapshots
     /// without them.
@@ -56,14 +56,14 @@ pub(crate) struct SubscribeConfig {
     /// After which time clients are told to come again when a stream has ended, from 10ms to 1h.
     #[schemars(extend("default" = "2s"))]
     retry: Option<Spanned<config::Duration>>,
-    /// How long a stream lasts at most, from 2s to 366d, somewhat less by chance; without it as long
-    /// as both sides like.
+    /// How long a stream lasts at most, from 2s to 366d, somewhat less by chance; without it as
+    /// long as both sides like.
     max_time: Option<Spanned<config::Duration>>,
     /// What becomes of subscribers that do not read fast enough.
     #[serde(default)]
     slow: SlowConfig,
-    /// Whether events are compressed for those who accept gzip. It costs CPU for each event, not for
-    /// each subscriber.
+    /// Whether events are compressed for those who accept gzip. It costs CPU for each event, not
+    /// for each subscriber.
     #[serde(default)]
     compression: bool,
     /// The origins of web pages of other hosts that may read the topic, such as
@@ -73,7 +73,8 @@ pub(crate) struct SubscribeConfig {
     /// The most subscribers at a time, from 1 to 10000000; more are refused with 503.
     #[schemars(extend("default" = 100_000))]
     connections: Option<Spanned<u64>>,
-    /// Whether subscribers may ask for part of the events by expressions: `?filter=` and `?select=`.
+    /// Whether subscribers may ask for part of the events by expressions: `?filter=` and
+    /// `?select=`.
     #[serde(default = "yes")]
     #[schemars(extend("default" = true))]
     allow_expressions: bool,
@@ -122,8 +123,8 @@ struct SlowConfig {
     buffer: Option<Spanned<ByteSize>>,
     /// What becomes of one that is further behind: `conflate` gives it the newest snapshot, `drop`
     /// goes on with the oldest event in the buffer and tells it how many are missing, `disconnect`
-    /// ends its stream, so that it can come again and go on where it was. Without it `conflate` for
-    /// a topic of snapshots and `disconnect` for one of events.
+    /// ends its stream, so that it can come again and go on where it was. Without it `conflate`
+    /// for a topic of snapshots and `disconnect` for one of events.
     policy: Option<Spanned<Policy>>,
     /// After which time one that takes nothing at all is cut off, from 2s to 1h.
     #[schemars(extend("default" = "30s"))]
@@ -138,8 +139,8 @@ struct WebSocketConfig {
     /// Whether subscribers may publish to the topic on the same connection.
     #[serde(default)]
     publish: bool,
-    /// How many events are sent that the subscriber has not acknowledged, from 1 to 1000000; without
-    /// it nothing has to be acknowledged.
+    /// How many events are sent that the subscriber has not acknowledged, from 1 to 1000000;
+    /// without it nothing has to be acknowledged.
     window: Option<Spanned<u64>>,
 }
 

@@ -1,5 +1,6 @@
 //! Topics as a whole: order, receipts, what is seen when, repetitions, history.
 
+mod delivery;
 mod disk;
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `profile: axway-streams`: paths, media types, event names, ids and errors of Axway Amplify Streams.
+//! `profile: axway-streams`: paths, media types, event names, ids and errors of Axway Amplify
+//! Streams.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

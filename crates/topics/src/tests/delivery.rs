@@ -1,6 +1,6 @@
-//! Tests of delivery as a whole, against a model: clients that read fast, slowly or not at all, leave
-//! and come again, while events are published. Whatever they get is what was published, in order,
-//! or they are told what they have missed.
+//! Tests of delivery as a whole, against a model: clients that read fast, slowly or not at all,
+//! leave and come again, while events are published. Whatever they get is what was published, in
+//! order, or they are told what they have missed.
 
 use std::cell::RefCell;
 use std::io;
