@@ -336,7 +336,7 @@ fn a_flow_gets_snapshots_or_what_has_changed_and_is_told_of_gaps() {
     let sink = Sink::start(|_, _| false);
     let pad = "x".repeat(300);
     let body = |value: u32| format!("{{\"pad\":\"{pad}\",\"v\":{value}}}");
-    let prices = PRICES.replace("PUT", "PUT").replace(
+    let prices = PRICES.replace(
         "prices\n",
         "prices\nkeep: { events: 3 }\nsnapshot_every: 1\n",
     );

@@ -42,9 +42,7 @@ pub(super) fn entries(
 ) -> Result<Vec<Entry>, ReadError> {
     let mut last = Ok(());
     for _ in 0..TRIES {
-        let found = look(state, name, from, |taken, slot| {
-            taken.saturating_add(state::size(slot)) <= bytes_max as u64
-        })?;
+        let found = look(state, name, from, bytes_max as u64)?;
         let mut entries = Vec::with_capacity(found.slots.len());
         last = read(&found, tag, |entry| entries.push(entry));
         if last.is_ok() || !entries.is_empty() {
@@ -67,14 +65,9 @@ fn has_stayed(state: &SharedState, name: &str, (sequence, slot): &(u64, Slot)) -
     stream.is_some_and(|(_, stream)| stream.slot(*sequence) == Some(slot))
 }
 
-/// Looks up entries from a number on, at least one where there is one, as long as `fits` says so
-/// of the bytes before and the next one.
-fn look(
-    state: &SharedState,
-    name: &str,
-    from: u64,
-    fits: impl Fn(u64, &Slot) -> bool,
-) -> Result<Found, ReadError> {
+/// Looks up entries from a number on: as many as have so many bytes, but at least one where there
+/// is one.
+fn look(state: &SharedState, name: &str, from: u64, bytes_max: u64) -> Result<Found, ReadError> {
     let state = state.read();
     let (number, stream) = state.stream(name).ok_or(ReadError::Unknown)?;
     let (first, next) = (stream.first, stream.next());
@@ -94,10 +87,10 @@ fn look(
         let Some(slot) = stream.slot(sequence) else {
             break;
         };
-        if !found.slots.is_empty() && !fits(taken, slot) {
+        taken += state::size(slot);
+        if !found.slots.is_empty() && taken > bytes_max {
             break;
         }
-        taken += state::size(slot);
         found.add(&state, sequence, slot);
     }
     Ok(found)
