@@ -135,9 +135,8 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         report,
     );
     let connections = input.table.connections;
-    let mut shared = documents
-        .engine
-        .as_ref()
+    let shared = documents.engine.as_ref();
+    let mut shared = shared
         .map(|document| connections::read(document, connections, input.surroundings, report))
         .unwrap_or_default();
     let defaults = Defaults {
