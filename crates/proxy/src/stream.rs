@@ -194,3 +194,28 @@ pub(crate) fn handed_over(status: u16) -> Served {
         received: 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Events;
+    use crate::tunnel::Tunnel;
+
+    /// What every open stream carries: tens of thousands are open at a time.
+    #[test]
+    fn what_a_stream_carries_is_small() {
+        assert!(
+            size_of::<Http1Client>() <= 256,
+            "{}",
+            size_of::<Http1Client>()
+        );
+        assert!(
+            size_of::<Http2Client>() <= 192,
+            "{}",
+            size_of::<Http2Client>()
+        );
+        assert!(size_of::<Tunnel>() <= 384, "{}", size_of::<Tunnel>());
+        assert!(size_of::<Events>() <= 320, "{}", size_of::<Events>());
+        assert!(size_of::<Begun>() <= 64, "{}", size_of::<Begun>());
+    }
+}

@@ -83,7 +83,7 @@ pub(crate) async fn begin(
 }
 
 /// Two connections whose frames go to each other.
-struct Tunnel {
+pub(crate) struct Tunnel {
     upstream: Connection,
     /// The exchange with the endpoint, which lasts as long.
     _lease: Lease,

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -73,14 +74,13 @@ fn listener() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// An example with its ports replaced.
-fn example(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> std::path::PathBuf {
+/// An example that listens on this port, with another one replaced.
+fn example(folder: &TempDir, name: &str, port: u16, (from, to): (&str, u16)) -> PathBuf {
     let path = repository().join(format!("examples/{name}/flows.yaml"));
-    let mut flows = std::fs::read_to_string(path).unwrap();
-    for (from, to) in ports {
-        assert!(flows.contains(from), "{name} has {from}");
-        flows = flows.replace(from, &format!(":{to}"));
-    }
+    let flows = std::fs::read_to_string(path).unwrap();
+    assert!(flows.contains(from) && flows.contains("http: GET /"));
+    let flows = flows.replace(from, &format!(":{to}"));
+    let flows = flows.replace("http: GET /", &format!("http: GET :{port}/"));
     folder.write("flows.yaml", &flows)
 }
 
@@ -88,11 +88,7 @@ fn example(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> std::path::Pa
 fn a_websocket_api_maps_its_paths_and_counts_messages() {
     let (folder, port) = (TempDir::new(), free_port());
     let (server, back) = listener();
-    let path = example(
-        &folder,
-        "websocket-proxy",
-        &[(":8080", port), (":8081", back)],
-    );
+    let path = example(&folder, "websocket-proxy", port, (":8081", back));
     let engine = Engine::run(&[&path], &[]);
     let refused = get(port, "/chats/tea");
     assert_eq!(refused.status, 426);
@@ -210,8 +206,7 @@ fn an_event_stream_passes_at_once_and_ends_with_its_client() {
         ),
         Action::Stall,
     ]]);
-    let ports = [(":8080", port), (":8082", back.port())];
-    let path = example(&folder, "sse-proxy", &ports);
+    let path = example(&folder, "sse-proxy", port, (":8082", back.port()));
     let engine = Engine::run(&[&path], &[]);
     let mut client = RawClient::connect(port);
     client.send(
@@ -233,5 +228,65 @@ fn an_event_stream_passes_at_once_and_ends_with_its_client() {
     });
     drop(client);
     wait_until("the back end is left", || back.closed() == 1);
+    engine.stop();
+}
+
+#[test]
+fn an_event_stream_passes_through_http2_on_both_sides() {
+    let (folder, port, tls_port) = (TempDir::new(), free_port(), free_port());
+    let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+        Transfer-Encoding: chunked\r\n\r\n";
+    let first = b"9\r\ndata: 1\n\n\r\n";
+    let back = ScriptedBackend::start(vec![
+        vec![
+            Action::ReadUntil(HEAD_END),
+            Action::Send([head.as_slice(), first, b"9\r\ndata: 2\n\n\r\n0\r\n\r\n"].concat()),
+            Action::ReadUntil(HEAD_END),
+            Action::Send([head.as_slice(), first].concat()),
+            Action::Stall,
+        ],
+        vec![
+            Action::ReadUntil(HEAD_END),
+            Action::Send([head.as_slice(), first].concat()),
+            Action::Stall,
+        ],
+    ]);
+    let authority = Authority::new("streams");
+    let issued = authority.issue(&["localhost"]);
+    let cert = folder.write("server.pem", &issued.cert);
+    let key = folder.write("server.key", &issued.key);
+    let ca = folder.write("ca.pem", authority.pem());
+    let (cert, key, ca) = (cert.display(), key.display(), ca.display());
+    let back_port = back.port();
+    let flows = format!(
+        "flow: behind\n\
+         from: {{ http: {{ method: GET, listen: ':{tls_port}', path: '/*', \
+           protocols: [h2], tls: {{ cert: {cert}, key: {key} }} }} }}\n\
+         steps: [ forward: 'http://127.0.0.1:{back_port}/' ]\n---\n\
+         flow: front\n\
+         from: {{ http: GET :{port}/* }}\n\
+         steps: [ forward: {{ to: 'https://localhost:{tls_port}/', tls: {{ ca: {ca} }} }} ]\n"
+    );
+    let path = folder.write("flows.yaml", &flows);
+    let engine = Engine::run(&[&path], &[]);
+    let mut client = RawClient::connect(port);
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.send(get);
+    assert_eq!(client.response().text(), "data: 1\n\ndata: 2\n\n");
+    let metrics = || engine.get("/metrics").text();
+    for flow in ["front", "behind"] {
+        let line = format!("_messages_total{{flow=\"{flow}\",direction=\"down\"}} 2\n");
+        wait_until("both have counted", || metrics().contains(&line));
+    }
+    // The connection takes another request, whichever of the back end's it goes over.
+    client.send(get);
+    client.until(b"data: 1\n\n");
+    drop(client);
+    wait_until("nothing is open", || {
+        let metrics = metrics();
+        metrics.contains("intertie_streams_open{flow=\"front\"} 0\n")
+            && metrics.contains("intertie_streams_open{flow=\"behind\"} 0\n")
+    });
+    wait_until("the back end is left", || back.closed() >= 1);
     engine.stop();
 }
