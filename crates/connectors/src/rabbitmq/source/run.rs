@@ -78,29 +78,7 @@ pub(super) async fn run(
         is_stopping: Cell::new(false),
     });
     while let Some(delivery) = work.next(&mut stop).await {
-        work.active.set(work.active.get() + 1);
-        let work = Rc::clone(&work);
-        services.spawn(Box::new(move |services| {
-            Box::pin(async move {
-                let ended = Ended(Rc::clone(&work));
-                let (mut delivery, mut in_a_row) = (delivery, 0);
-                loop {
-                    let queue = delivery.ticket.at;
-                    work.process(&delivery, services).await;
-                    in_a_row = (in_a_row + 1) % ROW_MAX;
-                    if in_a_row == 0 {
-                        // Flows that wait for nothing would let nobody else have a turn.
-                        tokio::task::yield_now().await;
-                    }
-                    // The next one begins at once, not behind all others that have ended meanwhile.
-                    match work.hub.next_of(queue) {
-                        Some(next) => delivery = next,
-                        None => break,
-                    }
-                }
-                drop(ended);
-            })
-        }));
+        start(&work, delivery, services);
     }
     work.is_stopping.set(true);
     work.hub.cancel_consuming();
@@ -113,6 +91,33 @@ pub(super) async fn run(
     })
     .await;
     work.hub.end_consuming();
+}
+
+/// Starts a task that runs the flow with a message, and then with those that wait meanwhile.
+fn start(work: &Rc<Work>, delivery: Delivery, services: &dyn Services) {
+    work.active.set(work.active.get() + 1);
+    let work = Rc::clone(work);
+    services.spawn(Box::new(move |services| {
+        Box::pin(async move {
+            let ended = Ended(Rc::clone(&work));
+            let (mut delivery, mut in_a_row) = (delivery, 0);
+            loop {
+                let queue = delivery.ticket.at;
+                work.process(&delivery, services).await;
+                in_a_row = (in_a_row + 1) % ROW_MAX;
+                if in_a_row == 0 {
+                    // Flows that wait for nothing would let nobody else have a turn.
+                    tokio::task::yield_now().await;
+                }
+                // The next one begins at once, not behind all others that have ended meanwhile.
+                match work.hub.next_of(queue) {
+                    Some(next) => delivery = next,
+                    None => break,
+                }
+            }
+            drop(ended);
+        })
+    }));
 }
 
 /// Counts a flow as ended, however it ends.
