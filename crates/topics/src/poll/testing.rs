@@ -24,10 +24,13 @@ use super::sink::{Brought, Sink};
 /// What another system does with a request: after this time, this.
 pub type Answer = (Duration, Result<Reply, Fault>);
 
+/// Decides on an answer by the number of the request, from 0, and the request.
+type Script = Box<dyn Fn(usize, &Request) -> Answer>;
+
 /// Another system that does what a test says.
 pub struct TestServices {
     start: Instant,
-    script: Box<dyn Fn(usize, &Request) -> Answer>,
+    script: Script,
     /// When it was asked, in milliseconds, and what.
     pub asked: RefCell<Vec<(u128, Request)>>,
     resources: Resources,
