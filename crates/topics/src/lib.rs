@@ -15,8 +15,8 @@
 mod ask;
 mod bounds;
 mod branch;
-mod channel;
 pub mod changes;
+mod channel;
 pub mod codes;
 mod counts;
 pub mod declare;
