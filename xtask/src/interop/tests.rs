@@ -98,6 +98,6 @@ fn the_page_tells_its_result() {
 fn unknown_checks_are_refused() {
     let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     assert!(options(&words(&["--haproxy", "curl"])).is_ok_and(|it| it.checks.len() == 1));
-    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 8));
+    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 9));
     assert!(options(&words(&["wget"])).is_err());
 }
