@@ -131,7 +131,10 @@ impl Ring {
                 start: self.end,
                 bytes: Vec::with_capacity(self.segment.max(frame.len())),
             });
-            self.segment = (self.segment * 2).min(SEGMENT.1);
+            // In small pieces the bound is kept more closely.
+            let quarter = usize::try_from(self.bytes_max / 4).unwrap_or(usize::MAX);
+            let most = quarter.clamp(SEGMENT.0, SEGMENT.1);
+            self.segment = (self.segment * 2).min(most);
         }
         self.frames.push_back(Frame {
             start: self.end,
