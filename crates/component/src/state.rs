@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +17,14 @@ pub struct Measure {
     pub help: &'static str,
     /// The number.
     pub value: f64,
+}
+
+impl Measure {
+    /// What has been counted so far.
+    pub fn count(name: &'static str, help: &'static str, counter: &AtomicU64) -> Self {
+        let value = counter.load(Ordering::Relaxed) as f64;
+        Self { name, help, value }
+    }
 }
 
 /// What a step remembers.
@@ -37,6 +46,18 @@ pub struct StateKey {
     pub kind: &'static str,
     /// The settings it was made with: a state of other settings is another one.
     pub settings: String,
+}
+
+impl StateKey {
+    /// Of something that belongs to no flow: all of this kind and name are the same.
+    pub fn shared(name: &str, kind: &'static str) -> Self {
+        Self {
+            flow: "".into(),
+            step: name.into(),
+            kind,
+            settings: String::new(),
+        }
+    }
 }
 
 /// Without the settings, which may hold a password.

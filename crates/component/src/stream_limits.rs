@@ -137,23 +137,18 @@ impl StreamLimits {
 
 impl State for StreamLimits {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let measure = |name, help, count: &AtomicU64| Measure {
-            name,
-            help,
-            value: count.load(Ordering::Relaxed) as f64,
-        };
         vec![
-            measure(
+            Measure::count(
                 "streams_refused_total",
                 "Streams refused because there were too many.",
                 &self.refused,
             ),
-            measure(
+            Measure::count(
                 "stream_messages_delayed_total",
                 "Messages of streams that had to wait.",
                 &self.delayed,
             ),
-            measure(
+            Measure::count(
                 "streams_over_limit_total",
                 "Streams ended because of too many messages.",
                 &self.closed,

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
+use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
@@ -28,8 +28,6 @@ const TAKEN_MAX: (usize, u64) = (16, 16 << 20);
 const SLEEP: Duration = Duration::from_secs(5);
 /// The most bytes of a reason.
 const WHY_MAX: usize = 1024;
-
-type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// What is asked of the thread.
 pub(crate) enum Command {

@@ -15,13 +15,13 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
+use crate::asking::{self, Answer};
 use crate::backlog::Backlog;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, Refusal};
 use crate::folder::KeyedFile;
-use keeper::{Answer, Command, Keeper};
+use keeper::{Command, Keeper};
 
 /// The most bytes that wait to be written.
 const QUEUED_MAX: u64 = 64 << 20;
@@ -211,19 +211,10 @@ impl Keyed {
     /// Ends the thread that writes, for all copies, and waits for it: what has been asked before
     /// is done, the file can be opened again.
     pub async fn close(&self) {
-        let (answer, answered) = oneshot::channel();
-        if self.0.commands.send(Command::Close(Some(answer))).is_ok() {
-            // It is dropped unanswered when somebody else has closed it.
-            let _ = answered.await;
-        }
+        asking::close(&self.0.commands, Command::Close).await;
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Refusal> {
-        let (answer, answered) = oneshot::channel();
-        self.0
-            .commands
-            .send(command(answer))
-            .map_err(|_| Refusal::Closed)?;
-        answered.await.unwrap_or(Err(Refusal::Closed))
+        asking::ask(&self.0.commands, command).await
     }
 }

@@ -14,6 +14,7 @@
 //!
 //! `docs/journal-format.md` says what stands in the files.
 
+mod asking;
 mod backlog;
 mod crc;
 mod cursor;

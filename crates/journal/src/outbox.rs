@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::asking::{self, Answer};
 use crate::backlog::Backlog;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
@@ -270,16 +271,8 @@ impl Outbox {
         format!("{:016x}-{id}", self.0.tag)
     }
 
-    async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Command,
-    ) -> Result<T, Refusal> {
-        let (answer, answered) = oneshot::channel();
-        self.0
-            .commands
-            .send(command(answer))
-            .map_err(|_| Refusal::Closed)?;
-        answered.await.unwrap_or(Err(Refusal::Closed))
+    async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Refusal> {
+        asking::ask(&self.0.commands, command).await
     }
 }
 

@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
+use crate::asking::{self, Answer};
 use crate::backlog::Backlog;
 use crate::disk::Disk;
 use crate::error::{OpenError, ReadError, Refusal};
@@ -342,22 +342,10 @@ impl Streams {
     /// Ends the thread that writes, for all copies, and waits for it: what has been asked before
     /// is done, the files can be opened again.
     pub async fn close(&self) {
-        let (answer, answered) = oneshot::channel();
-        if self.0.commands.send(Command::Close(Some(answer))).is_ok() {
-            // It is dropped unanswered when somebody else has closed it.
-            let _ = answered.await;
-        }
+        asking::close(&self.0.commands, Command::Close).await;
     }
 
-    async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Command,
-    ) -> Result<T, Refusal> {
-        let (answer, answered) = oneshot::channel();
-        self.0
-            .commands
-            .send(command(answer))
-            .map_err(|_| Refusal::Closed)?;
-        answered.await.unwrap_or(Err(Refusal::Closed))
+    async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Refusal> {
+        asking::ask(&self.0.commands, command).await
     }
 }

@@ -1,6 +1,6 @@
 //! A request as the message path sees it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::{Body, Headers, Method};
 
@@ -23,4 +23,21 @@ pub struct Request {
     pub peer: IpAddr,
     /// Whether it came over TLS.
     pub is_secure: bool,
+}
+
+impl Request {
+    /// A message that no client has sent, such as a row or a file: `method` says what it is, the
+    /// path is `/`.
+    pub fn of_source(method: &str, headers: Headers, body: impl Into<Body>) -> Self {
+        Self {
+            method: Method::Other(method.into()),
+            path: "/".to_owned(),
+            query: None,
+            parameters: Vec::new(),
+            headers,
+            body: body.into(),
+            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            is_secure: false,
+        }
+    }
 }

@@ -13,6 +13,7 @@ use net::Connection;
 use net::deadline::Deadline;
 use tokio::time::Instant;
 
+use crate::stream;
 use crate::worker::{Listener, Worker};
 
 /// What ends a body in chunks (RFC 9112, section 7.1).
@@ -191,12 +192,7 @@ impl Client for Http1Client {
     }
 
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.worker.is_draining() || self.listener.is_closed() {
-            return Poll::Ready(());
-        }
-        // It is not set: what wakes it is a worker that has something to tell.
-        let _ = self.deadline.poll(context);
-        Poll::Pending
+        stream::poll_stop((&self.worker, &self.listener), &self.deadline, context)
     }
 
     fn is_chunked(&self) -> bool {

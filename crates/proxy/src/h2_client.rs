@@ -12,6 +12,7 @@ use net::deadline::Deadline;
 use net::http2::{Code, Stream};
 use tokio::time::Instant;
 
+use crate::stream;
 use crate::worker::{Listener, Worker};
 
 /// How long the end of a request is waited for whose reply has ended.
@@ -114,12 +115,7 @@ impl Client for Http2Client {
     }
 
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.worker.is_draining() || self.listener.is_closed() {
-            return Poll::Ready(());
-        }
-        // It is not set: what wakes it is a worker that has something to tell.
-        let _ = self.deadline.poll(context);
-        Poll::Pending
+        stream::poll_stop((&self.worker, &self.listener), &self.deadline, context)
     }
 
     fn is_chunked(&self) -> bool {

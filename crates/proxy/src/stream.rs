@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use component::observe::FlowMetrics;
 use component::stream::{Client, Feed};
@@ -20,6 +21,20 @@ use crate::response_head::{self, ClientSide};
 use crate::router::ForwardTargets;
 use crate::session::{After, Served, Session};
 use crate::worker::{Guest, Listener, Worker};
+
+/// Ready when a client's stream has to end: the worker stops, or the address is served no more.
+pub(crate) fn poll_stop(
+    (worker, listener): (&Worker, &Listener),
+    deadline: &Deadline,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    if worker.is_draining() || listener.is_closed() {
+        return Poll::Ready(());
+    }
+    // It is not set: what wakes it is a worker that has something to tell.
+    let _ = deadline.poll(context);
+    Poll::Pending
+}
 
 /// What is known of a flow's streams.
 #[derive(Clone, Copy)]

@@ -344,14 +344,9 @@ impl Credentials for Oauth2 {
 
 impl State for Kept {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let measure = |name, help, count: &AtomicU64| Measure {
-            name,
-            help,
-            value: count.load(Ordering::Relaxed) as f64,
-        };
         vec![
-            measure("oauth2_tokens_total", "Tokens received.", &self.asked),
-            measure(
+            Measure::count("oauth2_tokens_total", "Tokens received.", &self.asked),
+            Measure::count(
                 "oauth2_failed_total",
                 "Requests for a token that failed.",
                 &self.failed,

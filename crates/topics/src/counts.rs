@@ -64,43 +64,38 @@ impl Drop for Place {
 
 impl State for Counts {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let count = |name, help, count: &AtomicU64| Measure {
-            name,
-            help,
-            value: count.load(Ordering::Relaxed) as f64,
-        };
         vec![
-            count(
+            Measure::count(
                 "topic_subscribers_refused_total",
                 "Subscribers refused because there were too many.",
                 &self.refused,
             ),
-            count(
+            Measure::count(
                 "topic_deliveries_total",
                 "Events written to subscribers.",
                 &self.deliveries,
             ),
-            count(
+            Measure::count(
                 "topic_delivered_bytes_total",
                 "Bytes written to subscribers.",
                 &self.bytes,
             ),
-            count(
+            Measure::count(
                 "topic_slow_conflated_total",
                 "Times that a slow subscriber was given the newest snapshot instead.",
                 &self.conflated,
             ),
-            count(
+            Measure::count(
                 "topic_slow_dropped_total",
                 "Events that slow subscribers have missed and been told about.",
                 &self.dropped,
             ),
-            count(
+            Measure::count(
                 "topic_slow_disconnected_total",
                 "Subscribers whose stream ended because they were too slow.",
                 &self.disconnected,
             ),
-            count(
+            Measure::count(
                 "topic_resets_total",
                 "Subscribers that could not go on where they wanted to.",
                 &self.resets,

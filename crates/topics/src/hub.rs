@@ -67,7 +67,7 @@ impl State for Hub {}
 impl Hub {
     /// The one that belongs to these states.
     pub fn of(states: &States) -> Arc<Self> {
-        states.get(key("", "topics"), Self::default)
+        states.get(StateKey::shared("", "topics"), Self::default)
     }
 
     /// A topic as a document declares it. Opens nothing.
@@ -77,7 +77,7 @@ impl Hub {
         settings: Settings,
         states: &States,
     ) -> Arc<Topic> {
-        let slot = states.get(key(name, "topic"), Slot::default);
+        let slot = states.get(StateKey::shared(name, "topic"), Slot::default);
         let topic = Arc::new(Topic::new(name, settings, slot, Arc::clone(self)));
         let mut topics = self.topics();
         topics.retain(|it| it.strong_count() > 0);
@@ -276,14 +276,5 @@ async fn tidy(hub: Weak<Hub>) {
         if tidied.await.is_err() {
             return;
         }
-    }
-}
-
-fn key(name: &str, kind: &'static str) -> StateKey {
-    StateKey {
-        flow: "".into(),
-        step: name.into(),
-        kind,
-        settings: String::new(),
     }
 }

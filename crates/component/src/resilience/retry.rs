@@ -37,14 +37,9 @@ pub struct RetryCounts {
 
 impl State for RetryCounts {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let measure = |name, help, count: &AtomicU64| Measure {
-            name,
-            help,
-            value: count.load(Ordering::Relaxed) as f64,
-        };
         vec![
-            measure("retries_total", "Further tries of a step.", &self.tries),
-            measure(
+            Measure::count("retries_total", "Further tries of a step.", &self.tries),
+            Measure::count(
                 "retries_given_up_total",
                 "Times that a step failed although it was tried again.",
                 &self.given_up,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use component::content::Format;
 use component::source::SourceContext;
 use component::state::{Measure, State, StateKey};
-use message::{Body, Fault, Headers, Method, Reply, Request};
+use message::{Fault, Headers, Reply, Request};
 
 /// What is counted.
 #[derive(Default)]
@@ -38,33 +38,28 @@ pub(super) fn count(counter: &AtomicU64) {
 
 impl State for Counts {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let measure = |name, help, counter: &AtomicU64| Measure {
-            name,
-            help,
-            value: counter.load(Ordering::Relaxed) as f64,
-        };
         vec![
-            measure(
+            Measure::count(
                 "redis_done_total",
                 "Messages of Redis whose flow has succeeded.",
                 &self.done,
             ),
-            measure(
+            Measure::count(
                 "redis_failed_total",
                 "Messages of Redis whose flow has failed or replied with a status from 400 on.",
                 &self.failed,
             ),
-            measure(
+            Measure::count(
                 "redis_dropped_total",
                 "Messages of Redis channels that were lost because too many were waiting.",
                 &self.dropped,
             ),
-            measure(
+            Measure::count(
                 "redis_dead_letters_total",
                 "Entries of Redis streams that were moved away after too many tries.",
                 &self.dead,
             ),
-            measure(
+            Measure::count(
                 "redis_errors_total",
                 "Times that Redis could not be read or told.",
                 &self.errors,
@@ -86,14 +81,9 @@ pub(super) fn request(
         .iter()
         .map(|(name, value)| ((*name).into(), encoded(value)));
     Request {
-        method: Method::Other("REDIS".into()),
         path: format!("/{}", encoded(name)),
-        query: None,
         parameters: parameters.collect(),
-        headers,
-        body: Body::from(body),
-        peer: [127, 0, 0, 1].into(),
-        is_secure: false,
+        ..Request::of_source("REDIS", headers, body)
     }
 }
 

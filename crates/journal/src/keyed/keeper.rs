@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::backend::Backend;
 use super::{Change, Place};
+use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, Refusal};
@@ -26,8 +27,6 @@ const CACHE_MAX: usize = 16 << 20;
 const ROUND_MAX: usize = 4096;
 /// About how many bytes are given at once.
 const SCAN_MAX: usize = 16 << 20;
-
-pub(super) type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
 
 type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 

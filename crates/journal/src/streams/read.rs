@@ -132,22 +132,34 @@ impl Found {
         }
         (start..start + count, begin..end)
     }
+
+    /// Reads what has been looked up, as much as lies side by side at once, and gives each entry's
+    /// sequence and slot, and where it begins in the bytes.
+    fn each(
+        &self,
+        mut take: impl FnMut(u64, &Slot, usize, &Bytes) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        let mut at = 0;
+        while at < self.slots.len() {
+            let (which, place) = self.span(at);
+            at = which.end;
+            let slots = self.slots.get(which).unwrap_or_default();
+            let bytes = read_span(self, slots, &place)?;
+            for (sequence, slot) in slots {
+                let start = u64::from(slot.offset).saturating_sub(place.start) as usize;
+                take(*sequence, slot, start, &bytes)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads what has been looked up and tells each entry, up to the first that cannot be read.
 fn read(found: &Found, tag: u64, mut tell: impl FnMut(Entry)) -> Result<(), ReadError> {
-    let mut at = 0;
-    while at < found.slots.len() {
-        let (which, place) = found.span(at);
-        at = which.end;
-        let slots = found.slots.get(which).unwrap_or_default();
-        let bytes = read_span(found, slots, &place)?;
-        for (sequence, slot) in slots {
-            let start = u64::from(slot.offset).saturating_sub(place.start) as usize;
-            tell(check(found.stream, tag, *sequence, slot, start, &bytes)?);
-        }
-    }
-    Ok(())
+    found.each(|sequence, slot, start, bytes| {
+        tell(check(found.stream, tag, sequence, slot, start, bytes)?);
+        Ok(())
+    })
 }
 
 fn read_span(found: &Found, slots: &[(u64, Slot)], place: &Range<u64>) -> Result<Bytes, ReadError> {
@@ -332,21 +344,13 @@ pub(super) fn to_move(
 }
 
 fn read_raw(found: &Found, raw: &mut Vec<Raw>) -> Result<(), ReadError> {
-    let mut at = 0;
-    while at < found.slots.len() {
-        let (which, place) = found.span(at);
-        at = which.end;
-        let slots = found.slots.get(which).unwrap_or_default();
-        let bytes = read_span(found, slots, &place)?;
-        for (sequence, slot) in slots {
-            let start = u64::from(slot.offset).saturating_sub(place.start) as usize;
-            let content = start + ENTRY_HEAD;
-            let crc = bytes.get(content - 4..content);
-            let crc = crc.and_then(|crc| crc.first_chunk::<4>().copied());
-            let content = bytes.slice(content..content + slot.size as usize);
-            let head = head(found.stream, *sequence, slot);
-            raw.push((head, u32::from_le_bytes(crc.unwrap_or_default()), content));
-        }
-    }
-    Ok(())
+    found.each(|sequence, slot, start, bytes| {
+        let content = start + ENTRY_HEAD;
+        let crc = bytes.get(content - 4..content);
+        let crc = crc.and_then(|crc| crc.first_chunk::<4>().copied());
+        let content = bytes.slice(content..content + slot.size as usize);
+        let head = head(found.stream, sequence, slot);
+        raw.push((head, u32::from_le_bytes(crc.unwrap_or_default()), content));
+        Ok(())
+    })
 }

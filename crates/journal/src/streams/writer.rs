@@ -16,6 +16,7 @@ use super::state::{self, State};
 use super::{
     Counts, Keep, NewEntry, STREAMS_MAX, SharedState, StreamInfo, StreamOptions, index, read,
 };
+use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
@@ -30,8 +31,6 @@ const ROUND_MAX: usize = 4096;
 const MOVED_MAX: u64 = 2 << 20;
 /// The largest file: places in it are written with 32 bits, and a frame comes on top.
 const SEGMENT_MAX: u64 = 1 << 30;
-
-pub(super) type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// What is asked of the thread.
 pub(super) enum Command {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use component::content::Format;
 use jiff::Timestamp;
-use message::{Body, Fault, Headers, Method, Reply, Request};
+use message::{Fault, Headers, Reply, Request};
 
 use super::disk::Verdict;
 use super::naming::media_type;
@@ -28,18 +28,13 @@ pub(super) fn request(
     let modified = Timestamp::try_from(modified).unwrap_or(Timestamp::UNIX_EPOCH);
     let size = body.len().to_string();
     Request {
-        method: Method::Other("FILE".into()),
         path: format!("/{encoded}"),
-        query: None,
         parameters: vec![
             ("name".into(), encoded),
             ("size".into(), size),
             ("modified".into(), modified.to_string()),
         ],
-        headers,
-        body: Body::from(body),
-        peer: [127, 0, 0, 1].into(),
-        is_secure: false,
+        ..Request::of_source("FILE", headers, body)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -43,28 +43,23 @@ impl FileState {
 
 impl State for FileState {
     fn measures(&self, _now: Instant) -> Vec<Measure> {
-        let measure = |name, help, value: &AtomicU64| Measure {
-            name,
-            help,
-            value: value.load(Ordering::Relaxed) as f64,
-        };
         vec![
-            measure(
+            Measure::count(
                 "file_done_total",
                 "Files whose flow has succeeded.",
                 &self.done,
             ),
-            measure(
+            Measure::count(
                 "file_failed_total",
                 "Files whose flow has failed or replied with a status from 400 on.",
                 &self.failed,
             ),
-            measure(
+            Measure::count(
                 "file_waiting",
                 "Files in the folder that have not been taken yet.",
                 &self.waiting,
             ),
-            measure(
+            Measure::count(
                 "file_errors_total",
                 "Times that a folder or file could not be read or moved.",
                 &self.errors,

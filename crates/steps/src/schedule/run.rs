@@ -9,7 +9,7 @@ use std::time::Duration;
 use component::handler::{LocalFuture, Services};
 use component::source::{Source, Started};
 use jiff::{SignedDuration, Timestamp};
-use message::{Body, Headers, Method, Request};
+use message::{Headers, Request};
 
 use super::state::ScheduleState;
 use super::timing::{Due, Moment};
@@ -225,16 +225,7 @@ impl Work<'_> {
 fn request(body: String) -> Request {
     let mut headers = Headers::new();
     headers.append("Content-Type", "application/json");
-    Request {
-        method: Method::Other("SCHEDULE".into()),
-        path: "/".to_owned(),
-        query: None,
-        parameters: Vec::new(),
-        headers,
-        body: Body::from(body.into_bytes()),
-        peer: [127, 0, 0, 1].into(),
-        is_secure: false,
-    }
+    Request::of_source("SCHEDULE", headers, body.into_bytes())
 }
 
 /// The time of day to the millisecond.

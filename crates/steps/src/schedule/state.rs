@@ -50,23 +50,18 @@ fn milliseconds(time: Timestamp) -> u64 {
 
 impl State for ScheduleState {
     fn measures(&self, _now: Instant) -> Vec<Measure> {
-        let count = |name, help, count: &AtomicU64| Measure {
-            name,
-            help,
-            value: count.load(Ordering::Relaxed) as f64,
-        };
         let mut measures = vec![
-            count(
+            Measure::count(
                 "schedule_runs_total",
                 "Runs that a schedule has started.",
                 &self.runs,
             ),
-            count(
+            Measure::count(
                 "schedule_skipped_total",
                 "Runs left out: the last one was under way, or their time had passed.",
                 &self.skipped,
             ),
-            count(
+            Measure::count(
                 "schedule_failed_total",
                 "Runs that failed or replied with a status from 400 on.",
                 &self.failed,

@@ -17,7 +17,7 @@ pub struct Depot {
 impl Depot {
     /// The store that belongs to these states.
     pub fn of(states: &States) -> Arc<Self> {
-        states.get(key("", "stores"), Self::default)
+        states.get(StateKey::shared("", "stores"), Self::default)
     }
 
     /// Whether a flow needs it.
@@ -39,15 +39,6 @@ impl Depot {
 
 impl State for Depot {}
 
-fn key(name: &str, kind: &'static str) -> StateKey {
-    StateKey {
-        flow: "".into(),
-        step: name.into(),
-        kind,
-        settings: String::new(),
-    }
-}
-
 /// The messages of one name. All flows that name it have the same one.
 pub(super) struct Store {
     pub name: String,
@@ -59,7 +50,7 @@ impl Store {
     /// The one of this name.
     pub fn of(name: &str, states: &States) -> Arc<Self> {
         let depot = Depot::of(states);
-        states.get(key(name, "store"), || Self {
+        states.get(StateKey::shared(name, "store"), || Self {
             name: name.to_owned(),
             _use: Arc::clone(&depot.uses),
             depot,

@@ -8,7 +8,7 @@ use component::source::{Source, SourceContext, SourceDefinition, Started};
 use component::state::{State, StateKey};
 use component::upstream::UpstreamPlan;
 use config::Node;
-use message::{Body, Fault, Headers, Method, Request};
+use message::{Fault, Headers, Request};
 
 use super::plan::{self, Surrounded};
 use super::run::Poller;
@@ -140,14 +140,5 @@ impl Sink for FlowSink<'_> {
 fn request(document: Bytes) -> Request {
     let mut headers = Headers::new();
     headers.append("Content-Type", "application/json");
-    Request {
-        method: Method::Other("POLL".into()),
-        path: "/".to_owned(),
-        query: None,
-        parameters: Vec::new(),
-        headers,
-        body: Body::from(document),
-        peer: std::net::Ipv4Addr::LOCALHOST.into(),
-        is_secure: false,
-    }
+    Request::of_source("POLL", headers, document)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
 use component::source::{Source, Started};
-use message::{Body, Fault, Headers, Method, Reply, Request};
+use message::{Fault, Headers, Reply, Request};
 use tokio::sync::watch;
 
 use super::{Mode, Start, Tries};
@@ -406,14 +406,8 @@ impl TopicSource {
         let mut headers = Headers::new();
         headers.append("Content-Type", media_type);
         Request {
-            method: Method::Other("TOPIC".into()),
-            path: "/".to_owned(),
-            query: None,
             parameters: parameters.map(|(name, value)| (name.into(), value)).into(),
-            headers,
-            body: Body::from(body.clone()),
-            peer: [127, 0, 0, 1].into(),
-            is_secure: false,
+            ..Request::of_source("TOPIC", headers, body.clone())
         }
     }
 

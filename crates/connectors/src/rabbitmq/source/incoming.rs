@@ -1,7 +1,7 @@
 //! The message of a flow that a message of a queue becomes.
 
 use amqp::{Deliver, Message, Properties, Table, Value};
-use message::{Body, Field, Headers, Method, Request};
+use message::{Body, Field, Headers, Request};
 
 /// The headers that a copy of a message has which was put back, for queues that do not count
 /// themselves: how often its flow has failed, and where it was published to first.
@@ -78,14 +78,9 @@ impl<'a> Facts<'a> {
     /// The message as its flow sees it.
     pub fn request(&self, queue: &str, body: Body) -> Request {
         Request {
-            method: Method::Other("RABBITMQ".into()),
             path: format!("/{}", encoded(queue.as_bytes())),
-            query: None,
             parameters: self.parameters(queue),
-            headers: self.flow_headers(),
-            body,
-            peer: [127, 0, 0, 1].into(),
-            is_secure: false,
+            ..Request::of_source("RABBITMQ", self.flow_headers(), body)
         }
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use component::handler::{LocalFuture, Services, within};
 use component::source::{Source, Started};
 use expr::{Value, value};
-use message::{Body, Fault, Headers, Method, Request};
+use message::{Fault, Headers, Request};
 
 use super::keep::Mark;
 use super::{OnFailure, Settings};
@@ -303,16 +303,7 @@ fn request(row: &Value) -> Result<Request, Fault> {
     expr::json::write(row, BYTES_MAX as usize, &mut body).map_err(Fault::expression)?;
     let mut headers = Headers::new();
     headers.append("Content-Type", "application/json");
-    Ok(Request {
-        method: Method::Other("ROW".into()),
-        path: "/".into(),
-        query: None,
-        parameters: Vec::new(),
-        headers,
-        body: Body::from(body),
-        peer: [127, 0, 0, 1].into(),
-        is_secure: false,
-    })
+    Ok(Request::of_source("ROW", headers, body))
 }
 
 /// Takes the rows of a batch and no more.
