@@ -2,17 +2,18 @@
 //! the worker, and hands them to the channels.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use component::handler::LocalFuture;
 use component::resources::Resource;
 use message::Fault;
 use tokio::sync::Mutex;
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
 use crate::channel::{Channel, ChannelKey, End, Pace};
 use crate::counts::Counts;
@@ -25,6 +26,11 @@ use crate::view::Fresh;
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// For how many ticks a worker stays with a topic that nobody subscribes to.
 const IDLE_TICKS: u32 = 10;
+/// Of the time in which all subscribers had their turn, the part in which more events are waited
+/// for: those that come meanwhile go into one write for each subscriber.
+const REST_PART: u32 = 8;
+/// The shortest rest that is worth a timer, and the longest.
+const REST: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(5));
 /// The most channels of a topic on a worker.
 pub(crate) const CHANNELS_MAX: usize = 128;
 
@@ -142,7 +148,7 @@ impl Branch {
 
     /// Takes events and hands them on, until nobody is there any more.
     async fn carry(self: Rc<Self>, mailbox: Mailbox) {
-        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK);
+        let mut ticks = tokio::time::interval_at(Instant::now() + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut carrier = Carrier {
             branch: &self,
@@ -150,6 +156,8 @@ impl Branch {
             ticks,
             events: Vec::new(),
             idle: 0,
+            handed_on: None,
+            rest: None,
         };
         poll_fn(|context| carrier.poll(context)).await;
         drop(carrier);
@@ -206,6 +214,10 @@ struct Carrier<'a> {
     events: Vec<Arc<Event>>,
     /// For how many ticks nobody has been there.
     idle: u32,
+    /// Since when subscribers take what has been handed on.
+    handed_on: Option<Instant>,
+    /// Until when more events are waited for.
+    rest: Option<Pin<Box<Sleep>>>,
 }
 
 impl Carrier<'_> {
@@ -223,15 +235,32 @@ impl Carrier<'_> {
         if self.idle >= IDLE_TICKS {
             return Poll::Ready(());
         }
-        loop {
-            match self.mailbox.poll_take(context, &mut self.events) {
-                Poll::Ready(Ok(())) => self.branch.hand_on(&mut self.events),
-                // Those who come again find out what they have missed.
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
+        if let Some(since) = self.handed_on.take() {
+            self.rest = rest(since.elapsed()).map(|time| Box::pin(tokio::time::sleep(time)));
         }
+        if let Some(rest) = &mut self.rest {
+            ready!(rest.as_mut().poll(context));
+            self.rest = None;
+        }
+        // Those who come again find out what they have missed.
+        if ready!(self.mailbox.poll_take(context, &mut self.events)).is_err() {
+            return Poll::Ready(());
+        }
+        self.branch.hand_on(&mut self.events);
+        self.handed_on = Some(Instant::now());
+        // This task's next turn comes behind those of all whom that has woken.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
+}
+
+/// How long more events are waited for when it took so long until all subscribers had these. A
+/// worker that is busy with a topic's subscribers would otherwise write every event by itself, and
+/// have no time for whoever publishes.
+fn rest(took: Duration) -> Option<Duration> {
+    let (shortest, longest) = REST;
+    let rest = (took / REST_PART).min(longest);
+    (rest >= shortest).then_some(rest)
 }
 
 impl Resource for Branch {
@@ -245,5 +274,20 @@ impl Resource for Branch {
             channel.finish(End::Stop);
         }
         Box::pin(std::future::ready(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_worker_that_is_busy_rests() {
+        let after = |micros: u64| rest(Duration::from_micros(micros)).map(|it| it.as_micros());
+        assert_eq!(after(0), None);
+        assert_eq!(after(3_999), None);
+        assert_eq!(after(4_000), Some(500));
+        assert_eq!(after(16_000), Some(2_000));
+        assert_eq!(after(1_000_000), Some(5_000));
     }
 }
