@@ -329,9 +329,10 @@ impl Soap {
             shape: &self.operation.input,
             size_max: exchange.context.body_max,
         };
-        let nonce = uuid::Uuid::new_v4();
-        let now = (services.wall(), nonce.as_bytes().as_slice());
-        let security = self.service.security.as_ref().map(|it| (it, now));
+        // Random bytes are a system call.
+        let nonce = self.service.security.as_ref().map(|_| uuid::Uuid::new_v4());
+        let security = self.service.security.as_ref().zip(nonce.as_ref());
+        let security = security.map(|(it, nonce)| (it, (services.wall(), &nonce.as_bytes()[..])));
         message.write(body, blocks, security).map_err(|error| {
             let detail = format!(
                 "the message is none that {} takes: {error}",
