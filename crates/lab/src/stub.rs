@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::document::{self, Shape};
@@ -242,6 +243,8 @@ pub(crate) struct Options {
     counts: Counts,
     /// Wakes those whose wait is over.
     alarm: Arc<Alarm>,
+    /// Whether answers wait until they are let go.
+    gate: watch::Sender<bool>,
 }
 
 /// What a stub has done so far.
@@ -266,6 +269,7 @@ impl Options {
             is_soap: false,
             counts: Counts::default(),
             alarm: Arc::default(),
+            gate: watch::Sender::new(false),
         }
     }
 
@@ -279,17 +283,27 @@ impl Options {
         if self.jitter.is_zero() {
             return self.delay;
         }
+        self.delay + self.jitter.mul_f64(self.chance())
+    }
+
+    /// A number from 0 to 1 by chance.
+    fn chance(&self) -> f64 {
         // SplitMix64 (Steele, Lea, Flood 2014): spread evenly is all that is needed.
         let mut bits = self
             .seed
             .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let part = ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        self.delay + self.jitter.mul_f64(part)
+        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     async fn wait(&self) {
+        if *self.gate.borrow() {
+            // It is never dropped before it is opened.
+            let _ = self.gate.subscribe().wait_for(|closed| !closed).await;
+            // Not all at once, or they would come back at once for ever.
+            self.alarm.wait(self.delay.mul_f64(self.chance())).await;
+        }
         let delay = self.next_delay();
         if !delay.is_zero() {
             self.alarm.wait(delay).await;
@@ -347,6 +361,7 @@ fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Resul
         is_soap,
         counts: Counts::default(),
         alarm: Arc::default(),
+        gate: watch::Sender::new(false),
     })
 }
 
@@ -374,6 +389,11 @@ impl Counted {
                 serve::serve(listener, &shared)
             })?;
         Ok(Self { address, options })
+    }
+
+    /// Holds answers back from here on, or lets all that wait go, spread over the delay.
+    pub fn hold(&self, holds: bool) {
+        self.options.gate.send_replace(holds);
     }
 
     /// What has been done so far.

@@ -49,8 +49,7 @@ struct ConsumeConfig {
     /// 65535. The default is `prefetch` where only that is given, else 100.
     concurrent: Option<Spanned<u64>>,
     /// How many messages of each queue the broker may send before they are acknowledged, on all
-    /// workers together, from `concurrent` to 65535. The default is `concurrent` and a quarter of
-    /// it.
+    /// workers together, from `concurrent` to 65535. The default is twice `concurrent`.
     prefetch: Option<Spanned<u64>>,
     /// Whether messages of a queue are taken one after the other: by one worker, and only while
     /// nobody else consumes from the queue.
@@ -265,13 +264,13 @@ impl ConsumeConfig {
         let concurrent = self.concurrent.as_ref();
         let concurrent = bounds::count(concurrent, given.unwrap_or(100), range(), report);
         // What is on its way to and from the broker takes no place of a flow.
-        let ahead = concurrent.saturating_add(concurrent.div_ceil(4));
+        let ahead = concurrent.saturating_mul(2);
         let prefetch = given.unwrap_or(ahead.min(COUNT_MAX));
         if let Some(given) = self.prefetch.as_ref().filter(|_| prefetch < concurrent) {
             let message = "`prefetch` is smaller than `concurrent`: so many never come";
             report
                 .error(BAD_CONSUME, given.span, message)
-                .hint("leave it out, or write a quarter more than `concurrent`");
+                .hint("leave it out, or write twice `concurrent`");
         }
         (concurrent as usize, prefetch as usize)
     }

@@ -15,10 +15,10 @@ fn sources_are_read() {
 }
 
 #[test]
-fn a_quarter_is_sent_ahead() {
+fn as_many_again_are_sent_ahead() {
     for (counts, expected) in [
-        ("", (100, 125)),
-        (", concurrent: 1000", (1000, 1250)),
+        ("", (100, 200)),
+        (", concurrent: 1000", (1000, 2000)),
         (", concurrent: 1", (1, 2)),
         (", concurrent: 65535", (65_535, 65_535)),
         (", prefetch: 20", (20, 20)),

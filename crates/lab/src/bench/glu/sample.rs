@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::super::load::Plan;
 use super::super::process::{self, Process};
@@ -30,8 +30,6 @@ const FULL: f64 = 0.97;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long after the window the queues may take to run dry.
 const DRY_MAX: Duration = Duration::from_secs(60);
-/// How often what left meanwhile is made up for.
-const STOCK_MAX: usize = 20;
 /// How many messages go through each queue before memory is looked at.
 const FIRST: u64 = 5;
 /// Bytes of a message that waits for the slow service.
@@ -180,8 +178,8 @@ impl Bench {
         let idle = at_rest(&mut feed, &stub, &family)?;
         let warm_up = self.warm_up_of(system);
         let window = whole_waits(self.window, delay);
-        fill(&mut feed, &stub, warm_up)?;
-        stock(&mut feed, &stub, window + Duration::from_secs(1))?;
+        warm(&mut feed, &stub, warm_up)?;
+        fill(&mut feed, &stub, delay, window)?;
         let beside = [vec![std::process::id()], parts.family()].concat();
         let done = || stub.counts().done.load(Ordering::Relaxed);
         let (before, done_before) = (self.clock(&family, &beside)?, done());
@@ -257,13 +255,12 @@ impl<'a> Feed<'a> {
         })
     }
 
-    /// Publishes what lasts for so long, beside what is in flight, and says how much was missing.
-    fn top_up(&mut self, stub: &Counted, time: Duration) -> anyhow::Result<u64> {
+    /// Publishes what lasts for so long, beside what is in flight.
+    fn top_up(&mut self, stub: &Counted, time: Duration) -> anyhow::Result<()> {
         let begun = stub.counts().begun.load(Ordering::Relaxed);
         let wanted = begun + self.in_flight + (self.rate * time.as_secs_f64()) as u64;
         let missing = wanted.saturating_sub(self.published);
-        self.publish(missing.div_ceil(self.queues.len().max(1) as u64))?;
-        Ok(missing)
+        self.publish(missing.div_ceil(self.queues.len().max(1) as u64))
     }
 
     /// Publishes so many messages to each queue.
@@ -297,31 +294,40 @@ fn at_rest(feed: &mut Feed<'_>, stub: &Counted, family: &[u32]) -> anyhow::Resul
     Ok(process::memory(family).1)
 }
 
-/// Feeds until there is enough for a time: messages go on leaving while others come.
-fn stock(feed: &mut Feed<'_>, stub: &Counted, time: Duration) -> anyhow::Result<()> {
-    for _ in 0..STOCK_MAX {
-        if feed.top_up(stub, time)? <= feed.in_flight {
-            return Ok(());
-        }
-    }
-    bail!("the broker does not take messages more quickly than they leave")
-}
-
-/// Feeds until so much is in flight as may be, and the warm-up is over.
-fn fill(feed: &mut Feed<'_>, stub: &Counted, warm_up: Duration) -> anyhow::Result<()> {
+/// Feeds for as long as the warm-up lasts.
+fn warm(feed: &mut Feed<'_>, stub: &Counted, warm_up: Duration) -> anyhow::Result<()> {
     let start = Instant::now();
-    let wanted = feed.in_flight as f64 * FULL;
-    while start.elapsed() < warm_up || in_flight(stub) < wanted {
-        let is_late = start.elapsed() > warm_up + FILL_MAX;
-        let reached = in_flight(stub);
-        ensure!(
-            !is_late,
-            "only {reached} of {} messages are in flight",
-            feed.in_flight
-        );
+    while start.elapsed() < warm_up {
         feed.top_up(stub, Duration::from_millis(1500))?;
         thread::sleep(LOOK);
     }
+    Ok(())
+}
+
+/// Fills the queues for the window while the service answers nobody, so that they need not be filled
+/// beside it, then has as much in flight as may be and lets it go.
+fn fill(
+    feed: &mut Feed<'_>,
+    stub: &Counted,
+    delay: Duration,
+    window: Duration,
+) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let wanted = feed.in_flight as f64 * FULL;
+    let settle = SETTLE.max(2 * delay);
+    stub.hold(true);
+    feed.top_up(stub, settle + window + Duration::from_secs(1))?;
+    while in_flight(stub) < wanted {
+        let reached = in_flight(stub);
+        ensure!(
+            start.elapsed() < FILL_MAX,
+            "only {reached} of {} messages are in flight",
+            feed.in_flight
+        );
+        thread::sleep(LOOK);
+    }
+    stub.hold(false);
+    thread::sleep(settle);
     Ok(())
 }
 

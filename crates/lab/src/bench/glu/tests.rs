@@ -88,16 +88,31 @@ fn a_database_has_its_tables() {
 }
 
 #[test]
-fn a_stub_counts() {
+fn a_stub_counts_and_holds_back() {
+    use std::io::{Read, Write};
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
     let stub = crate::stub::Counted::start(Duration::from_millis(1), || ()).unwrap();
+    let counts = || {
+        let counts = stub.counts();
+        [&counts.begun, &counts.done].map(|it| it.load(Ordering::Relaxed))
+    };
     let mut stream = std::net::TcpStream::connect(stub.address).unwrap();
     let request = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab";
+    let mut reply = [0; 40];
     for count in 1..3 {
-        std::io::Write::write_all(&mut stream, request).unwrap();
-        let mut reply = [0; 40];
-        std::io::Read::read_exact(&mut stream, &mut reply).unwrap();
-        let counts = stub.counts();
-        let begun = counts.begun.load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(begun, count);
+        stream.write_all(request).unwrap();
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(counts()[0], count);
     }
+    stub.hold(true);
+    stream.write_all(request).unwrap();
+    while counts()[0] < 3 {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(counts()[1], 2);
+    stub.hold(false);
+    stream.read_exact(&mut reply).unwrap();
 }
