@@ -1,9 +1,8 @@
 //! What has changed from one document to the next, as JSON Patch (RFC 6902) of `add`, `remove` and
 //! `replace`.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
+use hashbrown::HashMap;
 
 use super::apply;
 use super::array;

@@ -1,9 +1,8 @@
 //! Reads JSON strictly and writes it compactly, in one go.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use expr::json::JsonError;
+use hashbrown::HashSet;
 
 use super::{At, DEPTH_MAX, Document, Kind, Part};
 
@@ -204,6 +203,7 @@ impl Parser<'_> {
                 Some(_) => !few.iter().take(count).any(|it| *it == name),
                 None => {
                     if many.is_empty() {
+                        many.reserve(8 * FEW);
                         many.extend(few);
                     }
                     many.insert(name)

@@ -1,7 +1,8 @@
 //! A document that is being changed: what is not touched stays a part of the text that it came in.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+
+use hashbrown::HashMap;
 
 use super::{At, Kind};
 
@@ -31,19 +32,32 @@ pub(super) struct Members<'a> {
 
 impl<'a> Members<'a> {
     fn of(object: At<'a>) -> Self {
-        let mut members = Self::default();
-        for (name, value) in object.members() {
-            members.push(Cow::Borrowed(name), Value::Raw(value));
+        let members = object.members();
+        let entry = |(name, value)| Some((Cow::Borrowed(name), Value::Raw(value)));
+        let entries: Vec<_> = members.map(entry).collect();
+        let mut members = Self {
+            count: entries.len(),
+            entries,
+            places: HashMap::new(),
+        };
+        if members.entries.len() > FEW {
+            members.index();
         }
         members
+    }
+
+    /// Notes where the names are.
+    fn index(&mut self) {
+        let names = self.entries.iter().enumerate();
+        let names = names.filter_map(|(at, entry)| Some((entry.as_ref()?.0.clone(), at)));
+        self.places = HashMap::with_capacity(2 * self.entries.len());
+        self.places.extend(names);
     }
 
     fn push(&mut self, name: Cow<'a, [u8]>, value: Value<'a>) {
         let at = self.entries.len();
         if at == FEW {
-            let names = self.entries.iter().enumerate();
-            let names = names.filter_map(|(at, entry)| Some((entry.as_ref()?.0.clone(), at)));
-            self.places = names.collect();
+            self.index();
         }
         if at >= FEW {
             self.places.insert(name.clone(), at);
@@ -89,6 +103,12 @@ impl<'a> Members<'a> {
 
     fn iter(&self) -> impl Iterator<Item = &(Cow<'a, [u8]>, Value<'a>)> {
         self.entries.iter().flatten()
+    }
+
+    /// Whether these are the names of an object, in its order.
+    fn has_names_of(&self, object: At<'_>) -> bool {
+        let (names, others) = (self.iter().map(|it| &*it.0), object.members());
+        names.eq(others.map(|it| it.0))
     }
 }
 
@@ -156,6 +176,12 @@ impl<'a> Value<'a> {
             if !is_deep(left.kind()) || !is_deep(right.kind()) {
                 return alike(*left, *right);
             }
+        }
+        if let (Self::Object(members), Value::Raw(object)) = (self, other)
+            && members.has_names_of(*object)
+        {
+            let mut pairs = members.iter().zip(object.members());
+            return pairs.all(|((_, left), (_, right))| left.is_same(&Value::Raw(right), alike));
         }
         let (mut left, mut right) = (Cow::Borrowed(self), Cow::Borrowed(other));
         for side in [&mut left, &mut right] {

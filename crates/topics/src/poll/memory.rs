@@ -64,8 +64,8 @@ pub(super) struct Last {
     pub kept: Option<String>,
     /// What tells the last document from others, where the poller itself has to know.
     pub digest: Option<String>,
-    /// The log that the last document went to.
-    pub generation: Option<u64>,
+    /// The place of a log that the last document is at, as the sink writes it.
+    pub place: Option<String>,
 }
 
 impl Last {

@@ -16,7 +16,7 @@ use super::sink::{Brought, Sink};
 /// The longest time that a `Retry-After` is heeded.
 const HOLD_MAX: Duration = Duration::from_secs(3600);
 
-/// How often the time of the last success is written down when nothing else changes.
+/// How often is written down what may be older than it is.
 const REMEMBER: Duration = Duration::from_secs(30);
 
 /// When requests are made.
@@ -87,7 +87,7 @@ impl Poller {
         }
     }
 
-    /// Reads what was remembered over a restart, and forgets what was learnt for another log.
+    /// Reads what was remembered over a restart, and forgets what was learnt for another place.
     async fn recall(&self, sink: &dyn Sink) {
         if !self.memory.lock().is_read {
             let last = sink.remembered().await;
@@ -97,12 +97,12 @@ impl Poller {
                 inner.last = last;
             }
         }
-        let generation = sink.generation().await;
+        let place = sink.place().await;
         let mut inner = self.memory.lock();
-        if inner.last.generation != generation {
+        if inner.last.place != place {
             // The document is not there: it has to come again, and not as "not modified".
             (inner.last.validators, inner.last.digest) = (None, None);
-            inner.last.generation = generation;
+            inner.last.place = place;
         }
     }
 
@@ -179,7 +179,7 @@ impl Poller {
         let written = self.memory.lock().written.take();
         let is_written = written.as_ref().is_some_and(|(before, at)| {
             let is_young = now.saturating_duration_since(*at) < REMEMBER;
-            is_young && before.is_but_for_time(last)
+            is_young && (sink.may_lag(last) || before.is_but_for_time(last))
         });
         if !is_written {
             sink.remember(last).await;

@@ -26,15 +26,20 @@ pub(super) trait Sink: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// What tells the log that documents go to from another of the same name: what was learnt for
-    /// another is of no use.
-    fn generation(&self) -> LocalFuture<'_, Option<u64>> {
+    /// The place that the last document must be at: what was learnt for another is of no use.
+    fn place(&self) -> LocalFuture<'_, Option<String>> {
         Box::pin(std::future::ready(None))
     }
 
     /// What was remembered before the engine was started, when there is a disk for it.
     fn remembered(&self) -> LocalFuture<'_, Option<Last>> {
         Box::pin(std::future::ready(None))
+    }
+
+    /// Whether it does no harm to remember what came before this after a restart: the place tells
+    /// then that the document has to come again, and the sink that it has it already.
+    fn may_lag(&self, _last: &Last) -> bool {
+        false
     }
 
     /// Remembers over a restart, when there is a disk for it.

@@ -185,7 +185,9 @@ pub struct TestSink {
     pub taken: Mutex<Vec<(u128, String)>>,
     /// What there is on the disk.
     pub disk: Mutex<Option<Last>>,
-    pub generation: Option<u64>,
+    pub place: Option<String>,
+    /// Whether what is on the disk may be older than it is.
+    pub lags: bool,
     /// The documents that are refused.
     pub refuses: &'static str,
 }
@@ -197,7 +199,8 @@ impl Default for TestSink {
             wanted: watch::Sender::new(true),
             taken: Mutex::default(),
             disk: Mutex::default(),
-            generation: None,
+            place: None,
+            lags: false,
             refuses: "no document",
         }
     }
@@ -232,8 +235,12 @@ impl Sink for TestSink {
         })
     }
 
-    fn generation(&self) -> LocalFuture<'_, Option<u64>> {
-        Box::pin(std::future::ready(self.generation))
+    fn place(&self) -> LocalFuture<'_, Option<String>> {
+        Box::pin(std::future::ready(self.place.clone()))
+    }
+
+    fn may_lag(&self, _: &Last) -> bool {
+        self.lags
     }
 
     fn remembered(&self) -> LocalFuture<'_, Option<Last>> {
@@ -257,7 +264,7 @@ impl Sink for TestSink {
             if document == self.refuses {
                 return Err(Fault::invalid("it is refused"));
             }
-            brought.last.generation = self.generation;
+            brought.last.place = self.place.clone();
             let mut taken = self.taken.lock().unwrap();
             let is_new = taken.last().is_none_or(|(_, last)| *last != document);
             if is_new {

@@ -172,15 +172,35 @@ async fn an_etag_is_of_no_use_for_another_log() {
     let states = States::default();
     let services = TestServices::quick(|_, _| json(&[("ETag", "\"a\"")], "1"));
     let mut sink = TestSink {
-        generation: Some(1),
+        place: Some("1".to_owned()),
         ..TestSink::default()
     };
     run(&read(EVERY, &states).unwrap(), &sink, &services, 100).await;
     run(&read(EVERY, &states).unwrap(), &sink, &services, 500).await;
-    sink.generation = Some(2);
+    sink.place = Some("2".to_owned());
     run(&read(EVERY, &states).unwrap(), &sink, &services, 500).await;
     let tag = Some("\"a\"".to_owned());
     assert_eq!(services.fields("If-None-Match"), [None, tag, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_lag_is_written_down_now_and_then() {
+    for (lags, written) in [(true, "\"0\""), (false, "\"4\"")] {
+        let services = TestServices::quick(|number, _| {
+            let tag = format!("\"{number}\"");
+            json(&[("ETag", &tag)], &number.to_string())
+        });
+        let sink = TestSink {
+            lags,
+            ..TestSink::default()
+        };
+        run(&sound(EVERY), &sink, &services, 2200).await;
+        assert_eq!(sink.documents(), ["0", "1", "2", "3", "4"]);
+        let last = sink.disk.lock().unwrap().clone().unwrap();
+        let mut headers = message::Headers::new();
+        assert!(last.validators.unwrap().put(&mut headers));
+        assert_eq!(headers.get("If-None-Match"), Some(written.as_bytes()));
+    }
 }
 
 #[tokio::test(start_paused = true)]

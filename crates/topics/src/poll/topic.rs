@@ -18,6 +18,7 @@ use super::plan::{self, Surrounded};
 use super::run::Poller;
 use super::sink::{Brought, Sink};
 use crate::document::Document;
+use crate::event::EventId;
 use crate::hub::Hub;
 use crate::settings::{Durability, Payload};
 use crate::topic::{Publication, Topic};
@@ -134,8 +135,16 @@ impl TopicSource {
             _ => fault,
         })?;
         last.digest = made;
-        last.generation = Some(receipt.id.epoch);
+        last.place = Some(self.place_of(receipt.id));
         Ok(receipt.is_new)
+    }
+
+    /// A snapshot stands for its document; events have come one after the other, from others too.
+    fn place_of(&self, id: EventId) -> String {
+        match self.topic.settings().payload {
+            Payload::Snapshot => id.to_string(),
+            Payload::Event => id.epoch.to_string(),
+        }
     }
 
     /// The disk, when the topic is on it.
@@ -190,12 +199,16 @@ impl Sink for TopicSource {
         })
     }
 
-    fn generation(&self) -> LocalFuture<'_, Option<u64>> {
+    fn place(&self) -> LocalFuture<'_, Option<String>> {
         Box::pin(async {
             let attached = self.topic.attach().await.ok()?;
             // Without an event there is nothing that could be "not modified".
-            attached.latest.map(|latest| latest.id.epoch)
+            attached.latest.map(|latest| self.place_of(latest.id))
         })
+    }
+
+    fn may_lag(&self, last: &Last) -> bool {
+        self.topic.settings().payload == Payload::Snapshot && last.kept.is_none()
     }
 
     fn remembered(&self) -> LocalFuture<'_, Option<Last>> {
