@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use message::{Field, Headers, HeadersView, Method};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, ResponseHead};
+use net::http1::{BodyDecoder, Framing, HeadError, HeadLimits, Piece, ResponseHead};
 use net::http2::{Fields, Head, Stream, StreamError};
 use tokio::time::Instant;
 
@@ -450,6 +450,14 @@ impl Bridge<'_> {
         self.seen_progress = u64::MAX;
         if let Side::Http1(side) = &mut self.upstream {
             side.decoder = BodyDecoder::new(self.response.framing, self.limits);
+        }
+    }
+
+    /// How many bytes of the body the head of the reply has announced, as far as it has.
+    pub fn announced(&self) -> u64 {
+        match (&self.upstream, self.response.framing) {
+            (Side::Http1(_), Framing::Length(length)) => length,
+            _ => 0,
         }
     }
 

@@ -28,6 +28,9 @@ use crate::router::ForwardTargets;
 use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 use crate::worker::Worker;
 
+/// The most memory that is taken for a body before it has come.
+const AHEAD_MAX: u64 = 1 << 20;
+
 /// What a worker offers to steps.
 #[derive(Clone)]
 pub(crate) struct Caller {
@@ -272,7 +275,8 @@ impl Exchange<'_> {
         headers: Headers,
     ) -> Result<Reply, Fault> {
         let max = self.call.body_max.unwrap_or(self.call.settings.limits.body);
-        let mut content = Vec::new();
+        let ahead = bridge.announced().min(max).min(AHEAD_MAX);
+        let mut content = Vec::with_capacity(ahead as usize);
         let read = poll_fn(|context| bridge.poll_collect(context, &mut content, max)).await;
         match read {
             Ok(()) if content.len() as u64 > max => Err(broken(&"it is larger than the limit")),
