@@ -3,6 +3,7 @@
 
 mod body;
 mod faults;
+mod folder;
 mod glu;
 mod load;
 mod machine;

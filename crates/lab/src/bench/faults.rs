@@ -238,7 +238,7 @@ pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool>
     );
     if args.list {
         for fault in chosen {
-            report::print(&format!(
+            super::table::print(&format!(
                 "{}: {}; {}\n",
                 fault.name, fault.path, fault.fault
             ))?;
@@ -259,11 +259,11 @@ pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool>
     };
     for fault in chosen {
         let row = one(fault, args, programs, &cores)?;
-        report::print(&report::line(&row))?;
+        super::table::print(&report::line(&row))?;
         table.rows.push(row);
         write(&table, args)?;
     }
-    report::print(&report::text(&table))?;
+    super::table::print(&report::text(&table))?;
     Ok(table.rows.iter().all(Row::is_good))
 }
 

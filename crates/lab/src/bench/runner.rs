@@ -1,11 +1,9 @@
 //! A run: cases, rounds in which the systems take turns, and results that are written as they come.
 
-use std::fs;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use anyhow::Context;
-
+use super::folder::Folder;
 use super::glu::Parts;
 use super::plan::{Part, Plan};
 use super::process::{self, Cores};
@@ -31,13 +29,13 @@ const FILES_EACH: u64 = 2;
 pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
     let cores = Cores::of_machine()?;
     let files = process::allow_files()?;
-    let folder = Folder::new()?;
+    let folder = Folder::new("intertie-bench")?;
     let results = empty(&plan, &programs, &cores);
     process::pin(&cores.load)?;
     let parts = parts(&plan, &folder, &programs, &cores)?;
     let bench = Bench {
-        identity: Identity::make(&folder.0)?,
-        folder: folder.0.clone(),
+        identity: Identity::make(&folder)?,
+        folder: folder.to_path_buf(),
         window: plan.options.window(),
         warm_up: plan.options.warm_up(),
         jvm_warm_up: plan.jvm_warm_up,
@@ -58,7 +56,7 @@ pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
             run.case(part.scenario, case)?;
         }
     }
-    table::print_end(&run.results, &plan.options.out)?;
+    table::print_end(left_out(&run.results), &plan.options.out)?;
     Ok(run.is_good())
 }
 
@@ -74,24 +72,7 @@ fn parts(
         return Ok(None);
     }
     let is_complex = works().any(|work| work == Work::Orchestrate);
-    Parts::start(&folder.0, cores, &programs.own, is_complex).map(Some)
-}
-
-/// A temporary folder.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("intertie-bench-{}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    Parts::start(folder, cores, &programs.own, is_complex).map(Some)
 }
 
 fn check_files(case: &Case, files: u64) -> anyhow::Result<()> {
@@ -137,6 +118,12 @@ fn empty(plan: &Plan, programs: &Programs, cores: &Cores) -> Results {
         rows: Vec::new(),
         left_out: Vec::new(),
     }
+}
+
+/// Scenario, system and reason of each that was left out.
+fn left_out(results: &Results) -> impl Iterator<Item = [&str; 3]> {
+    let left_out = results.left_out.iter();
+    left_out.map(|it| [it.scenario.as_str(), it.system.name(), it.reason.as_str()])
 }
 
 /// A run under way.

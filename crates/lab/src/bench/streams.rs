@@ -160,7 +160,7 @@ pub(super) fn run(args: &StreamArgs, programs: Programs) -> anyhow::Result<bool>
     }
     if args.list {
         for case in &cases {
-            table::print(&format!("{}: {}\n", case.scenario, case.label()))?;
+            super::table::print(&format!("{}: {}\n", case.scenario, case.label()))?;
         }
         return Ok(true);
     }

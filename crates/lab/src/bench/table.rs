@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::glu::facts::{self, Landmark};
 use super::published;
-use super::results::{Case, Results, Row, cpu_ratio};
+use super::results::{Case, Row, cpu_ratio};
 use super::scenario::{Scenario, System};
 
 const HEAD: [&str; 14] = [
@@ -33,24 +33,29 @@ pub(super) fn print_case(scenario: &Scenario, case: &Case, rows: &[Row]) -> anyh
     print(&case_text(scenario, case, rows))
 }
 
-/// Prints who was left out, and where the files are.
-pub(super) fn print_end(results: &Results, folder: &Path) -> anyhow::Result<()> {
+/// Prints who was left out, scenario, system and reason of each, and where the files are.
+///
+/// # Errors
+/// When stdout takes nothing.
+pub(super) fn print_end<'a>(
+    left_out: impl Iterator<Item = [&'a str; 3]>,
+    folder: &Path,
+) -> anyhow::Result<()> {
     let mut text = String::new();
-    for it in &results.left_out {
-        let _ = writeln!(
-            text,
-            "left out of {}: {}: {}",
-            it.scenario,
-            it.system.name(),
-            it.reason
-        );
+    for [scenario, system, reason] in left_out {
+        // invariant: writing to a String does not fail.
+        let _ = writeln!(text, "left out of {scenario}: {system}: {reason}");
     }
     let files = ["report.html", "results.json"].map(|name| folder.join(name));
     let _ = writeln!(text, "{}\n{}", files[0].display(), files[1].display());
     print(&text)
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+/// Prints a text.
+///
+/// # Errors
+/// When stdout takes nothing.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -146,7 +151,7 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
 }
 
 /// Columns under each other: the first to the left, numbers to the right.
-fn aligned(lines: &[Vec<String>]) -> String {
+pub(super) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));
@@ -161,6 +166,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
                 _ => write!(text, "  {cell:>width$}"),
             };
         }
+        text.truncate(text.trim_end().len());
         text.push('\n');
     }
     text

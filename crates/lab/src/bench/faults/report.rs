@@ -1,7 +1,6 @@
 //! The table of faults: on stdout, as Markdown, and as a page of its own.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -71,16 +70,6 @@ fn cells(row: &Row) -> [String; 12] {
         format!("{:.0}", row.longest_ms),
         format!("{:.0}", row.memory_peak as f64 / 1e6),
     ]
-}
-
-/// Prints a text.
-///
-/// # Errors
-/// When stdout takes nothing.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
 }
 
 /// What is told as soon as a row is done.

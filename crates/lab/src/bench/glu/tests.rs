@@ -1,11 +1,11 @@
 //! The parts of the suite with the real servers.
 #![cfg(test)]
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::body::FIRST;
+use super::super::folder::Folder;
 use super::super::process::Cores;
 use super::amqp::Client;
 use super::bodies;
@@ -13,28 +13,10 @@ use super::drain::Drain;
 use super::ledger::{Delivered, Ledger};
 use super::parts::{Broker, Database};
 
-/// A folder that is gone at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let name = format!("lab-glu-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_broker_is_filled_and_drained() {
-    let folder = Folder::new("broker");
-    let broker = Broker::start(&folder.0, &Cores::of_machine().unwrap()).unwrap();
+    let folder = Folder::new("lab-glu-broker").unwrap();
+    let broker = Broker::start(&folder, &Cores::of_machine().unwrap()).unwrap();
     assert!(broker.family().len() > 1);
     let mut client = Client::connect(broker.address).unwrap();
     assert_eq!(client.declare("q").unwrap(), 0);
@@ -68,8 +50,8 @@ fn a_broker_is_filled_and_drained() {
 
 #[test]
 fn a_database_has_its_tables() {
-    let folder = Folder::new("database");
-    let database = Database::start(&folder.0, &Cores::of_machine().unwrap()).unwrap();
+    let folder = Folder::new("lab-glu-database").unwrap();
+    let database = Database::start(&folder, &Cores::of_machine().unwrap()).unwrap();
     assert!(database.orders().unwrap().is_empty());
     let id = FIRST + 5;
     let insert = format!("insert into orders values ({id}, 42, 1, 'accepted')");

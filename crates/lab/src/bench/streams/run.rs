@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,11 +11,13 @@ use super::results::{Facts, Figures, LeftOut, Results, Row, SUITE, warnings};
 use super::sample::Bench;
 use super::system::System;
 use super::{StreamArgs, table};
+use crate::bench::folder::Folder;
 use crate::bench::machine;
 use crate::bench::process::{self, Cores};
 use crate::bench::progress::Progress;
 use crate::bench::results::{Method, RunFacts};
 use crate::bench::system::Programs;
+use crate::bench::table::print_end;
 
 /// The part of a core's time that others may use in a sample.
 const FOREIGN_MAX: f64 = 0.08;
@@ -38,7 +39,7 @@ pub(super) fn run(
 ) -> anyhow::Result<bool> {
     let cores = Cores::of_machine()?;
     let files = process::allow_files()?;
-    let folder = Folder::new()?;
+    let folder = Folder::new("intertie-streams")?;
     let facts = systems.iter().map(|system| Facts {
         system: *system,
         version: system.version(&programs),
@@ -74,7 +75,7 @@ pub(super) fn run(
         bench: Bench {
             programs,
             cores,
-            folder: folder.0.clone(),
+            folder: folder.to_path_buf(),
             window: seconds,
             warm_up: args.warm_up,
             files,
@@ -86,25 +87,14 @@ pub(super) fn run(
         run.leave_out(case, &systems, &missing);
         run.case(case, &systems)?;
     }
-    table::print_end(&run.results, &args.out)?;
+    print_end(left_out(&run.results), &args.out)?;
     Ok(run.is_good())
 }
 
-/// A temporary folder.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("intertie-streams-{}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Scenario, system and reason of each that was left out.
+fn left_out(results: &Results) -> impl Iterator<Item = [&str; 3]> {
+    let left_out = results.left_out.iter();
+    left_out.map(|it| [it.scenario.as_str(), it.system.name(), it.reason.as_str()])
 }
 
 /// A run under way.
