@@ -3,7 +3,7 @@
 //! and `WebSocket`. Each must have every event once, in order, and never be told of a gap.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -91,39 +91,41 @@ impl<'a> Scene<'a> {
     }
 
     fn start_clients(&mut self) -> Result<(), Failure> {
+        let count = EVENTS.to_string();
         let packages = tools::node(&self.bench.root)?;
-        let (url, count) = (self.url(""), EVENTS.to_string());
-        let script = |name: &str| self.bench.script(name).to_string_lossy().into_owned();
-        let python = self.bench.python.to_string_lossy().into_owned();
-        let events = self.url("/topics/events/sse");
-        let httpx = [python, script("httpx_sse_client.py"), events, count.clone()];
         let packages = packages.to_string_lossy().into_owned();
-        let node = script("eventsource_client.mjs");
-        let eventsource = ["node".to_owned(), node, packages, url, count.clone()];
-        let profile = format!("--user-data-dir={}", self.bench.file("chromium-topics"));
-        // It complains about a desktop that is not there.
-        let silence = "--log-level=3".to_owned();
-        let page = self.url(&format!("/page?count={count}"));
-        let words = scripts::CHROMIUM
-            .split_ascii_whitespace()
-            .map(str::to_owned);
-        let chromium = ["chromium".to_owned()].into_iter().chain(words);
-        let chromium = chromium.chain([silence, profile, page]).collect();
+        let script = |name: &str| self.bench.script(name).to_string_lossy().into_owned();
+        let (httpx, eventsource) = (
+            script("httpx_sse_client.py"),
+            script("eventsource_client.mjs"),
+        );
+        let events = self.url("/topics/events/sse");
+        let words = vec![httpx, events, count.clone()];
+        self.add_client("httpx-sse", &self.bench.python, words, None)?;
+        let words = vec![eventsource, packages, self.url(""), count];
+        self.add_client("eventsource", Path::new("node"), words, None)?;
         let result = Some(self.folder.join(RESULT));
-        self.add_client("httpx-sse", httpx.into(), None)?;
-        self.add_client("eventsource", eventsource.into(), None)?;
-        self.add_client("chromium", chromium, result)
+        self.add_client("chromium", Path::new("chromium"), self.browser(), result)
     }
 
-    /// Starts a client: its program and the arguments.
+    /// The words for Chromium, which opens the page.
+    fn browser(&self) -> Vec<String> {
+        let plain = scripts::CHROMIUM.split_ascii_whitespace();
+        let profile = format!("--user-data-dir={}", self.bench.file("chromium-topics"));
+        let page = self.url(&format!("/page?count={EVENTS}"));
+        // It complains about a desktop that is not there.
+        let words = plain.chain(["--log-level=3", &profile, &page]);
+        words.map(str::to_owned).collect()
+    }
+
     fn add_client(
         &mut self,
         name: &'static str,
-        mut words: Vec<String>,
+        program: &Path,
+        arguments: Vec<String>,
         result: Option<PathBuf>,
     ) -> Result<(), Failure> {
-        let arguments = words.split_off(1);
-        let command = limited(CLIENT_SECONDS, words.concat(), arguments);
+        let command = limited(CLIENT_SECONDS, program, arguments);
         let process = Process::start(&self.folder, name, command)?;
         self.clients.push(Client {
             name,
@@ -278,7 +280,7 @@ impl Client {
 }
 
 /// The engine, started for the `start`th time, with the data folder of the one before.
-fn engine(bench: &Bench, folder: &PathBuf, start: u32) -> Result<Process, Failure> {
+fn engine(bench: &Bench, folder: &Path, start: u32) -> Result<Process, Failure> {
     let mut command = Command::new(&bench.program);
     command
         .args(["run", "topics.yaml", "--workers", "2", "--data", "data"])
