@@ -1,18 +1,21 @@
 //! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
-//! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn. With `--haproxy` they
-//! talk to HAProxy instead, and all must pass: that tells a fault of the harness from one of the
-//! engine.
+//! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
+//! topics stay while the engine is killed and started again. With `--haproxy` they talk to HAProxy
+//! instead, and all must pass: that tells a fault of the harness from one of the engine. What
+//! HAProxy does not have, flows and topics, is not asked then.
 
 mod bench;
 mod curl;
 mod h2;
 mod peer;
+mod process;
 mod report;
 mod run;
 mod scripts;
 #[cfg(test)]
 mod tests;
 mod tools;
+mod topics;
 
 use std::path::Path;
 
@@ -29,7 +32,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -74,6 +77,11 @@ const CHECKS: [Check; 9] = [
         name: "autobahn",
         needs: &[],
         run: scripts::autobahn,
+    },
+    Check {
+        name: "topics",
+        needs: tools::TOPICS,
+        run: topics::check,
     },
 ];
 

@@ -20,7 +20,8 @@ cargo xtask test [ARGUMENTS]              tidy, install the servers that tests n
 cargo xtask ci                            format, clippy, and test, as CI does
 cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
 cargo xtask interop [CHECK...] [--haproxy] [--keep]
-                                          real clients and h2spec against every kind of listener
+                                          real clients and h2spec against every kind of listener,
+                                          Autobahn, subscribers of topics across restarts
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 

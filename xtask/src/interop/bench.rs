@@ -1,20 +1,18 @@
 //! All processes that the checks need, in a temporary folder: the back ends, and the peer in front
 //! of them. They end with the bench.
 
-use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use super::peer::Peer;
+use super::process::Process;
 use super::report::Outcome;
 use super::tools;
-use crate::command::{Failure, program};
+use crate::command::Failure;
 
-/// How long a process may take until it listens.
-const START_MAX: Duration = Duration::from_secs(20);
 /// How long the peer may take to end: longer than it drains.
 const STOP_MAX: Duration = Duration::from_secs(40);
 /// The lines of the peer's log that are shown after a failure.
@@ -43,7 +41,8 @@ impl Kind {
     }
 }
 
-/// Where everything listens: four back ends, eight listeners of the peer, its admin port.
+/// Where everything listens: four back ends, eight listeners of the peer, its admin port; and both
+/// of the engine that serves topics.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
     pub echo: u16,
@@ -64,24 +63,25 @@ pub struct Ports {
     /// Flows that messages of WebSocket clients start.
     pub messages: u16,
     pub admin: u16,
+    pub topics: u16,
+    pub topics_admin: u16,
 }
 
 pub struct Bench {
     pub root: PathBuf,
     pub folder: PathBuf,
     pub python: PathBuf,
+    /// The peer's.
+    pub program: PathBuf,
     pub ports: Ports,
     peer: Peer,
-    children: Vec<Child>,
+    processes: Vec<Process>,
     keep: bool,
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.processes.clear();
         match self.keep {
             true => eprintln!("configuration and logs: {}", self.folder.display()),
             false => drop(fs::remove_dir_all(&self.folder)),
@@ -103,9 +103,10 @@ impl Bench {
             root: root.to_path_buf(),
             folder,
             python,
+            program: program.to_path_buf(),
             ports: ports()?,
             peer,
-            children: Vec::new(),
+            processes: Vec::new(),
             keep,
         };
         bench.make_certificates()?;
@@ -136,7 +137,7 @@ impl Bench {
         ]
     }
 
-    /// Whether the peer runs flows.
+    /// Whether the peer runs flows and serves topics.
     pub fn has_flows(&self) -> bool {
         self.peer == Peer::Intertie
     }
@@ -218,60 +219,26 @@ impl Bench {
         Ok(())
     }
 
-    /// Starts a process, its log in `NAME.log`, and waits until it listens.
-    fn spawn(&mut self, name: &str, mut command: Command, port: u16) -> Result<(), Failure> {
-        let log = self.folder.join(format!("{name}.log"));
-        let file = File::create(&log)?;
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()?;
-        let start = Instant::now();
-        let listens = loop {
-            let listens = TcpStream::connect(("127.0.0.1", port)).is_ok();
-            if listens || child.try_wait()?.is_some() || start.elapsed() > START_MAX {
-                break listens;
-            }
-            thread::sleep(Duration::from_millis(20));
-        };
-        self.children.push(child);
-        match listens {
-            true => Ok(()),
-            false => {
-                let text = fs::read_to_string(log).unwrap_or_default();
-                Err(Failure::new(format!("{name} does not listen:\n{text}")))
-            }
-        }
+    /// Starts a process and waits until it listens.
+    fn spawn(&mut self, name: &str, command: Command, port: u16) -> Result<(), Failure> {
+        let mut process = Process::start(&self.folder, name, command)?;
+        process.listens(port)?;
+        self.processes.push(process);
+        Ok(())
     }
 
     /// The peer is still there, and ends in order when told to.
     pub fn stop_peer(&mut self) -> Outcome {
-        let Some(peer) = self.children.last_mut() else {
-            return Err(Failure::new("it never ran"));
-        };
-        if let Some(status) = peer.try_wait()? {
-            return Err(Failure::new(format!("it had ended before: {status}")));
+        match self.processes.last_mut() {
+            Some(peer) => peer.stop(self.peer.stop_signal(), STOP_MAX),
+            None => Err(Failure::new("it never ran")),
         }
-        let number = peer.id().to_string();
-        program("kill")
-            .args(["-s", self.peer.stop_signal(), &number])
-            .output()?;
-        let start = Instant::now();
-        while start.elapsed() < STOP_MAX {
-            match peer.try_wait()? {
-                Some(status) if status.success() => return Ok(String::new()),
-                Some(status) => return Err(Failure::new(status.to_string())),
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        }
-        let seconds = STOP_MAX.as_secs();
-        Err(Failure::new(format!("it still runs after {seconds} s")))
     }
 
+    /// The end of the peer's log.
     pub fn log_end(&self) -> String {
-        let text = fs::read(self.folder.join("peer.log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.processes.last().map(Process::printed);
+        let text = text.unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let end = lines.get(lines.len().saturating_sub(LOG_LINES)..);
         end.unwrap_or_default().join("\n")
@@ -301,5 +268,7 @@ fn ports() -> Result<Ports, Failure> {
         tls_to_tls: free()?,
         messages: free()?,
         admin: free()?,
+        topics: free()?,
+        topics_admin: free()?,
     })
 }

@@ -41,12 +41,7 @@ pub fn run<A: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = A>,
 ) -> Result<Ran, Failure> {
-    let output = Command::new("timeout")
-        .args(["--kill-after=5", &seconds.to_string()])
-        .arg(&program)
-        .args(arguments)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("NO_PROXY", "*")
+    let output = limited(seconds, program, arguments)
         .stdin(Stdio::null())
         .output()?;
     let ran = Ran {
@@ -58,4 +53,20 @@ pub fn run<A: AsRef<OsStr>>(
         Some(TIME_OVER) | None => Err(ran.failure(&format!("not done after {seconds} s"))),
         Some(_) => Ok(ran),
     }
+}
+
+/// A client that ends after so many seconds, also when nobody waits for it any more.
+pub fn limited<A: AsRef<OsStr>>(
+    seconds: u32,
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = A>,
+) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["--kill-after=5", &seconds.to_string()])
+        .arg(&program)
+        .args(arguments)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NO_PROXY", "*");
+    command
 }

@@ -4,7 +4,7 @@ use super::bench::{Kind, Protocol};
 use super::h2::Reading;
 use super::report::Report;
 use super::run::Ran;
-use super::{h2, options, scripts};
+use super::{h2, options, scripts, topics};
 
 fn printed(text: &str, succeeded: bool) -> Ran {
     Ran {
@@ -95,9 +95,29 @@ fn the_page_tells_its_result() {
 }
 
 #[test]
+fn subscribers_are_counted_by_topic() {
+    let metrics = "# TYPE intertie_topic_subscribers gauge\n\
+                   intertie_topic_subscribers{flow=\"\",step=\"tenths\"} 1.0\n\
+                   intertie_topic_subscribers_refused_total{flow=\"\",step=\"events\"} 7.0\n\
+                   intertie_topic_subscribers{flow=\"\",step=\"events\"} 5.0\n";
+    assert_eq!(topics::subscribers(metrics, "events"), Some(5.0));
+    assert_eq!(topics::subscribers(metrics, "tenths"), Some(1.0));
+    assert_eq!(topics::subscribers(metrics, "none"), None);
+}
+
+#[test]
+fn a_receipt_says_whether_the_event_is_new() {
+    let receipt = |text: &str, succeeded| topics::receipt(&printed(text, succeeded));
+    assert!(receipt(r#"{"id":"3f-1","new":true}"#, true).unwrap());
+    assert!(!receipt(r#"{"id":"3f-1","new":false}"#, true).unwrap());
+    assert!(receipt(r#"{"id":"3f-1","new":true}"#, false).is_err());
+    assert!(receipt("", true).is_err());
+}
+
+#[test]
 fn unknown_checks_are_refused() {
     let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     assert!(options(&words(&["--haproxy", "curl"])).is_ok_and(|it| it.checks.len() == 1));
-    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 9));
+    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 10));
     assert!(options(&words(&["wget"])).is_err());
 }

@@ -1,5 +1,5 @@
-//! The clients: those of Debian by name, h2spec and Python's packages in the target folder, where
-//! the next run finds them.
+//! The clients: those of Debian by name; h2spec, the packages of Python and those of Node in the
+//! target folder, where the next run finds them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,15 +26,19 @@ pub const ALWAYS: &[Needed] = &[
     },
 ];
 
-pub const CHROMIUM: &[Needed] = &[Needed {
+const A_CHROMIUM: Needed = Needed {
     name: "chromium",
     packages: &["chromium"],
-}];
+};
 
-pub const CURL: &[Needed] = &[Needed {
+const A_CURL: Needed = Needed {
     name: "curl",
     packages: &["curl"],
-}];
+};
+
+pub const CHROMIUM: &[Needed] = &[A_CHROMIUM];
+
+pub const CURL: &[Needed] = &[A_CURL];
 
 pub const GO: &[Needed] = &[Needed {
     name: "go",
@@ -49,6 +53,20 @@ pub const NGHTTP: &[Needed] = &[
     Needed {
         name: "h2load",
         packages: &["nghttp2-client"],
+    },
+];
+
+/// Publishers and subscribers of topics.
+pub const TOPICS: &[Needed] = &[
+    A_CHROMIUM,
+    A_CURL,
+    Needed {
+        name: "node",
+        packages: &["nodejs"],
+    },
+    Needed {
+        name: "npm",
+        packages: &["npm"],
     },
 ];
 
@@ -80,6 +98,26 @@ pub fn python(root: &Path) -> Result<PathBuf, Failure> {
     filled.run()?;
     fs::copy(&wanted, &installed)?;
     Ok(python)
+}
+
+/// A folder that has the packages of `package-lock.json`.
+pub fn node(root: &Path) -> Result<PathBuf, Failure> {
+    let folder = target(root)?.join("interop/node");
+    let wanted = scripts(root).join("package-lock.json");
+    let installed = folder.join("installed.json");
+    if fs::read(&installed).ok() == Some(fs::read(&wanted)?) {
+        return Ok(folder);
+    }
+    fs::create_dir_all(&folder)?;
+    for name in ["package.json", "package-lock.json"] {
+        fs::copy(scripts(root).join(name), folder.join(name))?;
+    }
+    let arguments = ["ci", "--no-audit", "--no-fund", "--prefix"].map(PathBuf::from);
+    program("npm")
+        .args(arguments.into_iter().chain([folder.clone()]))
+        .run()?;
+    fs::copy(&wanted, &installed)?;
+    Ok(folder)
 }
 
 /// h2spec, built when it is not there.
