@@ -1,5 +1,7 @@
 //! Subscribers of topics through the binary: server-sent events and WebSocket.
 
+mod wires;
+
 use std::time::Duration;
 
 use testkit::{RawClient, TempDir, WebSocket, free_port, wait_until};

@@ -1,6 +1,7 @@
 //! Topics: published over HTTP and by flows, taken by flows, across restarts and reloads.
 
 mod crash;
+mod damage;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
