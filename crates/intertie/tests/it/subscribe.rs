@@ -393,3 +393,43 @@ fn a_websocket_subscribes_publishes_and_acknowledges() {
     assert_eq!(refused.status, 403);
     engine.stop();
 }
+
+#[test]
+fn the_time_of_streams_is_over_on_every_way() {
+    let port = free_port();
+    let text = topics(port).replace("heartbeat: 1s", "heartbeat: 1s\n  max_time: 2s");
+    let (_folder, engine) = start(&text);
+    let mut stream = Stream::open(port, "/topics/orders/sse", "");
+    stream.place();
+    let (_, mut one) = WebSocket::connect(port, "/topics/orders/ws", "");
+    assert!(one.next_text().contains("\"type\":\"subscribed\""));
+    publish(port, "orders", "1");
+    publish(port, "orders", "2");
+    assert_eq!(stream.event().0, 1);
+    // This one waits for an acknowledgement that never comes.
+    let (_, mut waits) = WebSocket::connect(port, "/topics/ws", "");
+    waits.text(r#"{"type":"subscribe","topic":"orders","from":"earliest","window":1}"#);
+    assert!(waits.next_text().contains("\"type\":\"subscribed\""));
+    waits.text(r#"{"type":"subscribe","topic":"prices"}"#);
+    for (socket, events) in [(&mut one, 2), (&mut waits, 1)] {
+        let mut seen = 0;
+        loop {
+            let (kind, payload) = socket.frame();
+            if kind == testkit::websocket::CLOSE {
+                assert_eq!(&payload[..2], 1001_u16.to_be_bytes());
+                break;
+            }
+            let text = String::from_utf8(payload).unwrap();
+            seen += usize::from(text.contains("\"type\":\"event\""));
+        }
+        assert_eq!(seen, events);
+    }
+    assert_eq!(stream.event().0, 2);
+    assert!(stream.block().unwrap().starts_with("retry: "));
+    assert_eq!(stream.block(), None);
+    // A topic without such a time has streams as long as both like.
+    let (_, mut prices) = WebSocket::connect(port, "/topics/prices/ws", "");
+    assert!(prices.next_text().contains("\"type\":\"subscribed\""));
+    assert!(prices.raw().stays_silent(Duration::from_millis(3500)));
+    engine.stop();
+}
