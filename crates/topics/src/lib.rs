@@ -47,6 +47,7 @@ mod sse;
 mod store;
 mod stream;
 mod subscribe;
+mod tally;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

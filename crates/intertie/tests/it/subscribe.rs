@@ -433,3 +433,49 @@ fn the_time_of_streams_is_over_on_every_way() {
     assert!(prices.raw().stays_silent(Duration::from_millis(3500)));
     engine.stop();
 }
+
+#[test]
+fn what_a_stream_of_several_topics_delivers_counts_for_each() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let count = |name: &str, topic: &str| {
+        let line = format!("intertie_topic_{name}_total{{flow=\"\",step=\"{topic}\"}} ");
+        let page = engine.get("/metrics").text();
+        let value = page.lines().find_map(|it| it.strip_prefix(&line));
+        value.map_or(0, |it| it.parse::<f64>().unwrap() as usize)
+    };
+    let large = |number: u32| format!("{{\"{}\":{number}}}", "x".repeat(5000));
+    publish(port, "prices", &large(0));
+    publish(port, "orders", "0");
+    let both = "/topics/sse?topic=prices&topic=orders";
+    let mut streams = [0; 3].map(|_| Stream::open(port, both, ""));
+    for stream in &mut streams {
+        assert_eq!(stream.event().1, "snapshot");
+    }
+    for number in 1..=3 {
+        publish(port, "orders", &number.to_string());
+    }
+    publish(port, "prices", &large(1));
+    for stream in &mut streams {
+        let names: Vec<String> = (0..4).map(|_| stream.event().1).collect();
+        assert_eq!(names.iter().filter(|it| *it == "event").count(), 3);
+        assert_eq!(
+            names
+                .iter()
+                .filter(|it| *it == "patch" || *it == "snapshot")
+                .count(),
+            1
+        );
+    }
+    wait_until("each has its own", || {
+        count("deliveries", "orders") == 9 && count("deliveries", "prices") == 6
+    });
+    let (orders, prices) = (
+        count("delivered_bytes", "orders"),
+        count("delivered_bytes", "prices"),
+    );
+    // Each event of a few bytes comes with an id of two topics; each snapshot has 5 KB.
+    assert!((9 * 50..9 * 300).contains(&orders), "{orders}");
+    assert!((3 * 10_000..3 * 11_000).contains(&prices), "{prices}");
+    engine.stop();
+}
