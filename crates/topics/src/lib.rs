@@ -53,6 +53,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 pub mod topic;
+pub mod upkeep;
 mod view;
 pub mod websocket;
 

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod operator;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
