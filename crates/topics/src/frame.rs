@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 use net::websocket::Deflate;
 
 use crate::event::EventId;
+use crate::keys::digest;
 
 /// What a subscriber is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,11 +227,7 @@ fn decoded(text: &str) -> Option<String> {
 
 /// A UUID (RFC 9562, section 5.8) that stands for a topic's log.
 pub(crate) fn topic_uuid(name: &str, epoch: u64) -> String {
-    // FNV-1a: it has to tell names apart, not to resist anybody.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in name.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
+    let hash = digest(name.as_bytes());
     let high = (epoch & !0xf000) | 0x8000;
     let low = (hash & !(0b11 << 62)) | (0b10 << 62);
     format!(

@@ -17,11 +17,11 @@ const WHOLE: u8 = 1;
 const PATCH: u8 = 2;
 
 /// What is kept of a topic: kind, key and body of each entry.
-type Entries<'a> = &'a [(u8, &'a str, String)];
+pub(super) type Entries<'a> = &'a [(u8, &'a str, String)];
 
 /// Writes a data folder in which each entry fills a file of its own, so that all but the last have
 /// an index: a start does not look at their entries unless it needs them.
-fn write(place: &Place, topic: &str, entries: Entries<'_>) {
+pub(super) fn write(place: &Place, topic: &str, entries: Entries<'_>) {
     let options = StreamOptions {
         segment_max: 4096,
         ..StreamOptions::default()
