@@ -1,7 +1,7 @@
 //! Everybody on a worker who sees the same topics in the same way. Each event is encoded once, into
 //! a ring; each reader has a place in it, and nothing else of its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -117,6 +117,8 @@ pub(crate) struct Channel {
     /// The same for each topic, where there are several.
     tally: Option<RefCell<Tally>>,
     is_over: Cell<bool>,
+    /// What those who read it are called in errors that all of them get, once there is one.
+    subscription: OnceCell<String>,
 }
 
 impl Channel {
@@ -144,6 +146,7 @@ impl Channel {
             delivered: Cell::new(0),
             tally: (members.len() > 1).then(|| RefCell::new(Tally::new(members.len()))),
             is_over: Cell::new(false),
+            subscription: OnceCell::new(),
             members,
             key,
         };
@@ -221,7 +224,8 @@ impl Channel {
     /// What an `error` says of an event that cannot be shown.
     fn failure(&self, reason: &str) -> Vec<u8> {
         if self.key.ids == IdForm::Axway {
-            return axway::event_error(reason);
+            let subscription = self.subscription.get_or_init(axway::subscription_id);
+            return axway::event_error(subscription, reason);
         }
         let mut out = b"{\"reason\":\"expression\",\"detail\":".to_vec();
         frame::write_text(reason, &mut out);

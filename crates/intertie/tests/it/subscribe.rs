@@ -250,6 +250,33 @@ fn what_cannot_be_subscribed_to_is_refused() {
         "{}",
         missing.text()
     );
+    assert!(missing.text().contains("\"subscriptionId\":\""));
+    let publisher = "/streams/publishers/http-post/api/v1/topics";
+    let refused = |id: &str| post(port, &format!("{publisher}/{id}"), "application/json", "1");
+    let missing = refused("nothing");
+    assert_eq!(missing.status, 404);
+    assert!(
+        !missing.text().contains("subscriptionId"),
+        "{}",
+        missing.text()
+    );
+    // An id that the topic had before its log was made anew: its end is the name.
+    publish(port, "prices", "{}");
+    let mut stream = Stream::open(port, "/streams/subscribers/sse/api/v1/topics/prices", "");
+    let block = stream.block().unwrap();
+    let id = block
+        .strip_prefix("id: ")
+        .unwrap()
+        .split('#')
+        .next()
+        .unwrap()
+        .to_owned();
+    drop(stream);
+    assert_eq!(refused(&id).status, 202);
+    let gone = refused(&format!("00000000-0000-8000-{}", &id[19..]));
+    assert_eq!(gone.status, 410, "{}", gone.text());
+    assert!(gone.text().contains("\"code\":40404"), "{}", gone.text());
+    assert_eq!(refused(&format!("{}-0123456789ab", &id[..23])).status, 404);
     let mut client = RawClient::connect(port);
     client.send("GET /topics/orders/sse HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
     assert_eq!(client.response().status, 406);
@@ -477,5 +504,31 @@ fn what_a_stream_of_several_topics_delivers_counts_for_each() {
     // Each event of a few bytes comes with an id of two topics; each snapshot has 5 KB.
     assert!((9 * 50..9 * 300).contains(&orders), "{orders}");
     assert!((3 * 10_000..3 * 11_000).contains(&prices), "{prices}");
+    engine.stop();
+}
+
+#[test]
+fn an_error_in_the_manner_of_axway_names_a_subscription() {
+    let port = free_port();
+    let (_folder, engine) = start(&format!(
+        "topic: numbers\npayload: event\ndurability: memory\n\
+         publish: {{ http: \"POST 127.0.0.1:{port}/topics/numbers\" }}\n\
+         subscribe: {{ listen: \"127.0.0.1:{port}\", profile: axway-streams }}\n"
+    ));
+    let path = "/streams/subscribers/sse/api/v1/topics/numbers?filter=.n%20%3E%201";
+    let mut stream = Stream::open(port, path, "");
+    stream.place();
+    publish(port, "numbers", "[7]");
+    publish(port, "numbers", "{\"n\":2}");
+    publish(port, "numbers", "[8]");
+    let mut ids = Vec::new();
+    for expected in ["error", "event", "error"] {
+        let (_, name, data) = stream.event();
+        assert_eq!(name, expected);
+        let id = data.split("\"subscriptionId\":\"").nth(1);
+        ids.extend(id.map(|it| it.split('"').next().unwrap().to_owned()));
+    }
+    assert_eq!((ids.len(), ids[0].len()), (2, 36), "{ids:?}");
+    assert_eq!(ids[0], ids[1]);
     engine.stop();
 }
