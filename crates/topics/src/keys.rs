@@ -10,8 +10,8 @@ pub(crate) const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How many keys are remembered.
 const COUNT_MAX: usize = 100_000;
 
-/// What a stored key begins with that has a digest: 8 bytes of that, little-endian, and the name are
-/// behind it. Keys that older versions have stored are the name alone, which begins otherwise.
+/// What a stored key begins with that has a digest: 8 bytes of that, little-endian, and the name
+/// are behind it. Keys that older versions have stored are the name alone, which begins otherwise.
 const WITH_DIGEST: [u8; 2] = [0, b'h'];
 
 /// The key of a publication.

@@ -52,9 +52,9 @@ fn last_time(streams: &Streams, name: &str, info: StreamInfo) -> Result<u64, Str
     last.ok_or_else(|| "the last event is missing".to_owned())
 }
 
-/// Removes a topic for good: its events, how far flows have come in it, and what polling for it has
-/// learnt. One that is made later under its name is another one, which its ids tell. Gives the number
-/// of cursors that were there.
+/// Removes a topic for good: its events, how far flows have come in it, and what polling for it
+/// has learnt. One that is made later under its name is another one, which its ids tell. Gives the
+/// number of cursors that were there.
 ///
 /// # Errors
 /// When it is not removed, or only its events are.

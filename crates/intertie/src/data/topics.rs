@@ -24,8 +24,8 @@ pub(crate) enum TopicsCommand {
     /// Remove a topic for good: its events, how far flows have come in it, and what polling for it
     /// has learnt.
     ///
-    /// Asks before, on a terminal. The next topic of this name is another one: subscribers that come
-    /// back with an id of this one are told so.
+    /// Asks before, on a terminal. The next topic of this name is another one: subscribers that
+    /// come back with an id of this one are told so.
     Remove {
         /// The topic.
         name: String,

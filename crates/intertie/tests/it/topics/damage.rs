@@ -174,8 +174,8 @@ fn a_damaged_entry_is_never_served_and_never_passed_over() {
     // The stream ends behind what can be read, also for whoever comes again.
     let stream = read("from=earliest");
     assert!(stream.contains(&bodies[0]), "{stream}");
-    let id = stream.lines().filter_map(|line| line.strip_prefix("id: "));
-    let id = id.last().unwrap();
+    let mut id = stream.lines().filter_map(|line| line.strip_prefix("id: "));
+    let id = id.next_back().unwrap();
     let again = read(&format!("lastEventId={id}"));
     for (stream, events) in [(&stream, 1), (&again, 0)] {
         assert_eq!(stream.matches("event: event\n").count(), events, "{stream}");
