@@ -6,9 +6,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::handler::{LocalFuture, Services};
+use crate::observe::FlowMetrics;
 
 /// How many bytes of a client that only listens are kept: requests that it sends ahead.
 const AHEAD_MAX: usize = 64 * 1024;
@@ -50,6 +52,12 @@ pub trait Client {
 
     /// The address of the client.
     fn peer(&self) -> IpAddr;
+
+    /// The counters of the flow that the stream is of, for the messages on it; this worker alone
+    /// writes to them.
+    fn metrics(&self) -> Option<&Arc<FlowMetrics>> {
+        None
+    }
 }
 
 /// What goes on with a client's connection when the head of the reply has been written.

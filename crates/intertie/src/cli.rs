@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use component::state::States;
 
 use crate::data::command::StoreCommand;
+use crate::data::topics::TopicsCommand;
 use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
@@ -52,6 +53,11 @@ enum Command {
     /// Works while no engine runs on the data folder.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Look at the topics on the disk, and remove those that nobody needs.
+    ///
+    /// Works while no engine runs on the data folder.
+    #[command(subcommand)]
+    Topics(TopicsCommand),
     /// Start a back end to try or measure flows with.
     Stub(lab::stub::Args),
     /// Measure the engine beside other systems, and write a report.
@@ -136,6 +142,7 @@ impl Cli {
             Command::Test(arguments) => test::run(arguments),
             Command::Secrets(command) => secrets::command::run(&command),
             Command::Store(command) => data::command::run(&command),
+            Command::Topics(command) => data::topics::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
             Command::Bench(arguments) => lab::bench::run(arguments),
             Command::New { folder } => print(&new::write(&folder)?),

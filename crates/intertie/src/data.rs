@@ -2,15 +2,16 @@
 //! open until the process ends.
 
 pub(crate) mod command;
+pub(crate) mod topics;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use ::topics::hub::Hub;
 use anyhow::Context;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
 use steps::store::Depot;
-use topics::hub::Hub;
 
 /// Where it is when nobody says.
 pub(crate) const DEFAULT: &str = "./intertie-data";

@@ -230,8 +230,8 @@ fn encode_streams(
         let open = totals.streams_open as i64;
         family.encode_family(&labels)?.encode_gauge(&open)?;
     }
-    let help = "Events and WebSocket frames with data that were forwarded, by flow; \
-                up is from the client";
+    let help = "Events and WebSocket frames with data that were forwarded, and messages of \
+                WebSocket clients with the answers of flows, by flow; up is from the client";
     let name = "intertie_stream_messages";
     let mut family = describe(encoder, name, help, MetricType::Counter)?;
     for (flow, totals) in flows {

@@ -5,9 +5,11 @@ use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::observe::FlowMetrics;
 use component::stream::Client;
 use net::Connection;
 use net::deadline::Deadline;
@@ -59,6 +61,7 @@ pub(crate) struct Http1Client {
     /// Whether what the client sent has been taken for something else than the next request.
     has_consumed: bool,
     returned: Rc<Returned>,
+    metrics: Arc<FlowMetrics>,
 }
 
 /// How far the end has come.
@@ -78,6 +81,7 @@ impl Http1Client {
         (worker, listener): (Rc<Worker>, Rc<Listener>),
         (connection, deadline): (Connection, Deadline),
         way: Way,
+        metrics: Arc<FlowMetrics>,
     ) -> Self {
         deadline.lift();
         deadline.clear();
@@ -90,6 +94,7 @@ impl Http1Client {
             ending: Ending::NotBegun,
             has_consumed: false,
             returned: Rc::default(),
+            metrics,
         }
     }
 
@@ -202,6 +207,10 @@ impl Client for Http1Client {
     fn peer(&self) -> IpAddr {
         let connection = self.connection.as_ref();
         connection.map_or(IpAddr::from([0, 0, 0, 0]), Connection::peer)
+    }
+
+    fn metrics(&self) -> Option<&Arc<FlowMetrics>> {
+        Some(&self.metrics)
     }
 }
 

@@ -3,9 +3,11 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::observe::FlowMetrics;
 use component::stream::Client;
 use net::Buffer;
 use net::deadline::Deadline;
@@ -30,6 +32,7 @@ pub(crate) struct Http2Client {
     peer: IpAddr,
     /// Whether the last frame has been written.
     has_ended: bool,
+    metrics: Arc<FlowMetrics>,
 }
 
 impl Http2Client {
@@ -37,6 +40,7 @@ impl Http2Client {
         (worker, listener): (Rc<Worker>, Rc<Listener>),
         (stream, deadline): (Stream, Deadline),
         peer: IpAddr,
+        metrics: Arc<FlowMetrics>,
     ) -> Self {
         deadline.lift();
         deadline.clear();
@@ -48,6 +52,7 @@ impl Http2Client {
             input: Buffer::default(),
             peer,
             has_ended: false,
+            metrics,
         }
     }
 }
@@ -124,6 +129,10 @@ impl Client for Http2Client {
 
     fn peer(&self) -> IpAddr {
         self.peer
+    }
+
+    fn metrics(&self) -> Option<&Arc<FlowMetrics>> {
+        Some(&self.metrics)
     }
 }
 

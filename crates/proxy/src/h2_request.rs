@@ -123,7 +123,8 @@ impl StreamSession {
         self.stream.recycle(head);
         if let Some(begun) = self.begun.take() {
             let owners = (self.worker, self.listener);
-            let client = Http2Client::new(owners, (self.stream, self.deadline), self.origin.peer);
+            let (peer, metrics) = (self.origin.peer, Arc::clone(&begun.open.metrics));
+            let client = Http2Client::new(owners, (self.stream, self.deadline), peer, metrics);
             return stream::start_http2(*begun, client);
         }
         if !is_end && served.status != 0 {

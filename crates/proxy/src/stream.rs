@@ -107,7 +107,8 @@ impl HandOver {
         connection: (Connection, Deadline),
         (begun, way): (Begun, Way),
     ) -> Self {
-        let client = Box::new(Http1Client::new(owners, connection, way));
+        let metrics = Arc::clone(&begun.open.metrics);
+        let client = Box::new(Http1Client::new(owners, connection, way, metrics));
         Self { client, begun }
     }
 

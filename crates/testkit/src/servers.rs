@@ -9,6 +9,7 @@ mod rabbitmq;
 mod redis;
 mod smtp;
 mod soap_peer;
+mod websocket_reader;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ pub use rabbitmq::Rabbitmq;
 pub use redis::Redis;
 pub use smtp::{MailServer, Security};
 pub use soap_peer::{SoapPeer, zeep};
+pub use websocket_reader::websocket_reader;
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.
 fn find(name: &str) -> Option<PathBuf> {
@@ -41,7 +43,7 @@ fn python() -> PathBuf {
     let python = target.join("tools/python/bin/python");
     assert!(
         python.is_file(),
-        "Python's zeep, spyne, aiosmtpd and kosoku are missing: `cargo xtask test` installs them"
+        "Python's zeep, spyne, aiosmtpd, kosoku and websockets are missing: `cargo xtask test` installs them"
     );
     python
 }

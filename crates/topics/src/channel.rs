@@ -1,7 +1,7 @@
 //! Everybody on a worker who sees the same topics in the same way. Each event is encoded once, into
 //! a ring; each reader has a place in it, and nothing else of its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use crate::gzip::Gzip;
 use crate::profile::axway;
 use crate::ring::Ring;
 use crate::seats::{Lost, Next, Outlet, Seats};
+use crate::tally::{Count, Tally};
 use crate::view::{Fresh, Shown, View};
 
 /// How many bytes that all have read are kept for those who come back.
@@ -113,7 +114,11 @@ pub(crate) struct Channel {
     /// What has been written since it was last told.
     bytes: Cell<u64>,
     delivered: Cell<u64>,
+    /// The same for each topic, where there are several.
+    tally: Option<RefCell<Tally>>,
     is_over: Cell<bool>,
+    /// What those who read it are called in errors that all of them get, once there is one.
+    subscription: OnceCell<String>,
 }
 
 impl Channel {
@@ -139,7 +144,9 @@ impl Channel {
             scratch: RefCell::default(),
             bytes: Cell::new(0),
             delivered: Cell::new(0),
+            tally: (members.len() > 1).then(|| RefCell::new(Tally::new(members.len()))),
             is_over: Cell::new(false),
+            subscription: OnceCell::new(),
             members,
             key,
         };
@@ -192,7 +199,7 @@ impl Channel {
         self.write_shown(at, shown, None, (text, out));
         match out.is_empty() {
             true => self.ring.borrow_mut().skip(id.sequence),
-            false => self.push(Some(id.sequence), out),
+            false => self.push(Some(id.sequence), at, out),
         }
     }
 
@@ -217,7 +224,8 @@ impl Channel {
     /// What an `error` says of an event that cannot be shown.
     fn failure(&self, reason: &str) -> Vec<u8> {
         if self.key.ids == IdForm::Axway {
-            return axway::event_error(reason);
+            let subscription = self.subscription.get_or_init(axway::subscription_id);
+            return axway::event_error(subscription, reason);
         }
         let mut out = b"{\"reason\":\"expression\",\"detail\":".to_vec();
         frame::write_text(reason, &mut out);
@@ -256,8 +264,8 @@ impl Channel {
         frame::write_id(self.key.ids, named, text);
     }
 
-    /// Puts plain bytes into the ring, as the wire wants them.
-    fn push(&self, event: Option<u64>, plain: &mut Vec<u8>) {
+    /// Puts plain bytes of a topic into the ring, as the wire wants them.
+    fn push(&self, event: Option<u64>, member: usize, plain: &mut Vec<u8>) {
         self.enclose(plain, self.gzip.as_ref());
         self.silent.set(0);
         self.make_room(plain.len());
@@ -265,6 +273,9 @@ impl Channel {
         match event {
             Some(sequence) => ring.push_event(sequence, plain),
             None => ring.push_other(plain),
+        }
+        if let Some(tally) = &self.tally {
+            tally.borrow_mut().mark(ring.end(), member, event.is_some());
         }
     }
 
@@ -314,6 +325,9 @@ impl Channel {
         seats.look(now, self.pace.stalled_max);
         let slowest = seats.slowest();
         self.ring.borrow_mut().trim(slowest, TAIL);
+        if let Some(tally) = &self.tally {
+            tally.borrow_mut().forget(slowest);
+        }
     }
 
     /// Something that keeps quiet connections open. Where events may have been left out it says how
@@ -333,7 +347,7 @@ impl Channel {
             // Each connection has pings of its own.
             Wire::WebSocket(_) => return self.silent.set(0),
         }
-        self.push(None, out);
+        self.push(None, 0, out);
         self.wake();
     }
 
@@ -395,8 +409,16 @@ impl Channel {
         let mut seats = self.seats.borrow_mut();
         let now = (key, self.ticks.get());
         let (next, written) = seats.step(now, &ring, outlet, context)?;
-        self.bytes.set(self.bytes.get() + written.bytes);
-        self.delivered.set(self.delivered.get() + written.events);
+        match &self.tally {
+            None => {
+                self.bytes.set(self.bytes.get() + written.bytes);
+                self.delivered.set(self.delivered.get() + written.events);
+            }
+            Some(tally) if written.bytes > 0 => {
+                tally.borrow_mut().pass(seats.at(key), written.bytes);
+            }
+            Some(_) => {}
+        }
         Ok(next)
     }
 
@@ -411,14 +433,20 @@ impl Channel {
         seats.note_other((key, self.ticks.get()), moved, context);
     }
 
-    /// Counts bytes that have been written for one reader alone.
+    /// Counts bytes that have been written for one reader alone. Those of several topics have been
+    /// counted when they were [sealed](Channel::sealed_of).
     pub fn count_bytes(&self, count: u64) {
-        self.bytes.set(self.bytes.get() + count);
+        if self.tally.is_none() {
+            self.bytes.set(self.bytes.get() + count);
+        }
     }
 
-    /// Counts events that have been written for one reader alone.
-    pub fn count_events(&self, count: u64) {
-        self.delivered.set(self.delivered.get() + count);
+    /// Counts events of a topic that have been written for one reader alone.
+    pub fn count_events(&self, member: usize, count: u64) {
+        match &self.tally {
+            None => self.delivered.set(self.delivered.get() + count),
+            Some(tally) => tally.borrow_mut().add(member, 0, count),
+        }
     }
 
     /// What a reader is given that has missed something, and where it goes on then.
@@ -426,17 +454,23 @@ impl Channel {
         let Some(first) = self.members.first() else {
             return (Bytes::new(), self.end_of_ring());
         };
-        let counts = first.branch.counts();
+        let (mut out, mut shares) = (Vec::new(), vec![0; self.members.len()]);
         if self.pace.policy != Policy::Drop {
-            counts.conflated.fetch_add(1, Ordering::Relaxed);
-            let mut out = Vec::new();
-            (0..self.members.len()).for_each(|member| self.write_newest(member, None, &mut out));
-            return (self.sealed(out), self.end_of_ring());
+            for (at, member) in self.members.iter().enumerate() {
+                let conflated = &member.branch.counts().conflated;
+                conflated.fetch_add(1, Ordering::Relaxed);
+                let before = out.len();
+                self.write_newest(at, None, &mut out);
+                if let Some(share) = shares.get_mut(at) {
+                    *share = (out.len() - before) as u64;
+                }
+            }
+            return (self.sealed_of(out, &shares), self.end_of_ring());
         }
-        counts.dropped.fetch_add(lost.count, Ordering::Relaxed);
-        let mut out = Vec::new();
+        let dropped = &first.branch.counts().dropped;
+        dropped.fetch_add(lost.count, Ordering::Relaxed);
         self.write_gap(lost, &mut out);
-        (self.sealed(out), self.ring.borrow().start())
+        (self.sealed_of(out, &[]), self.ring.borrow().start())
     }
 
     fn write_gap(&self, lost: Lost, out: &mut Vec<u8>) {
@@ -548,6 +582,18 @@ impl Channel {
         Bytes::from(plain)
     }
 
+    /// The same for bytes that are counted: so many of the plain ones are of each topic, the rest
+    /// of the first.
+    pub fn sealed_of(&self, plain: Vec<u8>, shares: &[u64]) -> Bytes {
+        let length = plain.len() as u64;
+        let sealed = self.sealed(plain);
+        if let Some(tally) = &self.tally {
+            let bytes = sealed.len() as u64;
+            tally.borrow_mut().share(bytes, length, shares);
+        }
+        sealed
+    }
+
     /// How the view of a topic is.
     pub fn view(&self, member: usize) -> Option<&View> {
         self.members.get(member).map(|it| &it.view)
@@ -560,11 +606,17 @@ impl Channel {
 
     /// Hands over what has been counted since the last time.
     pub fn report(&self) {
-        let (bytes, delivered) = (self.bytes.take(), self.delivered.take());
-        if let Some(first) = self.members.first() {
-            let counts = first.branch.counts();
-            counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-            counts.deliveries.fetch_add(delivered, Ordering::Relaxed);
+        if let Some(tally) = &self.tally {
+            let mut tally = tally.borrow_mut();
+            let members = self.members.iter().zip(tally.take());
+            return members.for_each(|(member, count)| member.report(count));
+        }
+        let count = Count {
+            bytes: self.bytes.take(),
+            events: self.delivered.take(),
+        };
+        if let Some(only) = self.members.first() {
+            only.report(count);
         }
     }
 }
@@ -589,6 +641,12 @@ pub(crate) struct Reset {
 }
 
 impl Member {
+    fn report(&self, count: Count) {
+        let counts = self.branch.counts();
+        counts.bytes.fetch_add(count.bytes, Ordering::Relaxed);
+        counts.deliveries.fetch_add(count.events, Ordering::Relaxed);
+    }
+
     /// What is shown of an event to those who have the one before.
     fn next<'a>(&self, fresh: &Fresh<'a>) -> Shown<'a> {
         self.view.next(fresh, &mut self.before.borrow_mut())

@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 use net::websocket::Deflate;
 
 use crate::event::EventId;
+use crate::keys::digest;
 
 /// What a subscriber is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,13 +227,31 @@ fn decoded(text: &str) -> Option<String> {
 
 /// A UUID (RFC 9562, section 5.8) that stands for a topic's log.
 pub(crate) fn topic_uuid(name: &str, epoch: u64) -> String {
-    // FNV-1a: it has to tell names apart, not to resist anybody.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in name.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
+    let hash = digest(name.as_bytes());
     let high = (epoch & !0xf000) | 0x8000;
     let low = (hash & !(0b11 << 62)) | (0b10 << 62);
+    uuid(high, low)
+}
+
+/// Whether an id of [`topic_uuid`] and a text are of the same name and of different logs.
+pub(crate) fn is_of_same_name(own: &str, other: &str) -> bool {
+    // Behind the third group it is the name alone.
+    let (Some((own_log, own_name)), Some((log, name))) =
+        (own.split_at_checked(18), other.split_at_checked(18))
+    else {
+        return false;
+    };
+    let is_log = |(at, byte): (usize, u8)| match at {
+        8 | 13 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    name.eq_ignore_ascii_case(own_name)
+        && !log.eq_ignore_ascii_case(own_log)
+        && log.bytes().enumerate().all(is_log)
+}
+
+/// 128 bits as a UUID is written (RFC 9562, section 4).
+pub(crate) fn uuid(high: u64, low: u64) -> String {
     format!(
         "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
         high >> 32,
@@ -296,5 +315,23 @@ mod tests {
         let other = read_id(IdForm::Axway, "b", 0x3f, &text).unwrap();
         assert_ne!(other.epoch, 0x3f);
         assert_eq!(text.len(), 38);
+    }
+
+    #[test]
+    fn an_id_of_an_earlier_log_is_told_from_others() {
+        let own = topic_uuid("a", 0x3f);
+        assert!(is_of_same_name(&own, &topic_uuid("a", 0x40).to_uppercase()));
+        for other in [
+            &own,
+            &topic_uuid("b", 0x40),
+            "a",
+            "",
+            &own[18..],
+            &"ö".repeat(18),
+        ] {
+            assert!(!is_of_same_name(&own, other), "{other}");
+        }
+        let odd = format!("{}{}", "x".repeat(18), &own[18..]);
+        assert!(!is_of_same_name(&own, &odd));
     }
 }

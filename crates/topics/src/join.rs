@@ -56,6 +56,8 @@ pub(crate) struct Joining {
     newest: Vec<usize>,
     /// What has not been written yet.
     out: Vec<u8>,
+    /// How many bytes of that are of each topic.
+    shares: Vec<u64>,
     /// How many events it may have that it has not acknowledged.
     window: Option<u64>,
     /// The last event that it may have.
@@ -71,6 +73,7 @@ impl Joining {
             places: Vec::new(),
             newest: Vec::new(),
             out: opening,
+            shares: vec![0; channel.width()],
             window: None,
             most: None,
         }
@@ -109,18 +112,34 @@ impl Joining {
         }
         loop {
             if let Some(at) = self.settle() {
-                let own = self.channel.sealed(std::mem::take(&mut self.out));
+                let own = self.seal();
                 return Ok(Step::Join(own, at));
             }
             if !self.out.is_empty() {
                 // Meanwhile the ring may get what comes next.
-                let piece = self.channel.sealed(std::mem::take(&mut self.out));
+                let piece = self.seal();
                 return Ok(Step::Write(piece));
             }
             if !self.may_go_on() {
                 return Ok(Step::Full);
             }
             self.read_on().await?;
+        }
+    }
+
+    /// What has not been written yet, as the wire wants it.
+    fn seal(&mut self) -> Bytes {
+        let sealed = self
+            .channel
+            .sealed_of(std::mem::take(&mut self.out), &self.shares);
+        self.shares.fill(0);
+        sealed
+    }
+
+    /// Notes that what is behind this place of what is to be written is of a topic.
+    fn note_share(&mut self, member: usize, before: usize) {
+        if let Some(share) = self.shares.get_mut(member) {
+            *share += (self.out.len() - before) as u64;
         }
     }
 
@@ -254,7 +273,9 @@ impl Joining {
 
     fn write_reset(&mut self, member: usize, reset: &Reset) {
         let channel = Rc::clone(&self.channel);
+        let before = self.out.len();
         channel.write_reset(member, &self.places, reset, &mut self.out);
+        self.note_share(member, before);
     }
 
     /// Where the ring has all that comes next, if it has; what has not been written yet comes
@@ -268,7 +289,8 @@ impl Joining {
             let before = self.out.len();
             let channel = &self.channel;
             channel.write_newest(member, Some(&self.places), &mut self.out);
-            channel.count_events(u64::from(self.out.len() > before));
+            channel.count_events(member, u64::from(self.out.len() > before));
+            self.note_share(member, before);
             let first = self.places.first().map(|it| it.sequence);
             self.acknowledge(first.unwrap_or_default());
         }
@@ -309,13 +331,14 @@ impl Joining {
                 let last = channel.last(member).ok_or(End::Failed)?.sequence;
                 let last = self.most.map_or(last, |most| most.min(last));
                 let fit = events.iter().take_while(|it| it.id.sequence <= last);
-                let mut count = 0;
+                let (mut count, before) = (0, self.out.len());
                 for event in fit {
                     self.put(member, event.id);
                     channel.write_past(member, event, &self.places, &mut self.out);
                     count += 1;
                 }
-                channel.count_events(count);
+                channel.count_events(member, count);
+                self.note_share(member, before);
                 // What the channel has had must be there.
                 return if count == 0 { Err(End::Failed) } else { Ok(()) };
             }

@@ -10,32 +10,100 @@ pub(crate) const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How many keys are remembered.
 const COUNT_MAX: usize = 100_000;
 
+/// What a stored key begins with that has a digest: 8 bytes of that, little-endian, and the name
+/// are behind it. Keys that older versions have stored are the name alone, which begins otherwise.
+const WITH_DIGEST: [u8; 2] = [0, b'h'];
+
+/// The key of a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// What the publisher has given.
+    pub name: Bytes,
+    /// What tells the event from others; not known of keys that older versions have stored.
+    pub digest: Option<u64>,
+}
+
+impl Key {
+    /// The key of this event.
+    pub fn of(name: Bytes, event: &[u8]) -> Self {
+        let digest = Some(digest(event));
+        Self { name, digest }
+    }
+
+    /// As it stands beside the event.
+    pub fn stored(&self) -> Bytes {
+        let Some(digest) = self.digest else {
+            return self.name.clone();
+        };
+        let digest = digest.to_le_bytes();
+        Bytes::from([&WITH_DIGEST[..], &digest, &self.name].concat())
+    }
+
+    /// What has been stored.
+    pub fn read(stored: Bytes) -> Self {
+        let rest = stored.strip_prefix(&WITH_DIGEST);
+        match rest.and_then(<[u8]>::split_first_chunk) {
+            Some((digest, name)) => Self {
+                name: stored.slice_ref(name),
+                digest: Some(u64::from_le_bytes(*digest)),
+            },
+            None => Self {
+                name: stored,
+                digest: None,
+            },
+        }
+    }
+}
+
+/// FNV-1a of 64 bits: it has to tell apart what comes by mistake, not to resist anybody.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// This event has been published with it.
+    Same(u64),
+    /// Another event has.
+    Other,
+}
+
 /// The keys of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    events: HashMap<Bytes, u64>,
+    events: HashMap<Bytes, (u64, Option<u64>)>,
     /// In the order in which they came, with the time in milliseconds.
     order: VecDeque<(Bytes, u64)>,
 }
 
 impl Keys {
-    /// The event of a key.
-    pub fn get(&self, key: &[u8]) -> Option<u64> {
-        self.events.get(key).copied()
+    /// What is known of a key, if it has come before.
+    pub fn get(&self, key: &Key) -> Option<Known> {
+        let (sequence, digest) = *self.events.get(&key.name)?;
+        let is_other = digest.zip(key.digest).is_some_and(|(had, has)| had != has);
+        Some(match is_other {
+            true => Known::Other,
+            false => Known::Same(sequence),
+        })
     }
 
     /// Remembers a key, and forgets old ones.
-    pub fn add(&mut self, key: Bytes, sequence: u64, now_ms: u64) {
+    pub fn add(&mut self, key: Key, sequence: u64, now_ms: u64) {
         self.forget_old(now_ms);
-        if self.events.insert(key.clone(), sequence).is_none() {
-            self.order.push_back((key, now_ms));
+        let Key { name, digest } = key;
+        let before = self.events.insert(name.clone(), (sequence, digest));
+        if before.is_none() {
+            self.order.push_back((name, now_ms));
         }
     }
 
     /// Takes back the one that was added last.
-    pub fn take_back(&mut self, key: &[u8]) {
-        self.events.remove(key);
-        if self.order.back().is_some_and(|last| *last.0 == *key) {
+    pub fn take_back(&mut self, name: &[u8]) {
+        self.events.remove(name);
+        if self.order.back().is_some_and(|last| *last.0 == *name) {
             self.order.pop_back();
         }
     }
@@ -57,8 +125,8 @@ impl Keys {
 mod tests {
     use super::*;
 
-    fn key(number: usize) -> Bytes {
-        Bytes::from(format!("key-{number}"))
+    fn key(number: usize) -> Key {
+        Key::of(Bytes::from(format!("key-{number}")), b"1")
     }
 
     #[test]
@@ -67,15 +135,38 @@ mod tests {
         let mut keys = Keys::default();
         keys.add(key(1), 1, 0);
         keys.add(key(2), 2, day);
-        assert_eq!((keys.get(&key(1)), keys.get(&key(2))), (Some(1), Some(2)));
+        let same = |sequence| Some(Known::Same(sequence));
+        assert_eq!((keys.get(&key(1)), keys.get(&key(2))), (same(1), same(2)));
         keys.add(key(3), 3, day + 1);
-        assert_eq!((keys.get(&key(1)), keys.get(&key(2))), (None, Some(2)));
-        keys.take_back(&key(3));
+        assert_eq!((keys.get(&key(1)), keys.get(&key(2))), (None, same(2)));
+        keys.take_back(&key(3).name);
         assert_eq!((keys.get(&key(3)), keys.order.len()), (None, 1));
         for number in 4..COUNT_MAX + 10 {
             keys.add(key(number), number as u64, day);
         }
         assert_eq!((keys.get(&key(2)), keys.order.len()), (None, COUNT_MAX));
         assert_eq!(keys.events.len(), COUNT_MAX);
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_is_stored_also_by_older_versions() {
+        let new = Key::of(Bytes::from_static(b"a"), b"[1]");
+        assert_eq!(Key::read(new.stored()), new);
+        assert_eq!(new.stored().len(), 11);
+        // FNV's own test vectors.
+        assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
+        for old in [&b"a"[..], b"0h12345678", b"\0h1234567", b""] {
+            let key = Key::read(Bytes::from_static(old));
+            assert_eq!((&key.name[..], key.digest), (old, None));
+            assert_eq!(key.stored(), old);
+        }
+        let mut keys = Keys::default();
+        keys.add(Key::read(Bytes::from_static(b"a")), 7, 0);
+        // Nobody knows what it was: whoever comes with it is taken at his word.
+        assert_eq!(keys.get(&new), Some(Known::Same(7)));
+        keys.add(Key::of(Bytes::from_static(b"b"), b"[1]"), 8, 0);
+        let other = Key::of(Bytes::from_static(b"b"), b"[2]");
+        assert_eq!(keys.get(&other), Some(Known::Other));
     }
 }

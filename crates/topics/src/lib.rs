@@ -47,11 +47,13 @@ mod sse;
 mod store;
 mod stream;
 mod subscribe;
+mod tally;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 pub mod topic;
+pub mod upkeep;
 mod view;
 pub mod websocket;
 

@@ -80,6 +80,7 @@ pub(crate) struct Counts {
     pub published: AtomicU64,
     pub bytes: AtomicU64,
     pub repeated: AtomicU64,
+    pub conflicts: AtomicU64,
     pub unchanged: AtomicU64,
     pub patches: AtomicU64,
     pub batches: AtomicU64,
@@ -122,6 +123,11 @@ impl Slot {
             "topic_repeated_total",
             "Publications whose key had been there before.",
             count(&counts.repeated),
+        );
+        add(
+            "topic_key_conflicts_total",
+            "Publications whose key had been there before with another event.",
+            count(&counts.conflicts),
         );
         add(
             "topic_unchanged_total",

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use message::Fault;
 
 use crate::document::{Change, Document, diff};
+use crate::keys::Key;
 use crate::log::Log;
 use crate::settings::{Payload, Settings};
 use crate::topic::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_MAX, Publication};
@@ -16,7 +17,7 @@ use crate::topic::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_MAX, Publication};
 #[derive(Debug)]
 pub(crate) struct Item {
     pub body: Body,
-    pub key: Option<Bytes>,
+    pub key: Option<Key>,
 }
 
 /// What is published.
@@ -42,7 +43,7 @@ impl Item {
             Body::Event(text) => text.len(),
             Body::Snapshot(document, _) => 2 * document.text().len(),
         };
-        body + self.key.as_ref().map_or(0, Bytes::len) + 128
+        body + self.key.as_ref().map_or(0, |key| key.name.len()) + 128
     }
 }
 
@@ -76,7 +77,8 @@ pub(crate) fn all(
     Ok(items)
 }
 
-fn numbered(mut fault: Fault, number: usize) -> Fault {
+/// Says which event of several a failure is of.
+pub(crate) fn numbered(mut fault: Fault, number: usize) -> Fault {
     fault.detail = format!("event {number}: {}", fault.detail).into();
     fault
 }
@@ -101,6 +103,7 @@ fn one(
     }
     let document = Document::parse(&body)
         .map_err(|error| Fault::invalid(format!("the event is not JSON: {error}")))?;
+    let key = key.map(|name| Key::of(name, document.text()));
     let body = match settings.payload {
         Payload::Event => Body::Event(document.text().clone()),
         Payload::Snapshot => {

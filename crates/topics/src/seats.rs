@@ -179,6 +179,11 @@ impl Seats {
         self.all.iter_mut().for_each(|seat| seat.finish(end));
     }
 
+    /// Where a reader is in the ring.
+    pub fn at(&self, key: u32) -> u64 {
+        self.all.get(key as usize).map_or(APART, |seat| seat.at)
+    }
+
     /// Where the slowest of those is who read from the ring.
     pub fn slowest(&self) -> u64 {
         let taken = self.all.iter().filter(|it| it.is_taken);

@@ -57,7 +57,8 @@ pub(crate) struct SubscribeConfig {
     #[schemars(extend("default" = "2s"))]
     retry: Option<Spanned<config::Duration>>,
     /// How long a stream lasts at most, from 2s to 366d, somewhat less by chance; without it as
-    /// long as both sides like.
+    /// long as both sides like. A WebSocket connection is closed with 1001 when the time of one of
+    /// its subscriptions is over.
     max_time: Option<Spanned<config::Duration>>,
     /// What becomes of subscribers that do not read fast enough.
     #[serde(default)]

@@ -112,28 +112,53 @@ async fn a_snapshot_is_shown_with_what_has_changed() {
 #[tokio::test]
 async fn what_was_published_with_a_key_is_not_published_again() {
     let topic = memory(Payload::Event).await;
-    let first = topic.publish(keyed("1", "a")).await.unwrap();
-    let again = topic.publish(keyed("2", "a")).await.unwrap();
+    let first = topic.publish(keyed("[1]", "a")).await.unwrap();
+    let again = topic.publish(keyed(" [ 1 ]", "a")).await.unwrap();
     assert_eq!((first.id, first.is_new), (again.id, true));
     assert!(!again.is_new);
     // While the first is under way, and within one batch.
     let (left, right) = tokio::join!(
         topic.publish(keyed("3", "b")),
-        topic.publish(keyed("4", "b"))
+        topic.publish(keyed("3", "b"))
     );
     let (left, right) = (left.unwrap(), right.unwrap());
     assert_eq!(
         (left.id, left.is_new, right.is_new),
         (right.id, true, false)
     );
-    let batch = vec![keyed("5", "c"), keyed("5", "c"), keyed("5", "a")];
+    let batch = vec![keyed("5", "c"), keyed("5", "c"), keyed("[1]", "a")];
     let receipts = topic.publish_all(batch).await.unwrap();
     let told: Vec<_> = receipts
         .iter()
         .map(|it| (it.id.sequence, it.is_new))
         .collect();
     assert_eq!(told, [(3, true), (3, false), (1, false)]);
-    assert_eq!(history(&topic, 1).await.unwrap(), ["1", "3", "5"]);
+    assert_eq!(history(&topic, 1).await.unwrap(), ["[1]", "3", "5"]);
+}
+
+#[tokio::test]
+async fn a_key_with_another_event_is_refused_and_nothing_of_its_batch_is_there() {
+    for payload in [Payload::Event, Payload::Snapshot] {
+        let topic = memory(payload).await;
+        topic.publish(keyed("[1]", "a")).await.unwrap();
+        let fault = topic.publish(keyed("[2]", "a")).await.unwrap_err();
+        let detail = "the idempotency key has come before with another event";
+        assert_eq!((fault.status, &*fault.detail), (422, detail));
+        for batch in [
+            vec![keyed("[3]", "b"), keyed("[2]", "a")],
+            vec![keyed("[3]", "b"), keyed("[4]", "b")],
+        ] {
+            let fault = topic.publish_all(batch).await.unwrap_err();
+            let detail = format!("event 2: {detail}");
+            assert_eq!((fault.status, &*fault.detail), (422, &*detail));
+        }
+        // Its other keys have not been used up.
+        let receipt = topic.publish(keyed("[5]", "b")).await.unwrap();
+        assert_eq!((receipt.id.sequence, receipt.is_new), (2, true));
+        assert!(!topic.publish(keyed("[1]", "a")).await.unwrap().is_new);
+        let conflicts = &topic.slot().counts.conflicts;
+        assert_eq!(conflicts.load(std::sync::atomic::Ordering::Relaxed), 3);
+    }
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ pub const BATCH_BYTES_MAX: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The table of the keyed state that says how far flows have come.
-const CURSORS: &str = "topic-cursors";
+pub(crate) const CURSORS: &str = "topic-cursors";
 
 /// What is published.
 #[derive(Clone, Debug)]
@@ -206,7 +206,7 @@ impl Topic {
             return Ok(self.slot.cursors().noted.get(cursor).copied());
         }
         let keyed = self.hub.keyed().ok_or("the data folder is not open")?;
-        let noted = keyed.get(CURSORS, &self.cursor_key(cursor)).await;
+        let noted = keyed.get(CURSORS, &cursor_key(&self.name, cursor)).await;
         let Some(noted) = noted.map_err(|refusal| refusal.to_string())? else {
             return Ok(None);
         };
@@ -225,12 +225,10 @@ impl Topic {
         }
         let keyed = self.hub.keyed().ok_or("the data folder is not open")?;
         let value = Bytes::from(done.to_string());
-        let written = keyed.put(CURSORS, self.cursor_key(cursor), value).await;
+        let written = keyed
+            .put(CURSORS, cursor_key(&self.name, cursor), value)
+            .await;
         written.map_err(|refusal| refusal.to_string())
-    }
-
-    fn cursor_key(&self, cursor: &str) -> Bytes {
-        Bytes::from(format!("{}\0{cursor}", self.name))
     }
 
     /// How many subscribers there are.
@@ -243,6 +241,11 @@ impl Topic {
         self.slot.listeners.send_modify(|count| *count += 1);
         Listener(Arc::clone(&self.slot))
     }
+}
+
+/// The key of a cursor of a topic; how those of the topic begin, without one.
+pub(crate) fn cursor_key(topic: &str, cursor: &str) -> Bytes {
+    Bytes::from(format!("{topic}\0{cursor}"))
 }
 
 /// What comes of a publication, unless that takes too long.

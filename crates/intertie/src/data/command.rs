@@ -55,12 +55,12 @@ pub(crate) struct Dead {
     data: Data,
 }
 
-/// Where the messages are.
+/// Where it is kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Data {
     /// The folder that the engine was started with.
     #[arg(long = "data", value_name = "DIR", default_value = super::DEFAULT)]
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 /// Does it.
@@ -221,7 +221,7 @@ fn now() -> u64 {
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn time(milliseconds: u64) -> String {
+pub(super) fn time(milliseconds: u64) -> String {
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(milliseconds));
     let time = time.and_then(|time| Timestamp::try_from(time).ok());
     time.unwrap_or(Timestamp::MAX).to_string()

@@ -1,5 +1,7 @@
 //! Subscribers of topics through the binary: server-sent events and WebSocket.
 
+mod wires;
+
 use std::time::Duration;
 
 use testkit::{RawClient, TempDir, WebSocket, free_port, wait_until};
@@ -248,6 +250,33 @@ fn what_cannot_be_subscribed_to_is_refused() {
         "{}",
         missing.text()
     );
+    assert!(missing.text().contains("\"subscriptionId\":\""));
+    let publisher = "/streams/publishers/http-post/api/v1/topics";
+    let refused = |id: &str| post(port, &format!("{publisher}/{id}"), "application/json", "1");
+    let missing = refused("nothing");
+    assert_eq!(missing.status, 404);
+    assert!(
+        !missing.text().contains("subscriptionId"),
+        "{}",
+        missing.text()
+    );
+    // An id that the topic had before its log was made anew: its end is the name.
+    publish(port, "prices", "{}");
+    let mut stream = Stream::open(port, "/streams/subscribers/sse/api/v1/topics/prices", "");
+    let block = stream.block().unwrap();
+    let id = block
+        .strip_prefix("id: ")
+        .unwrap()
+        .split('#')
+        .next()
+        .unwrap()
+        .to_owned();
+    drop(stream);
+    assert_eq!(refused(&id).status, 202);
+    let gone = refused(&format!("00000000-0000-8000-{}", &id[19..]));
+    assert_eq!(gone.status, 410, "{}", gone.text());
+    assert!(gone.text().contains("\"code\":40404"), "{}", gone.text());
+    assert_eq!(refused(&format!("{}-0123456789ab", &id[..23])).status, 404);
     let mut client = RawClient::connect(port);
     client.send("GET /topics/orders/sse HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
     assert_eq!(client.response().status, 406);
@@ -389,5 +418,117 @@ fn a_websocket_subscribes_publishes_and_acknowledges() {
     let evil = "Origin: https://evil.example\r\n";
     let (refused, _) = WebSocket::ask(port, "/topics/orders/ws", evil);
     assert_eq!(refused.status, 403);
+    engine.stop();
+}
+
+#[test]
+fn the_time_of_streams_is_over_on_every_way() {
+    let port = free_port();
+    let text = topics(port).replace("heartbeat: 1s", "heartbeat: 1s\n  max_time: 2s");
+    let (_folder, engine) = start(&text);
+    let mut stream = Stream::open(port, "/topics/orders/sse", "");
+    stream.place();
+    let (_, mut one) = WebSocket::connect(port, "/topics/orders/ws", "");
+    assert!(one.next_text().contains("\"type\":\"subscribed\""));
+    publish(port, "orders", "1");
+    publish(port, "orders", "2");
+    assert_eq!(stream.event().0, 1);
+    // This one waits for an acknowledgement that never comes.
+    let (_, mut waits) = WebSocket::connect(port, "/topics/ws", "");
+    waits.text(r#"{"type":"subscribe","topic":"orders","from":"earliest","window":1}"#);
+    assert!(waits.next_text().contains("\"type\":\"subscribed\""));
+    waits.text(r#"{"type":"subscribe","topic":"prices"}"#);
+    for (socket, events) in [(&mut one, 2), (&mut waits, 1)] {
+        let mut seen = 0;
+        loop {
+            let (kind, payload) = socket.frame();
+            if kind == testkit::websocket::CLOSE {
+                assert_eq!(&payload[..2], 1001_u16.to_be_bytes());
+                break;
+            }
+            let text = String::from_utf8(payload).unwrap();
+            seen += usize::from(text.contains("\"type\":\"event\""));
+        }
+        assert_eq!(seen, events);
+    }
+    assert_eq!(stream.event().0, 2);
+    assert!(stream.block().unwrap().starts_with("retry: "));
+    assert_eq!(stream.block(), None);
+    // A topic without such a time has streams as long as both like.
+    let (_, mut prices) = WebSocket::connect(port, "/topics/prices/ws", "");
+    assert!(prices.next_text().contains("\"type\":\"subscribed\""));
+    assert!(prices.raw().stays_silent(Duration::from_millis(3500)));
+    engine.stop();
+}
+
+#[test]
+fn what_a_stream_of_several_topics_delivers_counts_for_each() {
+    let port = free_port();
+    let (_folder, engine) = start(&topics(port));
+    let count = |name: &str, topic: &str| {
+        let line = format!("intertie_topic_{name}_total{{flow=\"\",step=\"{topic}\"}} ");
+        let page = engine.get("/metrics").text();
+        let value = page.lines().find_map(|it| it.strip_prefix(&line));
+        value.map_or(0, |it| it.parse::<f64>().unwrap() as usize)
+    };
+    let large = |number: u32| format!("{{\"{}\":{number}}}", "x".repeat(5000));
+    publish(port, "prices", &large(0));
+    publish(port, "orders", "0");
+    let both = "/topics/sse?topic=prices&topic=orders";
+    let mut streams = [0; 3].map(|_| Stream::open(port, both, ""));
+    for stream in &mut streams {
+        assert_eq!(stream.event().1, "snapshot");
+    }
+    for number in 1..=3 {
+        publish(port, "orders", &number.to_string());
+    }
+    publish(port, "prices", &large(1));
+    for stream in &mut streams {
+        let names: Vec<String> = (0..4).map(|_| stream.event().1).collect();
+        assert_eq!(names.iter().filter(|it| *it == "event").count(), 3);
+        assert_eq!(
+            names
+                .iter()
+                .filter(|it| *it == "patch" || *it == "snapshot")
+                .count(),
+            1
+        );
+    }
+    wait_until("each has its own", || {
+        count("deliveries", "orders") == 9 && count("deliveries", "prices") == 6
+    });
+    let (orders, prices) = (
+        count("delivered_bytes", "orders"),
+        count("delivered_bytes", "prices"),
+    );
+    // Each event of a few bytes comes with an id of two topics; each snapshot has 5 KB.
+    assert!((9 * 50..9 * 300).contains(&orders), "{orders}");
+    assert!((3 * 10_000..3 * 11_000).contains(&prices), "{prices}");
+    engine.stop();
+}
+
+#[test]
+fn an_error_in_the_manner_of_axway_names_a_subscription() {
+    let port = free_port();
+    let (_folder, engine) = start(&format!(
+        "topic: numbers\npayload: event\ndurability: memory\n\
+         publish: {{ http: \"POST 127.0.0.1:{port}/topics/numbers\" }}\n\
+         subscribe: {{ listen: \"127.0.0.1:{port}\", profile: axway-streams }}\n"
+    ));
+    let path = "/streams/subscribers/sse/api/v1/topics/numbers?filter=.n%20%3E%201";
+    let mut stream = Stream::open(port, path, "");
+    stream.place();
+    publish(port, "numbers", "[7]");
+    publish(port, "numbers", "{\"n\":2}");
+    publish(port, "numbers", "[8]");
+    let mut ids = Vec::new();
+    for expected in ["error", "event", "error"] {
+        let (_, name, data) = stream.event();
+        assert_eq!(name, expected);
+        let id = data.split("\"subscriptionId\":\"").nth(1);
+        ids.extend(id.map(|it| it.split('"').next().unwrap().to_owned()));
+    }
+    assert_eq!((ids.len(), ids[0].len()), (2, 36), "{ids:?}");
+    assert_eq!(ids[0], ids[1]);
     engine.stop();
 }

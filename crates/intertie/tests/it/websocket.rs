@@ -87,6 +87,16 @@ on_error:
     assert_eq!(sums.next_text(), r#"{"error":"an array is needed"}"#);
     sums.text(&"1".repeat(101));
     assert_eq!(sums.next_close(), 1009);
+    // What is too large is no message, a ping neither; one message has had no answer.
+    let page = engine.get("/metrics").text();
+    for (flow, up, down) in [("talk", 6, 5), ("sums", 3, 3)] {
+        for (direction, count) in [("up", up), ("down", down)] {
+            let line = format!(
+                "intertie_stream_messages_total{{flow=\"{flow}\",direction=\"{direction}\"}} {count}\n"
+            );
+            assert!(page.contains(&line), "{line}{page}");
+        }
+    }
     engine.stop();
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::history::Reading;
 use super::{Live, Log, LogParts, Staged};
 use crate::event::{Content, Event, EventId};
-use crate::keys::{AGE_MAX, Keys};
+use crate::keys::{AGE_MAX, Key, Keys};
 use crate::settings::{Payload, Settings};
 use crate::store::memory::now_ms;
 use crate::store::{Found, Record, RecordKind, StoreError};
@@ -67,7 +67,7 @@ fn recovered(parts: &LogParts, found: Found) -> Result<Recovered, StoreError> {
     let now = now_ms();
     let mut keys = Keys::default();
     for (key, sequence) in parts.store.keys(&parts.name, now.saturating_sub(age))? {
-        keys.add(key, sequence, now);
+        keys.add(Key::read(key), sequence, now);
     }
     recovered.staged.keys = keys;
     let last = read_last(parts, found)?;

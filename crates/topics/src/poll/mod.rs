@@ -23,4 +23,4 @@ mod tests;
 mod topic;
 
 pub use source::DEFINITION as SOURCE;
-pub(crate) use topic::{read, schema};
+pub(crate) use topic::{TABLE as MEMORY, read, schema};

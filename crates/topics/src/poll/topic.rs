@@ -27,7 +27,7 @@ use crate::topic::{Publication, Topic};
 const WITHOUT: &[&str] = &["body_max"];
 
 /// The table of the keyed state that pollers have.
-const TABLE: &str = "poll";
+pub(crate) const TABLE: &str = "poll";
 
 /// The JSON Schema of the value under `publish.poll`.
 pub(crate) fn schema() -> serde_json::Value {

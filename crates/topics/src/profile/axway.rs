@@ -1,6 +1,7 @@
 //! `profile: axway-streams`: paths, media types, event names, ids and errors of Axway Amplify
 //! Streams.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,17 +23,13 @@ pub(crate) const POST: &str = "/streams/publishers/http-post/api/v1/topics/{topi
 /// The topic that a path names.
 ///
 /// # Errors
-/// 404 when there is none.
+/// 404 when there is none, and when the id is one of a log that is not there any more.
 pub(crate) fn find(
     directory: &Directory,
     listen: &ListenAddress,
     request: &Request,
 ) -> Result<Arc<Endpoint>, Fault> {
-    let mut parameters = request.parameters.iter();
-    let named = parameters
-        .find(|it| &*it.0 == "topic")
-        .map(|it| it.1.as_str());
-    let named = named.unwrap_or_default();
+    let named = named(request);
     let fits = |it: &Endpoint| {
         let name = &**it.topic.name();
         let is_id = |epoch| frame::topic_uuid(name, epoch).eq_ignore_ascii_case(named);
@@ -42,15 +39,49 @@ pub(crate) fn find(
     directory.find(listen, fits).ok_or_else(missing)
 }
 
-/// What clients read of a failure: they go by `code` and `category`.
-pub(crate) fn failed(fault: &Fault, now: Duration) -> Reply {
+/// What a path names: a topic, or the id of one.
+fn named(request: &Request) -> &str {
+    let mut parameters = request.parameters.iter();
+    let named = parameters.find(|it| &*it.0 == "topic");
+    named.map_or("", |it| it.1.as_str())
+}
+
+/// Whether an id is one of a topic that is here, of a log that it had before.
+fn is_gone(directory: &Directory, listen: &ListenAddress, named: &str) -> bool {
+    let fits = |it: &Endpoint| {
+        let is_earlier = |epoch| {
+            let own = frame::topic_uuid(it.topic.name(), epoch);
+            frame::is_of_same_name(&own, named)
+        };
+        it.settings.is_axway && it.topic.epoch().is_some_and(is_earlier)
+    };
+    directory.find(listen, fits).is_some()
+}
+
+/// The id of a subscription, made by chance: each is there as long as its stream, and nothing is
+/// known by it but in what is told of failures (UUID of version 4, RFC 9562, section 5.4).
+pub(crate) fn subscription_id() -> String {
+    let by_chance = || RandomState::new().build_hasher().finish();
+    let (high, low) = (by_chance(), by_chance());
+    let high = (high & !0xf000) | 0x4000;
+    let low = (low & !(0b11 << 62)) | (0b10 << 62);
+    frame::uuid(high, low)
+}
+
+/// What subscribers read of a failure: they go by `code` and `category`.
+pub(crate) fn refused(fault: &Fault, now: Duration) -> Reply {
+    failed(fault, Some(&subscription_id()), now)
+}
+
+/// What clients read of a failure.
+fn failed(fault: &Fault, subscription: Option<&str>, now: Duration) -> Reply {
     let (code, category) = match fault.status {
-        404 => (40404, "subscription"),
+        404 | 410 => (40404, "subscription"),
         400..=499 => (40400, "subscription"),
         503 => (50503, "server"),
         _ => (50500, "server"),
     };
-    let body = body(code, category, &fault.detail, now);
+    let body = body((code, category), subscription, &fault.detail, now);
     let mut reply = Reply::with_content(fault.status, "application/json", body);
     if let Some(time) = fault.retry_after {
         let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
@@ -59,21 +90,30 @@ pub(crate) fn failed(fault: &Fault, now: Duration) -> Reply {
     reply
 }
 
-/// The body of an error.
-fn body(code: u32, category: &str, message: &str, now: Duration) -> Vec<u8> {
-    let body = json!({
+/// The body of an error: of a subscription, or of something else.
+fn body(
+    (code, category): (u32, &str),
+    subscription: Option<&str>,
+    message: &str,
+    now: Duration,
+) -> Vec<u8> {
+    let mut body = json!({
         "datetime": datetime(now),
         "code": code,
         "category": category,
         "message": message,
     });
+    if let (Some(id), Some(members)) = (subscription, body.as_object_mut()) {
+        members.insert("subscriptionId".to_owned(), id.into());
+    }
     body.to_string().into_bytes()
 }
 
 /// What an `error` event says of an event that cannot be shown.
-pub(crate) fn event_error(reason: &str) -> Vec<u8> {
+pub(crate) fn event_error(subscription: &str, reason: &str) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    body(40400, "subscription", reason, now.unwrap_or_default())
+    let what = (40400, "subscription");
+    body(what, Some(subscription), reason, now.unwrap_or_default())
 }
 
 /// A time as RFC 3339, section 5.6 writes it.
@@ -105,7 +145,14 @@ impl Publisher {
     }
 
     async fn publish(&self, request: Request) -> Result<Reply, Fault> {
-        let endpoint = find(&self.directory, &self.listen, &request)?;
+        let (directory, listen) = (&*self.directory, &self.listen);
+        let endpoint = find(directory, listen, &request).map_err(|fault| {
+            // A publisher with the id of a topic that has been made anew is not to try it again.
+            match is_gone(directory, listen, named(&request)) {
+                true => Fault::invalid("the topic of this id is gone").with_status(410),
+                false => fault,
+            }
+        })?;
         let media_type = request.headers.get("Content-Type").unwrap_or_default();
         let essence = media_type
             .split(|it| *it == b';')
@@ -147,7 +194,7 @@ impl Handler for Publisher {
         Box::pin(async move {
             let reply = match self.publish(request).await {
                 Ok(reply) => reply,
-                Err(fault) => failed(&fault, services.wall()),
+                Err(fault) => failed(&fault, None, services.wall()),
             };
             Ok(Outcome::Reply(reply))
         })
@@ -157,6 +204,20 @@ impl Handler for Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_of_subscriptions_are_uuids_and_none_comes_twice() {
+        let ids: std::collections::HashSet<String> = (0..1000).map(|_| subscription_id()).collect();
+        assert_eq!(ids.len(), 1000);
+        for id in ids {
+            let parts: Vec<usize> = id.split('-').map(str::len).collect();
+            assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
+            assert!(
+                id[14..].starts_with('4') && "89ab".contains(&id[19..20]),
+                "{id}"
+            );
+        }
+    }
 
     #[test]
     fn times_are_written_as_calendars_have_them() {

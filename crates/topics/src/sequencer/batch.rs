@@ -1,6 +1,7 @@
 //! One batch: events get their numbers, the store gets its records, and when it has answered
 //! everything is shown and answered, or everything is as before.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,8 +11,9 @@ use tokio::sync::oneshot;
 use super::{Flight, Place, Submission};
 use crate::document::{Change, Document, diff};
 use crate::event::{Content, Event};
+use crate::keys::{Key, Keys, Known};
 use crate::log::{Counts, Log, Staged};
-use crate::prepare::{Body, Item};
+use crate::prepare::{Body, Item, numbered};
 use crate::settings::Settings;
 use crate::store::memory::now_ms;
 use crate::store::{Record, RecordKind, StoreError};
@@ -79,6 +81,13 @@ impl Batch {
             answer,
             place,
         } = submission;
+        if let Err(fault) = check_keys(&items, &log.staged().keys) {
+            Counts::add(&log.slot.counts.conflicts, 1);
+            let fault = fault.with_cause(format_args!("topic {}", log.name));
+            // Whoever has asked may have gone.
+            let _ = answer.send(Err(fault));
+            return;
+        }
         let at = self.topic(&log);
         let Some(of) = self.topics.get_mut(at) else {
             return;
@@ -164,6 +173,29 @@ impl Batch {
     }
 }
 
+/// Publications that belong together are refused together when the key of one has come before with
+/// another event (draft-ietf-httpapi-idempotency-key-header, section 2.7).
+fn check_keys(items: &[Item], known: &Keys) -> Result<(), Fault> {
+    let is_alone = items.len() == 1;
+    let mut own: HashMap<&[u8], Option<u64>> = HashMap::new();
+    for (number, item) in items.iter().enumerate() {
+        let Some(key) = &item.key else {
+            continue;
+        };
+        let is_other = known.get(key) == Some(Known::Other);
+        let twice = (!is_alone).then(|| own.insert(&key.name, key.digest));
+        if is_other || twice.flatten().is_some_and(|before| before != key.digest) {
+            let detail = "the idempotency key has come before with another event";
+            let fault = Fault::invalid(detail).with_status(422);
+            return Err(match is_alone {
+                true => fault,
+                false => numbered(fault, number + 1),
+            });
+        }
+    }
+    Ok(())
+}
+
 impl Of {
     fn show(self) {
         let counts = &self.log.slot.counts;
@@ -213,7 +245,7 @@ struct Staging<'a> {
 impl Staging<'_> {
     fn item(&mut self, item: Item) -> Receipt {
         let known = item.key.as_ref().and_then(|key| self.staged.keys.get(key));
-        if let Some(sequence) = known {
+        if let Some(Known::Same(sequence)) = known {
             self.of.repeated += 1;
             return self.receipt(sequence, false);
         }
@@ -241,7 +273,7 @@ impl Staging<'_> {
         };
         self.of.unchanged += u64::from(!is_new);
         if let Some(key) = item.key {
-            self.of.before.keys.push(key.clone());
+            self.of.before.keys.push(key.name.clone());
             self.staged.keys.add(key, sequence, self.now);
         }
         self.receipt(sequence, is_new)
@@ -259,7 +291,7 @@ impl Staging<'_> {
         &mut self,
         document: Arc<Document>,
         patch: Option<Bytes>,
-        key: &Option<Bytes>,
+        key: &Option<Key>,
     ) -> u64 {
         let whole = document.text().clone();
         self.staged.document = Some(document);
@@ -285,7 +317,7 @@ impl Staging<'_> {
         }
     }
 
-    fn add(&mut self, kind: RecordKind, body: Bytes, key: &Option<Bytes>, content: Content) -> u64 {
+    fn add(&mut self, kind: RecordKind, body: Bytes, key: &Option<Key>, content: Content) -> u64 {
         let sequence = self.staged.next;
         self.staged.next += 1;
         // The time of day may go back, that of a topic's events does not.
@@ -296,7 +328,7 @@ impl Staging<'_> {
             sequence,
             at_ms,
             kind,
-            key: key.clone().unwrap_or_default(),
+            key: key.as_ref().map(Key::stored).unwrap_or_default(),
             body,
         };
         self.records.push((Arc::clone(&self.of.log.name), record));

@@ -123,9 +123,11 @@ impl Wish {
             return Err(sse::busy("the topic is not there"));
         };
         let joining = Joining::new(&channel, starts, Vec::new()).with_window(window);
+        let max_time = endpoint.settings.max_time;
+        let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
         Ok(Subscription {
             branch,
-            reader: Reader::new(&channel, None),
+            reader: Reader::new(&channel, ticks),
             state: State::find(Box::new(joining)),
             window,
             acknowledged: None,
@@ -204,7 +206,12 @@ impl Subscription {
                         self.state = State::find(joining);
                     }
                 }
-                State::Full(_) => return Poll::Pending,
+                State::Full(_) => {
+                    return match self.reader.end() {
+                        Some(end) => Poll::Ready(Ok(end)),
+                        None => Poll::Pending,
+                    };
+                }
                 State::Live => match self.reader.poll_read(outlet, context) {
                     Poll::Ready(Ok(Turn::Behind(lost))) => self.reader.skip(lost),
                     Poll::Ready(Ok(Turn::End(end))) => return Poll::Ready(Ok(end)),

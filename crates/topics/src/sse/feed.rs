@@ -85,7 +85,7 @@ impl SseFeed {
 }
 
 /// A time as ticks, somewhat shorter by chance so that not all who came together go together.
-fn in_ticks(time: Duration, chance: f64) -> u32 {
+pub(crate) fn in_ticks(time: Duration, chance: f64) -> u32 {
     let shorter = time.mul_f64(1.0 - chance.clamp(0.0, 1.0) / 10.0);
     let ticks = shorter.as_millis() / TICK.as_millis();
     u32::try_from(ticks).unwrap_or(u32::MAX / 2).max(1)

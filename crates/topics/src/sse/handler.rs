@@ -51,7 +51,7 @@ impl Handler for SseHandler {
         Box::pin(async move {
             match self.open(&request, services).await {
                 Err(fault) if matches!(self.0, Of::Axway(..)) => {
-                    Ok(Outcome::Reply(axway::failed(&fault, services.wall())))
+                    Ok(Outcome::Reply(axway::refused(&fault, services.wall())))
                 }
                 outcome => outcome,
             }

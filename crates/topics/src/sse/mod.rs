@@ -3,4 +3,5 @@
 mod feed;
 mod handler;
 
+pub(crate) use feed::in_ticks;
 pub(crate) use handler::{Of, SseHandler, busy, enter, ready};

@@ -4,9 +4,12 @@ use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
+use message::Fault;
+
 use super::*;
 use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Found, Record, RecordKind, Store, StoreError};
+use crate::topic::Receipt;
 
 /// A store that appends when it is told to, or says that it does not.
 #[derive(Default)]
@@ -153,17 +156,19 @@ async fn a_key_that_comes_again_while_the_first_is_under_way_gets_its_receipt() 
     slow.close_gate();
     let publishing = |body| {
         let topic = Arc::clone(&topic);
-        tokio::spawn(async move { topic.publish(keyed(body, "a")).await.unwrap() })
+        tokio::spawn(async move { topic.publish(keyed(body, "a")).await })
     };
-    let (first, second) = (publishing("1"), publishing("2"));
+    let (first, second) = (publishing("1"), publishing("1"));
     pause().await;
-    let third = publishing("3");
+    let (third, other) = (publishing("1"), publishing("2"));
     pause().await;
     slow.open_gate(None);
-    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let done = |it: Result<Result<Receipt, Fault>, _>| it.unwrap().unwrap();
+    let (first, second) = (done(first.await), done(second.await));
     assert_eq!(first.id, second.id);
     assert_ne!(first.is_new, second.is_new);
-    assert!(!third.await.unwrap().is_new);
+    assert!(!done(third.await).is_new);
+    assert_eq!(other.await.unwrap().unwrap_err().status, 422);
 }
 
 #[tokio::test]

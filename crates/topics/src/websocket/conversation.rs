@@ -8,6 +8,7 @@ use bytes::Bytes;
 use component::content::{self, Format};
 use component::endpoint;
 use component::handler::{LocalFuture, Services};
+use component::observe::FlowMetrics;
 use component::source::Started;
 use component::stream::{Client, Feed};
 use message::{Body, Fault, Field, Reply, Request};
@@ -51,11 +52,13 @@ impl Feed for Speaking {
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
             let Self { conversation, flow } = *self;
+            let metrics = client.metrics().map(Arc::clone);
             let mut session = Session::new(client, conversation.options);
             let mut talk = Talk {
                 conversation: &conversation,
                 flow: &flow,
                 services,
+                metrics,
                 works: Vec::new(),
                 next: None,
                 is_over: false,
@@ -83,6 +86,8 @@ struct Talk<'a> {
     conversation: &'a Conversation,
     flow: &'a Arc<dyn Started>,
     services: &'a dyn Services,
+    /// Where messages are counted.
+    metrics: Option<Arc<FlowMetrics>>,
     works: Vec<LocalFuture<'a, Answer>>,
     /// A message that has come and waits for a place.
     next: Option<(Kind, Bytes)>,
@@ -125,11 +130,15 @@ impl Talk<'_> {
     /// Sends what has been answered; true when something has.
     fn poll_works(&mut self, session: &mut Session, context: &mut Context<'_>) -> bool {
         let before = self.works.len();
+        let metrics = self.metrics.as_ref();
         self.works.retain_mut(|work| {
             let Poll::Ready(answer) = work.as_mut().poll(context) else {
                 return true;
             };
-            send(session, answer);
+            let is_sent = send(session, answer);
+            if let Some(metrics) = metrics.filter(|_| is_sent) {
+                metrics.messages_down.add(1);
+            }
             false
         });
         if self.works.is_empty() {
@@ -160,6 +169,9 @@ impl Talk<'_> {
             Poll::Pending => false,
             Poll::Ready(next) => {
                 self.is_over = next.is_none();
+                if let (Some(metrics), Some(_)) = (&self.metrics, &next) {
+                    metrics.messages_up.add(1);
+                }
                 self.next = next;
                 true
             }
@@ -208,15 +220,17 @@ impl Conversation {
     }
 }
 
-/// Sends what a flow has ended with, or tells its failure. Without content nothing is sent.
-fn send(session: &mut Session, answer: Answer) {
+/// Sends what a flow has ended with, or tells its failure. Without content nothing is sent: whether
+/// something is.
+fn send(session: &mut Session, answer: Answer) -> bool {
     let reply = match answer.result {
         Some(Ok(reply)) => reply,
         Some(Err(fault)) => fault.to_reply(),
-        None => return,
+        None => return false,
     };
-    if let Body::Bytes(payload) = &reply.body {
-        session.send(kind_of(&reply, answer.asked), payload);
+    match &reply.body {
+        Body::Bytes(payload) => session.send(kind_of(&reply, answer.asked), payload),
+        _ => false,
     }
 }
 

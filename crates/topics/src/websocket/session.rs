@@ -186,11 +186,13 @@ impl Session {
         self.stage = Stage::Broken;
     }
 
-    /// Puts a message for this client alone behind what waits. A text must be UTF-8.
-    pub fn send(&mut self, kind: Kind, payload: &[u8]) {
+    /// Puts a message for this client alone behind what waits, unless nothing may be sent any more:
+    /// whether it does. A text must be UTF-8.
+    pub fn send(&mut self, kind: Kind, payload: &[u8]) -> bool {
         if !self.has_closed {
             self.writer.message(kind, payload, &mut self.own);
         }
+        !self.has_closed
     }
 
     /// Puts a close frame behind what waits; nothing can be sent after it.
