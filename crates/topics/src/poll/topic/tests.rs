@@ -92,7 +92,7 @@ async fn run(plan: &SourcePlan, services: &TestServices, count: usize) {
 /// The events of a topic.
 async fn events(topic: &Topic) -> Vec<String> {
     let attached = topic.attach().await.unwrap();
-    let from = crate::event::EventId {
+    let from = EventId {
         sequence: attached.first,
         ..attached.next
     };
