@@ -304,8 +304,8 @@ fn warm(feed: &mut Feed<'_>, stub: &Counted, warm_up: Duration) -> anyhow::Resul
     Ok(())
 }
 
-/// Fills the queues for the window while the service answers nobody, so that they need not be filled
-/// beside it, then has as much in flight as may be and lets it go.
+/// Fills the queues for the window while the service answers nobody, so that they need not be
+/// filled beside it, then has as much in flight as may be and lets it go.
 fn fill(
     feed: &mut Feed<'_>,
     stub: &Counted,

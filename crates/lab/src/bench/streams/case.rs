@@ -406,7 +406,16 @@ fn wso2(scenario: &str) -> Vec<Case> {
             ..Case::default()
         })
     };
-    rows.filter_map(case).collect()
+    let mut cases: Vec<Case> = rows.filter_map(case).collect();
+    if kind == "websocket" {
+        // More than anybody has published.
+        cases.extend(cases.last().cloned().map(|last| Case {
+            users: 1000,
+            bytes: 500,
+            ..last
+        }));
+    }
+    cases
 }
 
 /// The published row of a case, if there is one.
@@ -469,12 +478,15 @@ mod tests {
         assert_eq!((first.p99_ms, first.max_ms), (Some(21.0), Some(250.0)));
         assert_eq!(choice(&["wso2-sse"]).cases().len(), 1);
         let grid = choice(&["wso2-websocket"]).cases();
+        let (last, grid) = grid.split_last().unwrap();
         assert_eq!(grid.len(), 22);
         assert!(
             grid.iter()
                 .all(|case| published(case).is_some_and(|row| row.failed.is_some()))
         );
         assert_eq!(grid.last().unwrap().offered(), Some(6000.0));
+        assert_eq!((last.offered(), last.bytes), (Some(10_000.0), 500));
+        assert!(published(last).is_none());
     }
 
     #[test]

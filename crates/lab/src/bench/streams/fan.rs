@@ -266,8 +266,9 @@ impl<'a> Fan<'a> {
         Ok(())
     }
 
-    /// Waits for the kernel to report something. Between the events of a burst nobody sleeps: to wake
-    /// the load's core costs whoever writes more than the write, which over a network it would not.
+    /// Waits for the kernel to report something. Between the events of a burst nobody sleeps: to
+    /// wake the load's core costs whoever writes more than the write, which over a network it would
+    /// not.
     fn wait(&mut self, events: &mut Events, patience: Duration) -> anyhow::Result<()> {
         while let Some(last) = self.last_event.filter(|_| self.has_bursts) {
             poll(&mut self.poll, events, Duration::ZERO)?;
