@@ -122,7 +122,8 @@ impl Log {
         let segment = last.get_mut();
         let start = segment.size;
         if let Err(error) = segment.file.write_at(start, frame) {
-            if let Err(second) = segment.file.truncate(start) {
+            let undone = segment.file.truncate(start);
+            if let Err(second) = undone.and_then(|()| segment.file.sync()) {
                 self.poison(format!("a failed write cannot be undone: {second}"));
             }
             return Err(self.refusal(&error));
