@@ -132,8 +132,8 @@ impl Connection {
         }
     }
 
-    /// Writes some of these bytes, at least one. A write that was pending must be repeated with
-    /// the same bytes at its front.
+    /// Writes some of these bytes, at least one. They are the connection's from then on; over TLS
+    /// some may still wait for the socket, see [`Connection::poll_flush`].
     #[inline]
     pub fn poll_write(
         &mut self,
@@ -146,18 +146,33 @@ impl Connection {
         }
     }
 
-    /// Writes waiting input bytes of another connection, at least one, and consumes them there.
+    /// Ready when the socket has taken every byte that was written; always in clear text. Reading
+    /// flushes too, so a task that goes on to wait for input need not ask.
     #[inline]
-    pub fn poll_write_from(
-        &mut self,
-        context: &mut Context<'_>,
-        source: &mut Buffer,
-        count: usize,
-    ) -> Poll<io::Result<usize>> {
-        let bytes = source.bytes().get(..count).unwrap_or_default();
-        let written = ready!(self.poll_write(context, bytes))?;
-        source.consume(written);
-        Poll::Ready(Ok(written))
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => stream.poll_flush(context),
+        }
+    }
+
+    /// Whether the socket has taken every byte that was written.
+    #[inline]
+    pub fn is_flushed(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(_) => true,
+            Stream::Tls(stream) => stream.is_flushed(),
+        }
+    }
+
+    /// Ends the connection by a TCP reset instead of a FIN, so that the other side cannot take what
+    /// it got for all there was.
+    pub fn abort(self) {
+        // A socket on which the option cannot be set is closed already.
+        let _ = match &self.stream {
+            Stream::Plain(stream) => stream.set_zero_linger(),
+            Stream::Tls(stream) => stream.abort(),
+        };
     }
 
     /// Says that nothing more will be written.

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::Connection;
+use crate::http1::Released;
 use crate::http2::{self, Driver, Link};
 use crate::queue::Queue;
 use crate::tls::{self, Protocol};
@@ -173,13 +174,16 @@ impl Endpoint {
         None
     }
 
-    /// Keeps a connection whose last exchange has ended cleanly. `promised` is how long the other
-    /// side has said it will keep it (`Keep-Alive: timeout`).
+    /// Keeps a connection for another request.
     #[inline]
-    pub fn keep(&self, mut connection: Connection, now: Instant, promised: Option<Duration>) {
+    pub fn keep(&self, released: Released, now: Instant) {
+        let Released {
+            transport: mut connection,
+            promised,
+        } = released;
         let limits = self.limits.get();
         let mut idle = self.idle.borrow_mut();
-        if idle.len() >= limits.idle_count || !connection.input.is_empty() {
+        if idle.len() >= limits.idle_count {
             return;
         }
         connection.input.release();

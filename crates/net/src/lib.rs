@@ -1,6 +1,6 @@
 //! Sockets, TLS, HTTP/1.1, HTTP/2 and WebSocket: the only home of their libraries.
 //!
-//! Reading order: [`listen`] makes listening sockets, [`connection`] is a socket with its buffer,
+//! Reading order: [`listen`] makes listening sockets, [`connection`] is a socket with its buffer, [`transport`] what protocols need of one,
 //! [`tls`] encrypts it, [`deadline`] bounds every wait, [`http1`] reads and frames messages,
 //! [`websocket`] does the same behind an upgrade, [`endpoint`] keeps connections to other systems.
 //! Everything here belongs to one worker thread and never crosses to another. What to do with a
@@ -15,9 +15,11 @@ pub mod http2;
 pub mod listen;
 pub mod queue;
 pub mod tls;
+pub mod transport;
 pub mod websocket;
 pub mod wire;
 
 pub use buffer::Buffer;
 pub use connection::Connection;
+pub use transport::Transport;
 pub use wire::Wire;

@@ -1,6 +1,5 @@
 //! Calls from inside a flow: a request is sent and its reply read whole.
 
-use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,26 +9,18 @@ use bytes::Bytes;
 use component::handler::{self, Callee, LocalFuture, Services, Work};
 use component::resources::{Resources, Share};
 use component::settings::Settings;
-use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
-use net::Connection;
+use message::{Body, Fault, Kind, Origin, Reply, Request};
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, Framing, ResponseHead};
-use net::http2::Link;
 use tokio::time::Instant;
 
 use crate::background;
-use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side};
-use crate::exchange::{Failed, Failure};
-use crate::forward::{INTERIM_MAX, balance_key, head_limits};
-use crate::h2_forward::{invalid, open};
-use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
+use crate::relay::collect::Collector;
+use crate::relay::failure::{Break, Failure};
+use crate::relay::send::{Order, Outcome, send};
+use crate::request_head::ForwardTarget;
 use crate::rescue;
 use crate::router::ForwardTargets;
-use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 use crate::worker::Worker;
-
-/// The most memory that is taken for a body before it has come.
-const AHEAD_MAX: u64 = 1 << 20;
 
 /// What a worker offers to steps.
 #[derive(Clone)]
@@ -105,7 +96,7 @@ impl Services for Caller {
 
 /// One call.
 pub(crate) struct Call<'a> {
-    worker: &'a Worker,
+    worker: &'a Rc<Worker>,
     deadline: Deadline,
     settings: Rc<Settings>,
     target: Rc<ForwardTarget>,
@@ -113,11 +104,8 @@ pub(crate) struct Call<'a> {
     body_max: Option<u64>,
 }
 
-/// A reply, or the fault of one that has begun; before that, a failure.
-type Answer = Result<Result<Reply, Fault>, Failed>;
-
 impl<'a> Call<'a> {
-    pub fn new(worker: &'a Worker, target: Rc<ForwardTarget>) -> Self {
+    pub fn new(worker: &'a Rc<Worker>, target: Rc<ForwardTarget>) -> Self {
         Self {
             worker,
             deadline: worker.deadlines.add(),
@@ -129,167 +117,38 @@ impl<'a> Call<'a> {
 
     /// Sends the request and reads the whole reply.
     pub async fn run(&self, request: &Request) -> Result<Reply, Fault> {
-        let (framing, content) = match &request.body {
-            Body::Bytes(bytes) => (Framing::Length(bytes.len() as u64), bytes.clone()),
-            Body::Empty => (Framing::None, Bytes::new()),
-            Body::Unread => {
-                let detail = "a step calls out with a body that was not read";
-                return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
+        if request.body.is_unread() {
+            let detail = "a step calls out with a body that was not read";
+            return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
+        }
+        let max = self.body_max.unwrap_or(self.settings.limits.body);
+        let mut collector =
+            Collector::new(self.worker, &self.deadline, &self.settings, max, request);
+        let order = Order {
+            target: &self.target,
+            method: self.target.plan.method.as_ref().unwrap_or(&request.method),
+            streams: None,
+            upgrades: false,
+            now: Instant::now(),
+        };
+        let outcome = send(&mut collector, order).await.map_err(fault)?;
+        let relayed = match outcome {
+            Outcome::Relayed(relayed) => relayed,
+            // Neither was asked for.
+            Outcome::EventStream(..) | Outcome::Switched(..) => {
+                return Err(broken(&"it goes on"));
             }
         };
-        let plan = &self.target.plan;
-        let outgoing = Outgoing::of_message(request, framing);
-        let key = balance_key(&plan.upstream.balance, request.path.as_bytes(), &outgoing);
-        let exchange = Exchange {
-            call: self,
-            method: plan.method.as_ref().unwrap_or(&request.method),
-            request: outgoing,
-            upload: Flow::begin(content, true, None),
-        };
-        exchange.run(Attempt::new(key)).await
-    }
-}
-
-/// One request of a call.
-struct Exchange<'a> {
-    call: &'a Call<'a>,
-    /// The method that is sent.
-    method: &'a Method,
-    request: Outgoing<'a>,
-    upload: Flow,
-}
-
-impl Exchange<'_> {
-    async fn run(&self, mut attempt: Attempt) -> Result<Reply, Fault> {
-        let Call {
-            worker,
-            deadline,
-            settings,
-            target,
-            ..
-        } = self.call;
-        let connect = target.plan.timeouts.connect;
-        loop {
-            let patience = Patience {
-                worker,
-                deadline,
-                connect: connect.unwrap_or(settings.timeouts.connect),
-            };
-            let lending = target.upstream.lend(Instant::now(), &mut attempt, patience);
-            let Lent {
-                line,
-                reused,
-                lease,
-            } = lending.await.map_err(fault)?;
-            let answer = match line {
-                Line::Http1(connection) => self.over_http1(connection, &lease).await,
-                Line::Http2(link) => self.over_http2(&link, &lease).await,
-            };
-            match answer {
-                Ok(reply) => return reply,
-                Err(failed) => target
-                    .upstream
-                    .after_failure(failed, reused, lease, &mut attempt)
-                    .map_err(fault)?,
-            }
-            worker.metrics.upstream_retries.add(1);
-        }
-    }
-
-    async fn over_http1(&self, mut connection: Connection, lease: &Lease) -> Answer {
-        let limits = head_limits(&self.call.settings.limits);
-        let mut head = self.call.worker.take_scratch();
-        request_head::write(&self.call.target, &self.request, &mut head);
-        let none = BodyDecoder::new(Framing::None, limits);
-        let side = Side::Http1(Http1Side::new(&mut connection, none, head));
-        let mut response = ResponseHead::default();
-        let mut bridge = self.bridge(side, &mut response);
-        let (reply, keeps) = self.receive(&mut bridge, lease).await?;
-        let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
-        if let Some(promised) = keeps.filter(|_| uploaded && reply.is_ok()) {
-            lease.endpoint().keep(connection, Instant::now(), promised);
-        }
-        Ok(reply)
-    }
-
-    async fn over_http2(&self, link: &Link, lease: &Lease) -> Answer {
-        let target = &self.call.target;
-        let mut head = Http2Head::default();
-        request_head::write_http2(target, &self.request, &mut head);
-        let stream = open(link, target, self.method, &head, &self.upload)?;
-        let mut response = ResponseHead::default();
-        let mut bridge = self.bridge(Side::Http2(&stream), &mut response);
-        let (reply, _) = self.receive(&mut bridge, lease).await?;
-        Ok(reply)
-    }
-
-    fn bridge<'b>(&'b self, upstream: Side<'b>, response: &'b mut ResponseHead) -> Bridge<'b> {
-        let timeouts = &self.call.settings.timeouts;
-        let own = &self.call.target.plan.timeouts;
-        let response_time = own.response.unwrap_or(timeouts.response);
-        Bridge {
-            client: None,
-            upstream,
-            up: self.upload.clone(),
-            down: Flow::default(),
-            deadline: &self.call.deadline,
-            response,
-            method: self.method,
-            limits: head_limits(&self.call.settings.limits),
-            body_time: own.body.unwrap_or(timeouts.body),
-            response_time,
-            upload_failed: None,
-            seen_progress: u64::MAX,
-        }
-    }
-
-    /// Waits for the reply, passing over interim ones, and reads it.
-    async fn receive(
-        &self,
-        bridge: &mut Bridge<'_>,
-        lease: &Lease,
-    ) -> Result<(Result<Reply, Fault>, Option<Option<Duration>>), Failed> {
-        for _ in 0..INTERIM_MAX {
-            let head = bridge.reply(self.call.worker).await;
-            let head = head.map_err(|failure| bridge.failed(failure))?;
-            let (status, headers) = match &head {
-                ReplyHead::Http1 => (bridge.response.status, bridge.http1_headers()),
-                ReplyHead::Http2(head) => (head.status(), head.fields.view().to_owned()),
-            };
-            if (100..200).contains(&status) && status != 101 {
-                bridge.consume_head();
-                continue;
-            }
-            lease.succeed();
-            let keeps = bridge.keeps();
-            bridge.begin_download();
-            return Ok((self.read(bridge, status, headers).await, keeps));
-        }
-        Err(bridge.failed(invalid("too many interim replies")))
-    }
-
-    async fn read(
-        &self,
-        bridge: &mut Bridge<'_>,
-        status: u16,
-        headers: Headers,
-    ) -> Result<Reply, Fault> {
-        let max = self.call.body_max.unwrap_or(self.call.settings.limits.body);
-        let ahead = bridge.announced().min(max).min(AHEAD_MAX);
-        let mut content = Vec::with_capacity(ahead as usize);
-        let read = poll_fn(|context| bridge.poll_collect(context, &mut content, max)).await;
-        match read {
-            Ok(()) if content.len() as u64 > max => Err(broken(&"it is larger than the limit")),
-            Ok(()) => Ok(Reply {
-                status,
-                headers,
-                body: Body::from(Bytes::from(content)),
+        match relayed.cut {
+            None => Ok(Reply {
+                status: collector.status,
+                headers: collector.headers,
+                body: Body::from(Bytes::from(collector.content)),
             }),
-            Err(Break::Idle) => Err(fault(Failure::ReplyTimeout)),
-            Err(Break::Upstream(error)) => Err(broken(&error)),
-            Err(Break::ClientGone | Break::ClientInvalid(_) | Break::Stopped) => {
-                Err(broken(&"it broke off"))
-            }
+            Some(_) if collector.is_too_large => Err(broken(&"it is larger than the limit")),
+            Some(Break::Idle) => Err(fault(Failure::ReplyTimeout)),
+            Some(Break::Upstream(error)) => Err(broken(&error)),
+            Some(_) => Err(broken(&"it broke off")),
         }
     }
 }

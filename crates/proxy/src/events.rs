@@ -11,18 +11,16 @@ use component::handler::{LocalFuture, Services};
 use component::observe::FlowMetrics;
 use component::stream::{Client, Feed, poll_gone};
 use message::{Field, HeadersView};
-use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, Piece};
+use net::http1::{ClientExchange, End, TransferError};
 use net::http2::Stream;
 use tokio::time::Instant;
 
-use crate::bridge::{Break, source_error};
 use crate::event_scanner::EventScanner;
-use crate::exchange::Failure;
 use crate::gate::{Gate, Verdict};
-use crate::h2_forward::invalid;
-use crate::pipe::PipeError;
+use crate::relay::failure::{Break, Failure};
+use crate::relay::stream::StreamReader;
+use crate::relay::{self, Source as _};
 use crate::stream::{OpenStream, Streams};
 use crate::upstream::Lease;
 use crate::worker::Worker;
@@ -32,27 +30,10 @@ const STAGED_MAX: usize = 64 * 1024;
 /// What a stream keeps for the next piece while it is quiet.
 const SPARE_MAX: usize = 256;
 
-/// An event stream whose head has been written, or is about to be.
-pub(crate) struct Begun {
-    pub events: Events,
-    pub open: OpenStream,
-    pub status: u16,
-    /// Whether the client's connection ends behind it.
-    pub closes: bool,
-}
-
-/// What has become of a reply.
-pub(crate) enum Done<S> {
-    /// All of it has been relayed.
-    Served(S),
-    /// It goes on.
-    Events(Box<Begun>),
-}
-
 /// Counts an event stream of a back end among those of its flow.
 pub(crate) fn open(streams: Streams<'_>, is_coded: bool) -> Result<OpenStream, Failure> {
     if is_coded && streams.counts_messages() {
-        return Err(invalid(
+        return Err(Failure::invalid(
             "an event stream with a content coding cannot be counted",
         ));
     }
@@ -83,101 +64,36 @@ pub(crate) fn are_events(fields: HeadersView<'_>) -> bool {
     essence.eq_ignore_ascii_case(b"text/event-stream")
 }
 
-/// Where an event stream comes from.
+/// Where an event stream comes from: the body of a reply whose head has been taken.
 pub(crate) enum Source {
-    Http1(Box<Http1Source>),
-    Http2(Stream),
+    Http1(Box<ClientExchange>),
+    Http2(Stream, StreamReader),
 }
 
-/// A reply of an HTTP/1.1 upstream.
-pub(crate) struct Http1Source {
-    connection: Connection,
-    decoder: BodyDecoder,
-    /// How many bytes at the front of the input are content.
-    ready: usize,
-    /// Whether the connection takes another request behind the reply, and how long the other side
-    /// says it keeps it.
-    keeps: Option<Option<Duration>>,
-}
-
-impl Source {
-    /// The reply whose head has been taken off this connection.
-    pub fn http1(
-        connection: Connection,
-        decoder: BodyDecoder,
-        keeps: Option<Option<Duration>>,
-    ) -> Self {
-        Self::Http1(Box::new(Http1Source {
-            connection,
-            decoder,
-            ready: 0,
-            keeps,
-        }))
-    }
-
-    /// Hands content to `take`, which says how much of it it has used. Ready with whether that was
-    /// the last.
+impl relay::Source for Source {
     fn poll_take(
         &mut self,
         context: &mut Context<'_>,
-        take: impl FnOnce(&[u8]) -> usize,
-    ) -> Poll<Result<bool, PipeError>> {
+        take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), TransferError>> {
         match self {
-            Self::Http1(source) => source.poll_take(context, take),
-            Self::Http2(stream) => {
-                let (waiting, end) = stream.read(|bytes, end| (0, (bytes.len(), end)));
-                if waiting == 0 && end {
-                    return Poll::Ready(Ok(true));
-                }
-                if waiting == 0 {
-                    return match stream.fate(context) {
-                        Some(error) => Poll::Ready(Err(source_error(error))),
-                        None => Poll::Pending,
-                    };
-                }
-                let is_last = stream.read(|bytes, end| {
-                    let count = take(bytes);
-                    (count, end && count == bytes.len())
-                });
-                Poll::Ready(Ok(is_last))
-            }
+            Self::Http1(exchange) => exchange.poll_take(context, take),
+            Self::Http2(stream, reader) => reader.poll_take(context, stream, take),
         }
     }
-}
 
-impl Http1Source {
-    fn poll_take(
-        &mut self,
-        context: &mut Context<'_>,
-        take: impl FnOnce(&[u8]) -> usize,
-    ) -> Poll<Result<bool, PipeError>> {
-        let input = &mut self.connection.input;
-        while self.ready == 0 {
-            let piece = self.decoder.next(input.bytes());
-            match piece.map_err(|error| PipeError::Malformed(error.0))? {
-                Piece::Data(count) => self.ready = count,
-                Piece::Overhead(count) | Piece::Skip(count) => input.consume(count),
-                Piece::End => return Poll::Ready(Ok(true)),
-                Piece::NeedMore => return self.poll_more(context),
-            }
+    fn is_ended(&self) -> bool {
+        match self {
+            Self::Http1(exchange) => exchange.reader().is_ended(),
+            Self::Http2(_, reader) => reader.is_ended(),
         }
-        let content = input.bytes().get(..self.ready).unwrap_or_default();
-        let count = take(content);
-        input.consume(count);
-        self.ready -= count.min(self.ready);
-        Poll::Ready(Ok(false))
     }
 
-    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, PipeError>> {
-        let count = ready!(self.connection.poll_fill(context)).map_err(PipeError::Source)?;
-        Poll::Ready(match count {
-            0 if self.decoder.may_end_with_connection() => {
-                self.keeps = None;
-                Ok(true)
-            }
-            0 => Err(PipeError::Truncated),
-            _ => Ok(false),
-        })
+    fn moved(&self) -> u64 {
+        match self {
+            Self::Http1(exchange) => exchange.reader().moved(),
+            Self::Http2(_, reader) => reader.taken(),
+        }
     }
 }
 
@@ -240,12 +156,10 @@ impl Events {
         // A client that has left needs no end.
         let _ = poll_fn(|context| client.poll_finish(context)).await;
         let Self { source, lease, .. } = *self;
-        if let (Source::Http1(source), Some(lease)) = (source, lease)
-            && let Some(promised) = source.keeps
-            && !self.is_over
+        if let (Source::Http1(exchange), Some(lease)) = (source, lease)
+            && let Some(released) = exchange.release()
         {
-            let endpoint = lease.endpoint();
-            endpoint.keep(source.connection, Instant::now(), promised);
+            lease.endpoint().keep(released, Instant::now());
         }
     }
 
@@ -291,7 +205,7 @@ impl Events {
             let (scanner, gate, staged) = (&mut self.scanner, &mut self.gate, &mut self.staged);
             let (metrics, is_chunked) = (&*self.metrics, client.is_chunked());
             let counts = self.counts;
-            let result = self.source.poll_take(context, |content| {
+            let result = self.source.poll_take(context, |_, content, _| {
                 let content = content.get(..STAGED_MAX).unwrap_or(content);
                 let mut count = content.len();
                 if counts {
@@ -307,10 +221,16 @@ impl Events {
                     }
                 }
                 stage(content.get(..count).unwrap_or_default(), is_chunked, staged);
-                count
+                Poll::Ready(Ok(count))
             });
             match result {
-                Poll::Ready(result) => self.has_ended = result.map_err(Break::Upstream)?,
+                Poll::Ready(Ok(())) => self.has_ended = self.source.is_ended(),
+                Poll::Ready(Err(TransferError::Source(error))) => {
+                    return Poll::Ready(Err(Break::Upstream(error)));
+                }
+                Poll::Ready(Err(TransferError::Sink(_))) => {
+                    return Poll::Ready(Err(Break::ClientGone));
+                }
                 Poll::Pending => {
                     self.rest();
                     return Poll::Pending;

@@ -16,19 +16,20 @@ use component::stream::Feed;
 use message::{Body, Fault, Field, Method, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
-use net::http2::{Head, Stream};
+use net::http2::{Code, Head, Stream};
 use tokio::time::Instant;
 
 use crate::background;
-use crate::bridge::Flow;
 use crate::call::{Caller, log_fault};
-use crate::events;
-use crate::exchange::Failure;
-use crate::forward::AT_HAND_MAX;
+use crate::events::Events;
 use crate::h2_client::Http2Client;
-use crate::h2_forward;
 use crate::observe::AccessEntry;
-use crate::request_head::{CameBy, Outgoing};
+use crate::relay::Content;
+use crate::relay::downstream_http2::{Http2Downstream, Inbound};
+use crate::relay::exchange::{EventStream, Relayed};
+use crate::relay::failure::{Break, Failure};
+use crate::relay::send::{self, Order, send};
+use crate::request_head::{CameBy, ForwardTarget, Outgoing};
 use crate::rescue;
 use crate::response_head;
 use crate::router::{Captures, ForwardTargets, Found, Route, Target};
@@ -210,14 +211,17 @@ impl StreamSession {
                     is_secure: self.origin.is_secure,
                     came_by: CameBy::Http2,
                 };
-                let upload = self.begin_upload();
                 let time = target.plan.timeouts.total;
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                 };
-                let sent = (outgoing, place.path, upload);
-                h2_forward::forward(self, target, sent, time, streams).await
+                let inbound = Inbound {
+                    request: outgoing,
+                    path: place.path,
+                    content: None,
+                };
+                self.forward(target, inbound, time, streams).await
             }
             Target::Handle {
                 handler,
@@ -233,21 +237,6 @@ impl StreamSession {
                 self.handle(request, head, to, streams).await
             }
         }
-    }
-
-    /// What is there of the request's body already.
-    fn begin_upload(&self) -> Flow {
-        let (content, taken) = self.stream.read(|bytes, end| {
-            let count = bytes.len().min(AT_HAND_MAX);
-            let content = Bytes::copy_from_slice(bytes.get(..count).unwrap_or_default());
-            (count, (content, end && count == bytes.len()))
-        });
-        let trailers = if taken {
-            self.stream.take_trailers()
-        } else {
-            None
-        };
-        Flow::begin(content, taken, trailers)
     }
 
     fn take_request(
@@ -320,26 +309,76 @@ impl StreamSession {
 
     async fn forward_message(
         &mut self,
-        target: &crate::request_head::ForwardTarget,
+        target: &ForwardTarget,
         (request, head): (&Request, &Head),
         time: Option<Duration>,
         streams: Streams<'_>,
     ) -> Served {
-        let (framing, upload) = match &request.body {
-            Body::Unread => (framing(head), self.begin_upload()),
-            Body::Empty => (Framing::None, Flow::begin(Bytes::new(), true, None)),
-            Body::Bytes(bytes) => {
-                let framing = Framing::Length(bytes.len() as u64);
-                (framing, Flow::begin(bytes.clone(), true, None))
+        let inbound = Inbound {
+            request: Outgoing {
+                came_by: CameBy::Http2,
+                ..Outgoing::of_message(request, framing(head))
+            },
+            path: request.path.as_bytes(),
+            content: Content::of(&request.body),
+        };
+        self.forward(target, inbound, time, streams).await
+    }
+
+    /// Forwards one request and relays the reply, whose head must come within `time`.
+    async fn forward(
+        &mut self,
+        target: &ForwardTarget,
+        inbound: Inbound<'_>,
+        time: Option<Duration>,
+        streams: Streams<'_>,
+    ) -> Served {
+        let method = inbound.request.method;
+        if target.plan.websocket {
+            return self.answer(&rescue::upgrade_required(), method).await;
+        }
+        if let Some(time) = time {
+            self.deadline.cap(self.now, time);
+        }
+        let order = Order {
+            target,
+            method: target.plan.method.as_ref().unwrap_or(method),
+            streams: Some(streams),
+            upgrades: false,
+            now: self.now,
+        };
+        let mut down = Http2Downstream::new(self, inbound);
+        let result = send(&mut down, order).await;
+        let received = down.replied();
+        self.deadline.lift();
+        self.now = Instant::now();
+        match result {
+            Err(failure) => self.fail(failure, method).await,
+            Ok(send::Outcome::Relayed(relayed)) => self.end(&relayed, received).await,
+            Ok(send::Outcome::EventStream(stream, source, lease)) => {
+                let events = Events::new(source, stream.is_coded, &self.worker, streams);
+                self.go_on(events, stream, lease)
             }
+            // Not asked for, so never granted.
+            Ok(send::Outcome::Switched(..)) => Served::GONE,
+        }
+    }
+
+    /// What a reply that has been relayed means to the client: one that stops in the middle resets
+    /// the stream.
+    async fn end(&self, relayed: &Relayed, received: u64) -> Served {
+        let status = relayed.status;
+        let Some(cut) = &relayed.cut else {
+            return Served { status, received };
         };
-        let outgoing = Outgoing {
-            came_by: CameBy::Http2,
-            ..Outgoing::of_message(request, framing)
-        };
-        let path = request.path.as_bytes();
-        let sent = (outgoing, path, upload);
-        h2_forward::forward(self, target, sent, time, streams).await
+        cut.log();
+        if !matches!(cut, Break::ClientGone) {
+            // The head and what has come of the body go out first: many clients throw away what
+            // arrives together with a reset.
+            tokio::task::yield_now().await;
+            self.stream.reset(Code::INTERNAL);
+        }
+        Served { status, received }
     }
 
     /// Sends the head of a reply that goes on. HEAD gets nothing else.
@@ -436,13 +475,8 @@ impl StreamSession {
     }
 
     /// Leaves the stream to an event stream of a back end.
-    pub fn go_on(&self, begun: events::Begun, lease: Lease) -> Served {
-        let events::Begun {
-            mut events,
-            open,
-            status,
-            ..
-        } = begun;
+    fn go_on(&self, mut events: Events, stream: EventStream, lease: Lease) -> Served {
+        let EventStream { status, open, .. } = stream;
         events.lease = Some(lease);
         let caller = Caller::new(&self.worker, &Rc::default());
         self.begun.set(Some(Box::new(Begun {

@@ -14,8 +14,10 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
-use crate::exchange::{Failure, has_left};
-use crate::forward::{self, Source};
+use crate::forward;
+use crate::relay::downstream_http1::RequestSource;
+use crate::relay::failure::Failure;
+use crate::relay::has_left;
 use crate::router::{ForwardTargets, Route};
 use crate::session::{After, Served, Session};
 use crate::stream::{self, Streams};
@@ -52,7 +54,7 @@ pub(crate) async fn handle(
         Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
         Some(Ok(Outcome::Forward(plan, request, time))) => {
             let target = forwards.get(&plan, &worker.upstreams);
-            let source = Source::Message(request);
+            let source = RequestSource::Message(request);
             forward::forward(session, &target, source, time, streams).await
         }
         Some(Ok(Outcome::Stream(reply, feed))) => {
@@ -154,7 +156,7 @@ fn take_piece(
             input.consume(count);
             Step::Again
         }
-        Piece::Overhead(count) | Piece::Skip(count) => {
+        Piece::Overhead(count) | Piece::Skip(count) | Piece::Trailers(count) => {
             input.consume(count);
             Step::Again
         }

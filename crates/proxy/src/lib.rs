@@ -12,27 +12,23 @@
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
 
 mod background;
-mod bridge;
 mod call;
 mod date;
 mod direction;
 mod event_scanner;
 mod events;
-mod exchange;
 mod forward;
 mod frames;
 mod gate;
 mod h1_client;
-mod h1_to_h2;
 mod h2_client;
-mod h2_forward;
 mod h2_request;
 mod h2_session;
 mod handle;
 mod health;
 mod observe;
-mod pipe;
 mod reception;
+mod relay;
 mod request_head;
 mod rescue;
 mod response_head;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use component::forward::{ForwardPlan, HostField};
-use message::{Entry, Field, HeadersView, Method, Request};
+use message::{Body, Entry, Field, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
@@ -105,8 +105,14 @@ pub(crate) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// A request that a flow has worked on.
-    pub fn of_message(request: &'a Request, framing: Framing) -> Self {
+    /// A request that a flow has worked on. `unread` is how its body is framed when that is still
+    /// with the client.
+    pub fn of_message(request: &'a Request, unread: Framing) -> Self {
+        let framing = match &request.body {
+            Body::Unread => unread,
+            Body::Empty => Framing::None,
+            Body::Bytes(bytes) => Framing::Length(bytes.len() as u64),
+        };
         let rest = request
             .parameters
             .iter()

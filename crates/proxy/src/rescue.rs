@@ -5,7 +5,7 @@ use std::time::Duration;
 use message::{Fault, Kind, Origin, Reply, Retry};
 use net::http1::HeadError;
 
-use crate::exchange::Failure;
+use crate::relay::failure::Failure;
 
 /// The fault behind a failure to get a reply; none when there is nobody to tell.
 pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {

@@ -2,9 +2,9 @@
 
 use component::forward::FieldEdits;
 use message::{Field, Headers, HeadersView, Method, Reply, reason_phrase};
-use net::http1::{ConnectionOptions, Framing, ResponseHead, Version};
+use net::http1::{ConnectionOptions, Framing, Version};
 
-use crate::pipe::Encoding;
+use crate::relay::ReplyHead;
 use crate::request_head::{copy_line, line, write_decimal};
 
 /// What the client's side needs to know about the head that is written.
@@ -16,52 +16,78 @@ pub(crate) struct ClientSide {
     pub closes: bool,
 }
 
-/// How a body that comes framed this way goes to the client, and whether the connection must end
-/// behind it because nothing else marks the end.
-pub(crate) fn encoding_for(framing: Framing, version: Version) -> (Encoding, bool) {
-    match (framing, version) {
-        (Framing::None | Framing::Length(_), _) => (Encoding::AsIs, false),
-        (Framing::Chunked, Version::Http11) => (Encoding::AsIs, false),
-        (Framing::UntilClose, Version::Http11) => (Encoding::Chunked, false),
-        (Framing::Chunked | Framing::UntilClose, Version::Http10) => (Encoding::Plain, true),
-    }
+/// The head of a reply that is relayed to an HTTP/1.1 client.
+pub(crate) struct Relayed<'a> {
+    pub head: &'a ReplyHead<'a>,
+    /// How the body goes to the client.
+    pub framing: Framing,
+    pub client: ClientSide,
+    /// The method of the client's request.
+    pub method: &'a Method,
+    pub edits: &'a FieldEdits,
 }
 
-/// Appends the head of a reply that is relayed. `bytes` holds the head.
-pub(crate) fn write_relayed(
-    head: &ResponseHead,
-    bytes: &[u8],
-    client: ClientSide,
-    edits: &FieldEdits,
-    out: &mut Vec<u8>,
-) {
-    status_line(head.status, head.reason(bytes), out);
-    let keeps_upgrade = matches!(head.status, 101 | 426);
-    let edited = !edits.is_empty();
-    for (field, name, value, whole) in head.headers(bytes).lines() {
-        let dropped = match field {
-            Field::ContentLength => !matches!(head.framing, Framing::Length(_) | Framing::None),
-            Field::Upgrade => !keeps_upgrade,
-            field => field.is_hop_by_hop(),
-        };
-        if dropped || head.connection.lists(bytes, name) || (edited && edits.drops(name)) {
-            continue;
+impl Relayed<'_> {
+    /// Appends it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let head = self.head;
+        let status = head.status;
+        let phrase = || reason_phrase(status).as_bytes();
+        status_line(status, head.reason.unwrap_or_else(phrase), out);
+        let keeps_length = self.keeps_length();
+        let keeps_upgrade = matches!(status, 101 | 426);
+        let listed = head
+            .connection
+            .filter(|(options, _)| !options.listed.is_empty());
+        let edited = !self.edits.is_empty();
+        for (field, name, value, whole) in head.fields.lines() {
+            let dropped = match field {
+                Field::ContentLength => !keeps_length,
+                Field::Upgrade => !keeps_upgrade,
+                field => field.is_hop_by_hop(),
+            };
+            if dropped
+                || listed.is_some_and(|(options, bytes)| options.lists(bytes, name))
+                || (edited && self.edits.drops(name))
+            {
+                continue;
+            }
+            copy_line(out, name, value, whole);
         }
-        copy_line(out, name, value, whole);
+        for (name, value) in &self.edits.set {
+            line(out, name.as_bytes(), &[value.as_bytes()]);
+        }
+        self.write_framing(out);
+        out.extend_from_slice(b"\r\n");
     }
-    for (name, value) in &edits.set {
-        line(out, name.as_bytes(), &[value.as_bytes()]);
+
+    /// Whether `Content-Length` says what follows, or what would follow without `HEAD` or 304 (RFC
+    /// 9110, section 8.6).
+    fn keeps_length(&self) -> bool {
+        match self.framing {
+            Framing::Length(_) => true,
+            Framing::None => *self.method == Method::Head || self.head.status == 304,
+            Framing::Chunked | Framing::UntilClose => false,
+        }
     }
-    let chunked = matches!(head.framing, Framing::Chunked | Framing::UntilClose);
-    if chunked && client.version == Version::Http11 {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+
+    fn write_framing(&self, out: &mut Vec<u8>) {
+        let status = self.head.status;
+        if self.framing == Framing::Chunked {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        } else if self.framing == Framing::None
+            && !self.keeps_length()
+            && status >= 200
+            && status != 204
+        {
+            out.extend_from_slice(b"Content-Length: 0\r\n");
+        }
+        if status == 101 {
+            out.extend_from_slice(b"Connection: Upgrade\r\n");
+        } else if status >= 200 {
+            write_connection(self.client, out);
+        }
     }
-    if head.status == 101 {
-        out.extend_from_slice(b"Connection: Upgrade\r\n");
-    } else if !head.is_interim() {
-        write_connection(client, out);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a reply of our own, head and content. A reply to `HEAD` says how long the content is

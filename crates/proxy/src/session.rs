@@ -11,16 +11,17 @@ use component::settings::Settings;
 use message::{Fault, Reply};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, ResponseHead, Version};
+use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, Version};
 use tokio::time::Instant;
 
 use crate::call::Caller;
-use crate::events;
-use crate::exchange::Failure;
-use crate::forward::{self, Source};
+use crate::events::Events;
+use crate::forward;
 use crate::h1_client::Way;
 use crate::observe::AccessEntry;
-use crate::pipe::Pipe;
+use crate::relay::downstream_http1::RequestSource;
+use crate::relay::exchange::EventStream;
+use crate::relay::failure::Failure;
 use crate::rescue;
 use crate::response_head::{self, ClientSide};
 use crate::router::{Captures, Found, Route, Target};
@@ -43,8 +44,6 @@ pub(crate) struct Session {
     pub deadline: Deadline,
     /// The head of the request that is being served.
     pub head: RequestHead,
-    /// The head of the reply that is being relayed.
-    pub response: ResponseHead,
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
@@ -72,6 +71,8 @@ pub(crate) enum After {
     Close,
     /// It is of no more use.
     Gone,
+    /// It is reset, for its end would tell the client that a reply cut short was whole.
+    Abort,
     /// A stream takes it over.
     HandOver,
 }
@@ -94,7 +95,6 @@ impl Session {
             client,
             deadline,
             head: RequestHead::default(),
-            response: ResponseHead::default(),
             now: Instant::now(),
             settings,
             head_started: false,
@@ -124,6 +124,10 @@ impl Session {
                     return None;
                 }
                 After::Gone => return None,
+                After::Abort => {
+                    self.client.abort();
+                    return None;
+                }
                 After::HandOver => {
                     let begun = *self.stream?;
                     let owners = (self.worker, self.listener);
@@ -228,7 +232,7 @@ impl Session {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                 };
-                let source = Source::Client { rest, path };
+                let source = RequestSource::Client { rest, path };
                 forward::forward(self, target, source, time, streams).await
             }
             Target::Handle {
@@ -292,12 +296,8 @@ impl Session {
         self.answer_failure(failure, true).await
     }
 
-    /// Answers instead of relaying. What is left of the body decides about the connection.
-    pub async fn fail_within(&mut self, failure: Failure, upload: &mut Pipe) -> Served {
-        self.answer_failure(failure, !upload.is_done()).await
-    }
-
-    async fn answer_failure(&mut self, failure: Failure, closes: bool) -> Served {
+    /// Answers instead of relaying. The connection closes when the body is not all there.
+    pub async fn answer_failure(&mut self, failure: Failure, closes: bool) -> Served {
         let Some(fault) = rescue::fault_of(failure) else {
             self.now = Instant::now();
             return Served {
@@ -331,13 +331,14 @@ impl Session {
     }
 
     /// Leaves the connection to an event stream of a back end.
-    pub fn go_on(&mut self, begun: events::Begun, lease: Lease) -> Served {
-        let events::Begun {
-            mut events,
-            open,
-            status,
-            closes,
-        } = begun;
+    pub fn go_on(
+        &mut self,
+        mut events: Events,
+        stream: EventStream,
+        closes: bool,
+        lease: Lease,
+    ) -> Served {
+        let EventStream { status, open, .. } = stream;
         events.lease = Some(lease);
         let begun = Begun {
             feed: Box::new(events),
@@ -377,7 +378,12 @@ impl Session {
         loop {
             match body.next(self.client.input.bytes()) {
                 Ok(Piece::End) => return true,
-                Ok(Piece::Data(count) | Piece::Overhead(count) | Piece::Skip(count)) => {
+                Ok(
+                    Piece::Data(count)
+                    | Piece::Overhead(count)
+                    | Piece::Skip(count)
+                    | Piece::Trailers(count),
+                ) => {
                     self.client.input.consume(count);
                 }
                 Ok(Piece::NeedMore) | Err(_) => return false,

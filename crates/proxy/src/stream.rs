@@ -14,9 +14,9 @@ use net::deadline::Deadline;
 use net::http1::{BodyDecoder, Version};
 
 use crate::call::Caller;
-use crate::exchange::Failure;
 use crate::h1_client::{Http1Client, Returned, Way};
 use crate::h2_client::Http2Client;
+use crate::relay::failure::Failure;
 use crate::response_head::{self, ClientSide};
 use crate::router::ForwardTargets;
 use crate::session::{After, Served, Session};

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use component::forward::FieldEdits;
 use component::handler::{LocalFuture, Services};
 use component::observe::FlowMetrics;
 use component::stream::{Client, Feed};
 use net::Connection;
 use net::deadline::Deadline;
+use net::http1::Framing;
 use tokio::time::Instant;
 
 use crate::call::Caller;
@@ -22,6 +22,8 @@ use crate::direction::{Direction, End, Stop};
 use crate::frames;
 use crate::gate::Gate;
 use crate::h1_client::Way;
+use crate::relay::UpstreamExchange;
+use crate::relay::upstream_http1::Http1Upstream;
 use crate::request_head::ForwardTarget;
 use crate::response_head::{self, ClientSide};
 use crate::session::{Served, Session};
@@ -42,24 +44,30 @@ const INTERNAL_ERROR: u16 = 1011;
 pub(crate) async fn begin(
     session: &mut Session,
     target: &ForwardTarget,
-    (mut upstream, lease): (Connection, Lease),
-    out: &mut Vec<u8>,
+    (up, lease): (Http1Upstream, Lease),
     streams: Streams<'_>,
 ) -> Served {
     let open = match streams.open() {
         Ok(open) => open,
         Err(fault) => return session.answer_fault(&fault, true).await,
     };
-    out.clear();
     let client = ClientSide {
         version: session.head.version,
         closes: false,
     };
-    let edits: &FieldEdits = &target.plan.reply_fields;
-    let bytes = upstream.input.bytes();
-    response_head::write_relayed(&session.response, bytes, client, edits, out);
-    upstream.input.consume(session.response.length);
-    if session.write_all(out).await.is_err() {
+    let mut out = Vec::new();
+    let reply = response_head::Relayed {
+        head: &up.head(),
+        framing: Framing::None,
+        client,
+        method: &session.head.method,
+        edits: &target.plan.reply_fields,
+    };
+    reply.write(&mut out);
+    let Http1Upstream { exchange, head } = up;
+    let mut upstream = exchange.into_transport();
+    upstream.input.consume(head.length);
+    if session.write_all(&out).await.is_err() {
         return session.after_reply(101, true, Err(io::ErrorKind::BrokenPipe.into()));
     }
     let worker = &session.worker;

@@ -22,7 +22,7 @@ use net::http2::{Driver, Link};
 use net::queue::Queue;
 use tokio::time::Instant;
 
-use crate::exchange::{Failed, Failure};
+use crate::relay::failure::{Failed, Failure};
 use crate::worker::Worker;
 
 /// The longest that an endpoint is left out, in multiples of the configured time.
@@ -484,7 +484,7 @@ impl Lease {
 
     /// The endpoint has answered.
     #[inline]
-    pub fn succeed(&self) {
+    pub fn answered(&self) {
         self.verdict.set(Some(true));
     }
 

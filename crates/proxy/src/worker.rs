@@ -20,6 +20,7 @@ use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use net::Connection;
 use net::deadline::Deadlines;
+use net::http1::ResponseHead;
 use net::tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -40,6 +41,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// The largest scratch buffer that is kept.
 const SCRATCH_MAX: usize = 256 * 1024;
+/// How many heads of replies are kept for their memory.
+const REPLY_HEADS_MAX: usize = 64;
 
 /// What all workers share.
 pub struct Engine {
@@ -127,6 +130,8 @@ pub struct Worker {
     sessions: Cell<usize>,
     drained: RefCell<Option<Waker>>,
     scratch: RefCell<Vec<Vec<u8>>>,
+    /// Heads of replies that are not in use, for their memory.
+    reply_heads: RefCell<Vec<ResponseHead>>,
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
@@ -217,6 +222,7 @@ impl Worker {
             sessions: Cell::new(0),
             drained: RefCell::default(),
             scratch: RefCell::default(),
+            reply_heads: RefCell::default(),
             callees: RefCell::default(),
             sources: Sources::default(),
         });
@@ -417,6 +423,21 @@ impl Worker {
         let mut scratch = self.scratch.borrow_mut();
         if (1..=SCRATCH_MAX).contains(&buffer.capacity()) && scratch.len() < 64 {
             scratch.push(buffer);
+        }
+    }
+
+    /// Where the head of a reply is read into.
+    #[inline]
+    pub(crate) fn take_reply_head(&self) -> ResponseHead {
+        self.reply_heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives it back.
+    #[inline]
+    pub(crate) fn return_reply_head(&self, head: ResponseHead) {
+        let mut heads = self.reply_heads.borrow_mut();
+        if heads.len() < REPLY_HEADS_MAX {
+            heads.push(head);
         }
     }
 

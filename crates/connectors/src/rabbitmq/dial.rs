@@ -278,7 +278,7 @@ async fn send(connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> 
         rest = rest.get(count..).unwrap_or_default();
     }
     out.clear();
-    Ok(())
+    poll_fn(|context| connection.poll_flush(context)).await
 }
 
 async fn receive(connection: &mut Connection) -> io::Result<()> {

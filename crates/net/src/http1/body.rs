@@ -22,8 +22,11 @@ pub enum Framing {
 pub enum Piece {
     /// This many bytes of content.
     Data(usize),
-    /// This many bytes of chunked framing, trailer section included.
+    /// This many bytes of chunked framing.
     Overhead(usize),
+    /// This many bytes of the trailer section, the empty line behind it included. The body ends
+    /// with it.
+    Trailers(usize),
     /// This many bytes that mean nothing to us and are not passed on: chunk extensions.
     Skip(usize),
     /// More input is needed.
@@ -227,7 +230,7 @@ impl BodyDecoder {
                     ));
                 }
                 self.state = State::End;
-                Ok(Piece::Overhead(length))
+                Ok(Piece::Trailers(length))
             }
         }
     }

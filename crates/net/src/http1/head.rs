@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use httparse::Header;
-use message::{Entry, Field};
+use message::{Entry, Field, Headers};
 
 use super::body::Framing;
 
@@ -226,4 +226,17 @@ pub(super) fn check_size(bytes: &[u8], limits: HeadLimits) -> Result<(), HeadErr
         return Err(HeadError::with(414, "the request target is too long"));
     }
     Err(HeadError::with(431, "the head is too large"))
+}
+
+/// The fields of a trailer section that has been checked; none when it is empty.
+pub(super) fn trailers(section: &[u8]) -> Option<Headers> {
+    let room = &mut [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let Ok(httparse::Status::Complete((_, lines))) = httparse::parse_headers(section, room) else {
+        return None;
+    };
+    let mut fields = Headers::new();
+    for line in lines {
+        fields.append(line.name, line.value.trim_ascii());
+    }
+    (!fields.view().is_empty()).then_some(fields)
 }

@@ -1,7 +1,8 @@
 //! An encrypted stream: a socket and the TLS session over it.
 //!
-//! A write counts as done when the kernel has taken all of its records, so nobody needs to flush. A
-//! write that was pending must be repeated with the same bytes at its front.
+//! The stream owns what it has accepted: [`TlsStream::poll_write`] encrypts bytes and counts them as
+//! written, and records that the socket does not take at once go out with the next write, flush or
+//! read. At most one write's records wait, so backpressure reaches the caller with the write after it.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -21,8 +22,9 @@ const WRITE_MAX: usize = 64 * 1024;
 pub(crate) struct TlsStream {
     socket: TcpStream,
     session: Session,
-    /// Bytes of a write that have been encrypted, while their records are not all out.
-    accepted: usize,
+    /// Why records could not be written. Kept for the next write or flush: the bytes of the write
+    /// that met it were accepted, and some of its records may have gone out.
+    write_error: Option<io::Error>,
     closing: bool,
 }
 
@@ -42,7 +44,7 @@ impl TlsStream {
         Self {
             socket,
             session,
-            accepted: 0,
+            write_error: None,
             closing: false,
         }
     }
@@ -75,14 +77,15 @@ impl TlsStream {
         }
     }
 
-    /// Reads once. Nothing read means that the other side has properly ended the stream; an end
-    /// without `close_notify` is an error (RFC 8446, section 6.1).
+    /// Reads once, and writes records that wait. Nothing read means that the other side has properly
+    /// ended the stream; an end without `close_notify` is an error (RFC 8446, section 6.1).
     #[inline]
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         space: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.write_waiting(context);
         loop {
             match self.session.reader().read(space.initialize_unfilled()) {
                 Ok(count) => {
@@ -96,20 +99,47 @@ impl TlsStream {
         }
     }
 
+    /// Encrypts some of these bytes, once the records of the write before are out. They are the
+    /// stream's from then on: the caller goes on behind them.
     #[inline]
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.accepted == 0 {
-            let piece = bytes.get(..WRITE_MAX).unwrap_or(bytes);
-            self.accepted = self.session.writer().write(piece)?;
+        ready!(self.poll_flush(context))?;
+        let piece = bytes.get(..WRITE_MAX).unwrap_or(bytes);
+        let count = self.session.writer().write(piece)?;
+        self.write_waiting(context);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Ready when the socket has taken every record.
+    #[inline]
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.write_error.take() {
+            return Poll::Ready(Err(error));
         }
         while self.session.wants_write() {
             ready!(self.poll_records_out(context))?;
         }
-        Poll::Ready(Ok(std::mem::take(&mut self.accepted)))
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the socket has taken every record.
+    pub fn is_flushed(&self) -> bool {
+        !self.session.wants_write()
+    }
+
+    /// Writes records that wait, as far as the socket takes them.
+    #[inline]
+    fn write_waiting(&mut self, context: &mut Context<'_>) {
+        if self.write_error.is_none()
+            && self.session.wants_write()
+            && let Poll::Ready(Err(error)) = self.poll_flush(context)
+        {
+            self.write_error = Some(error);
+        }
     }
 
     /// Says that nothing more will be written: `close_notify`, then the end of the socket.
@@ -118,10 +148,13 @@ impl TlsStream {
             self.closing = true;
             self.session.send_close_notify();
         }
-        while self.session.wants_write() {
-            ready!(self.poll_records_out(context))?;
-        }
+        ready!(self.poll_flush(context))?;
         Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    /// Has the socket's end tell the other side that the stream was cut (TCP reset).
+    pub fn abort(&self) -> io::Result<()> {
+        self.socket.set_zero_linger()
     }
 
     fn poll_records_in(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -139,12 +172,9 @@ impl TlsStream {
             let _ = self.poll_records_out(context);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
-        if self.session.wants_write() && !self.session.is_handshaking() && self.accepted == 0 {
-            // Answers of the session itself; what the socket does not take now goes out with the
-            // next write.
-            if let Poll::Ready(Err(error)) = self.poll_records_out(context) {
-                return Poll::Ready(Err(error));
-            }
+        if !self.session.is_handshaking() {
+            // Answers of the session itself, such as to a key update.
+            self.write_waiting(context);
         }
         Poll::Ready(Ok(count))
     }

@@ -18,7 +18,9 @@ fn decode(framing: Framing, input: &[u8], step: usize) -> Result<(Vec<u8>, Vec<u
                 return Ok((content, waiting));
             }
             Piece::Data(count) => content.extend(waiting.drain(..count)),
-            Piece::Overhead(count) | Piece::Skip(count) => drop(waiting.drain(..count)),
+            Piece::Overhead(count) | Piece::Trailers(count) | Piece::Skip(count) => {
+                drop(waiting.drain(..count))
+            }
             Piece::NeedMore if fed == input.len() => return Err("truncated".to_owned()),
             Piece::NeedMore => {
                 let end = input.len().min(fed + step);
@@ -164,7 +166,7 @@ fn a_skipped_extension_leaves_the_framing_whole() {
             Piece::End => break,
             Piece::NeedMore => panic!("it is all there"),
             Piece::Skip(count) => rest = &rest[count..],
-            Piece::Data(count) | Piece::Overhead(count) => {
+            Piece::Data(count) | Piece::Overhead(count) | Piece::Trailers(count) => {
                 relayed.extend_from_slice(&rest[..count]);
                 rest = &rest[count..];
             }

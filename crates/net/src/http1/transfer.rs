@@ -1,0 +1,464 @@
+//! Bodies on their way through a connection: a [`BodyReader`] takes one off the input, a
+//! [`BodyWriter`] puts one on the wire. Both are state machines over a [`Transport`]. Neither copies
+//! a large body: the reader hands out the bytes where they lie, and the writer passes them to the
+//! socket from there.
+
+use std::fmt;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use message::{Headers, HeadersView};
+
+use super::{BodyDecoder, Framing, HeadLimits, Piece};
+use crate::Buffer;
+use crate::transport::Transport;
+
+/// How many bytes of a request are kept after they were taken, so that it can be sent again.
+pub const REPLAY_MAX: usize = 32 * 1024;
+/// How many bytes may wait for the connection to take them.
+const STAGED_MAX: usize = 64 * 1024;
+/// Fewer bytes than these are copied behind what waits already, instead of a write of their own.
+const DIRECT_MIN: usize = 4096;
+/// What the writer keeps of its buffer while nothing waits.
+const SPARE_MAX: usize = 512;
+
+/// Whether a piece of a body is the last.
+#[derive(Clone, Copy, Debug)]
+pub enum End<'a> {
+    /// More may follow.
+    More,
+    /// The body ends behind the piece, with these trailers.
+    End(Option<HeadersView<'a>>),
+}
+
+impl End<'_> {
+    /// Whether the body ends behind the piece.
+    #[inline]
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::End(_))
+    }
+}
+
+/// Why a body cannot be read to its end.
+#[derive(Debug)]
+pub enum ReadError {
+    /// What came is no body.
+    Malformed(&'static str),
+    /// The connection ended before the body did.
+    Truncated,
+    /// The connection broke.
+    Io(io::Error),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(reason) => formatter.write_str(reason),
+            Self::Truncated => formatter.write_str("the body ended too early"),
+            Self::Io(error) => error.fmt(formatter),
+        }
+    }
+}
+
+/// Why a transfer from one side to another stopped.
+#[derive(Debug)]
+pub enum TransferError {
+    /// The body could not be read.
+    Source(ReadError),
+    /// It could not be written.
+    Sink(io::Error),
+}
+
+/// Reads one body off a connection.
+///
+/// Taken bytes leave the input at once, unless the reader keeps them for a replay: then the decoder
+/// can be rewound, for another attempt, until more than [`REPLAY_MAX`] bytes have been taken or
+/// [`BodyReader::commit`] was called.
+#[derive(Debug)]
+pub struct BodyReader {
+    decoder: BodyDecoder,
+    /// The decoder as it was in front of the body, while bytes are kept.
+    start: Option<BodyDecoder>,
+    /// Where the body begins in the input while bytes are kept: behind the message's head.
+    head: usize,
+    /// How many bytes at the front of the input have been taken and are kept, the head included.
+    kept: usize,
+    /// How many bytes behind those may be taken as they are.
+    ready: usize,
+    /// Whether framing is taken too, so that the body can go on byte for byte as it came.
+    is_raw: bool,
+    /// Whether the connection's end was the body's.
+    is_closed: bool,
+    is_ended: bool,
+    trailers: Option<Box<Headers>>,
+    moved: u64,
+}
+
+impl BodyReader {
+    /// Reads a body whose first byte is at the front of the input.
+    pub fn new(framing: Framing, limits: HeadLimits) -> Self {
+        let decoder = BodyDecoder::new(framing, limits);
+        Self {
+            is_ended: false,
+            decoder,
+            start: None,
+            head: 0,
+            kept: 0,
+            ready: 0,
+            is_raw: false,
+            is_closed: false,
+            trailers: None,
+            moved: 0,
+        }
+    }
+
+    /// Reads a body that follows a head of `head` bytes at the front of the input, and keeps both
+    /// for a replay.
+    pub fn with_replay(framing: Framing, limits: HeadLimits, head: usize) -> Self {
+        let reader = Self::new(framing, limits);
+        Self {
+            start: Some(reader.decoder.clone()),
+            head,
+            kept: head,
+            ..reader
+        }
+    }
+
+    /// Hands chunk framing out as well, for a writer that adds none.
+    #[must_use]
+    pub fn raw(self) -> Self {
+        Self {
+            is_raw: true,
+            ..self
+        }
+    }
+
+    /// Whether all of the body has been taken.
+    #[inline]
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Whether nothing of the body is left in the input or still to come.
+    #[inline]
+    pub fn is_drained(&self) -> bool {
+        self.ready == 0 && self.decoder.is_done()
+    }
+
+    /// How many bytes have been read or taken; tells progress.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Whether the body can be read from its beginning once more.
+    pub fn can_rewind(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// Goes back to the body's beginning.
+    pub fn rewind(&mut self) {
+        if let Some(start) = &self.start {
+            self.decoder = start.clone();
+            self.kept = self.head;
+            self.ready = 0;
+            self.is_ended = false;
+            self.trailers = None;
+        }
+    }
+
+    /// Drops what has been kept: there will be no replay.
+    pub fn commit(&mut self, input: &mut Buffer) {
+        input.consume(std::mem::take(&mut self.kept));
+        self.start = None;
+        self.head = 0;
+    }
+
+    /// Whether bytes of the body are in the input already.
+    pub fn has_input(&self, input: &Buffer) -> bool {
+        input.len() > self.kept
+    }
+
+    /// Hands what is there of the body to `take`, with whether it ends behind that; `take` answers
+    /// how many bytes it has used. Reads from the connection when nothing is there.
+    ///
+    /// # Errors
+    /// When the body cannot be read, or with the error of `take`.
+    #[inline]
+    pub fn poll_take<T: Transport>(
+        &mut self,
+        context: &mut Context<'_>,
+        transport: &mut T,
+        take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), TransferError>> {
+        while self.ready == 0 && !self.is_whole() {
+            self.scan(transport.input_mut())?;
+            if self.ready == 0 && !self.is_whole() {
+                ready!(self.poll_fill(context, transport))?;
+            }
+        }
+        let end = match self.is_whole() {
+            true => End::End(self.trailers.as_ref().map(|trailers| trailers.view())),
+            false => End::More,
+        };
+        let bytes = transport.input().bytes();
+        let bytes = bytes
+            .get(self.kept..self.kept + self.ready)
+            .unwrap_or_default();
+        let used = ready!(take(context, bytes, end)).map_err(TransferError::Sink)?;
+        self.is_ended = end.is_end() && used == self.ready;
+        self.ready -= used.min(self.ready);
+        self.moved += used as u64;
+        self.pass(transport.input_mut(), used);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the end of the body is in sight: nothing behind what is ready belongs to it.
+    #[inline]
+    fn is_whole(&self) -> bool {
+        self.is_closed || self.decoder.is_done()
+    }
+
+    fn poll_fill<T: Transport>(
+        &mut self,
+        context: &mut Context<'_>,
+        transport: &mut T,
+    ) -> Poll<Result<(), TransferError>> {
+        let source = |error| TransferError::Source(error);
+        match ready!(transport.poll_fill(context)).map_err(|error| source(ReadError::Io(error)))? {
+            0 if self.decoder.may_end_with_connection() => self.is_closed = true,
+            0 => return Poll::Ready(Err(source(ReadError::Truncated))),
+            count => self.moved += count as u64,
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Looks at what has been read. Afterwards something is ready, or the end is in sight, or more
+    /// must be read.
+    #[inline]
+    fn scan(&mut self, input: &mut Buffer) -> Result<(), TransferError> {
+        loop {
+            let at = self.kept + self.ready;
+            let rest = input.bytes().get(at..).unwrap_or_default();
+            let piece = self.decoder.next(rest);
+            let piece =
+                piece.map_err(|error| TransferError::Source(ReadError::Malformed(error.0)))?;
+            match piece {
+                Piece::End | Piece::NeedMore => return Ok(()),
+                Piece::Data(count) => {
+                    self.ready += count;
+                    if !self.is_raw {
+                        return Ok(());
+                    }
+                }
+                Piece::Skip(count) if self.is_raw => input.remove(at, count),
+                Piece::Overhead(count) | Piece::Trailers(count) if self.is_raw => {
+                    self.ready += count;
+                }
+                Piece::Trailers(count) => {
+                    let section = rest.get(..count).unwrap_or_default();
+                    self.trailers = super::head::trailers(section).map(Box::new);
+                    self.pass(input, count);
+                }
+                Piece::Overhead(count) | Piece::Skip(count) => self.pass(input, count),
+            }
+        }
+    }
+
+    /// Goes on behind bytes that have been taken: they are kept, or leave the input. Framing that
+    /// leaves it makes a replay as impossible as content does.
+    #[inline]
+    fn pass(&mut self, input: &mut Buffer, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.kept += count;
+        if self.start.is_none() || self.kept - self.head > REPLAY_MAX {
+            self.commit(input);
+        }
+    }
+}
+
+/// Writes one message to a connection: a head that is staged first, then its body.
+#[derive(Debug)]
+pub struct BodyWriter {
+    /// What waits for the connection, of which so many bytes are written.
+    staged: Vec<u8>,
+    written: usize,
+    is_chunked: bool,
+    is_finished: bool,
+    /// How many bytes the connection has accepted.
+    sent: u64,
+}
+
+impl BodyWriter {
+    /// A message of which this is staged. Whether its body goes in chunks can be said later.
+    pub fn new(staged: Vec<u8>) -> Self {
+        Self {
+            staged,
+            written: 0,
+            is_chunked: false,
+            is_finished: false,
+            sent: 0,
+        }
+    }
+
+    /// Sends the body in chunks (RFC 9112, section 7.1) from here on, or as it is.
+    pub fn set_chunked(&mut self, is_chunked: bool) {
+        self.is_chunked = is_chunked;
+    }
+
+    /// Where heads are appended. What stands there goes out before the body.
+    pub fn staged_mut(&mut self) -> &mut Vec<u8> {
+        if self.written == self.staged.len() {
+            self.staged.clear();
+            self.written = 0;
+        }
+        &mut self.staged
+    }
+
+    /// How many bytes the connection has accepted: none means that nothing can have been acted on.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether the end of the body has been accepted and nothing waits.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.is_finished && self.is_flushed()
+    }
+
+    /// Says that the message has no more to come.
+    pub fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub fn is_flushed(&self) -> bool {
+        self.written == self.staged.len()
+    }
+
+    /// The buffer, when nothing waits in it.
+    pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        self.is_flushed().then(|| {
+            self.written = 0;
+            std::mem::take(&mut self.staged)
+        })
+    }
+
+    /// Accepts some of a piece of the body. An end counts once all bytes in front of it were
+    /// accepted.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    #[inline]
+    pub fn poll_accept<T: Transport>(
+        &mut self,
+        context: &mut Context<'_>,
+        transport: &mut T,
+        bytes: &[u8],
+        end: End<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let count = if self.is_flushed() && !self.is_chunked && bytes.len() >= DIRECT_MIN {
+            let count = ready!(transport.poll_write(context, bytes))?;
+            self.sent += count as u64;
+            count
+        } else {
+            if self.staged.len() - self.written >= STAGED_MAX {
+                ready!(self.poll_write_staged(context, transport))?;
+            }
+            self.stage(bytes)
+        };
+        if let End::End(trailers) = end
+            && count == bytes.len()
+        {
+            self.is_finished = true;
+            if self.is_chunked {
+                self.stage_last_chunk(trailers);
+            }
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn stage(&mut self, bytes: &[u8]) -> usize {
+        let is_chunked = self.is_chunked;
+        let staged = self.staged_mut();
+        let room = STAGED_MAX.saturating_sub(staged.len()).max(1);
+        let piece = bytes.get(..room).unwrap_or(bytes);
+        if is_chunked && !piece.is_empty() {
+            chunk_size(piece.len(), staged);
+        }
+        staged.extend_from_slice(piece);
+        if is_chunked && !piece.is_empty() {
+            staged.extend_from_slice(b"\r\n");
+        }
+        piece.len()
+    }
+
+    fn stage_last_chunk(&mut self, trailers: Option<HeadersView<'_>>) {
+        let staged = self.staged_mut();
+        staged.extend_from_slice(b"0\r\n");
+        for (field, name, value) in trailers.iter().flat_map(|trailers| trailers.iter()) {
+            if !field.is_framing() && !field.is_hop_by_hop() {
+                staged.extend_from_slice(name);
+                staged.extend_from_slice(b": ");
+                staged.extend_from_slice(value);
+                staged.extend_from_slice(b"\r\n");
+            }
+        }
+        staged.extend_from_slice(b"\r\n");
+    }
+
+    /// Ready when the socket has taken everything that was accepted.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    #[inline]
+    pub fn poll_flush<T: Transport>(
+        &mut self,
+        context: &mut Context<'_>,
+        transport: &mut T,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_staged(context, transport))?;
+        transport.poll_flush(context)
+    }
+
+    #[inline]
+    fn poll_write_staged<T: Transport>(
+        &mut self,
+        context: &mut Context<'_>,
+        transport: &mut T,
+    ) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.staged.get(self.written..)
+            && !rest.is_empty()
+        {
+            let count = ready!(transport.poll_write(context, rest))?;
+            self.written += count;
+            self.sent += count as u64;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives memory back that a quiet connection has no need of.
+    pub fn shrink(&mut self) {
+        if self.is_flushed() && self.staged.capacity() > SPARE_MAX {
+            self.staged = Vec::new();
+            self.written = 0;
+        }
+    }
+}
+
+/// Appends a chunk's size line.
+pub(crate) fn chunk_size(size: usize, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
+    for at in (0..digits).rev() {
+        let digit = (size >> (at * 4)) & 0xf;
+        out.push(DIGITS.get(digit).copied().unwrap_or(b'0'));
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! The relay: one request and its reply between a client and a back end, whichever versions of HTTP
+//! they speak, written once.
+//!
+//! Each side is a [`Source`] of one body and a [`Sink`] for the other. [`pump`] moves a body from a
+//! source to a sink; it is the only loop that does. [`exchange`] runs the request and its reply over
+//! it, [`send`] chooses the connection and repeats what may be repeated. The sides:
+//! [`downstream_http1`], [`downstream_http2`] and, for calls of steps, [`collect`];
+//! [`upstream_http1`] and [`upstream_http2`].
+
+pub(crate) mod collect;
+mod content;
+pub(crate) mod downstream_http1;
+pub(crate) mod downstream_http2;
+pub(crate) mod exchange;
+pub(crate) mod failure;
+pub(crate) mod send;
+pub(crate) mod stream;
+pub(crate) mod upstream_http1;
+mod upstream_http2;
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use component::forward::ForwardPlan;
+use component::settings::Settings;
+use message::{Field, HeadersView, Method};
+use net::Connection;
+use net::deadline::Deadline;
+use net::http1::{ConnectionOptions, End, Framing, HeadLimits, TransferError};
+use net::http2::Stream;
+use tokio::time::Instant;
+
+use crate::request_head::Outgoing;
+use crate::worker::Worker;
+use failure::{ClientGone, Failure};
+
+pub(crate) use content::Content;
+
+/// How much a client may send ahead while it waits for a reply.
+const AHEAD_MAX: usize = 64 * 1024;
+
+/// Where a body comes from.
+pub(crate) trait Source {
+    /// Hands what is there of the body to `take`, with whether it ends behind that. `take` answers
+    /// how many bytes it has used; only those are taken. Pending when nothing is there or `take` is.
+    fn poll_take(
+        &mut self,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), TransferError>>;
+
+    /// Whether all of it has been taken.
+    fn is_ended(&self) -> bool;
+
+    /// How many bytes have been received or taken; tells progress.
+    fn moved(&self) -> u64;
+}
+
+/// Where a body goes.
+pub(crate) trait Sink {
+    /// Accepts some of the bytes. An end counts once all bytes in front of it were accepted.
+    fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+        end: End<'_>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// Ready when nothing that was accepted waits here.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// How many bytes have gone out; tells progress.
+    fn sent(&self) -> u64;
+}
+
+/// Moves a body as far as both sides allow now. Ready when all of it has been passed on.
+#[inline]
+pub(crate) fn pump(
+    context: &mut Context<'_>,
+    from: &mut impl Source,
+    to: &mut impl Sink,
+) -> Poll<Result<(), TransferError>> {
+    while !from.is_ended() {
+        let taken = from.poll_take(context, |context, bytes, end| {
+            to.poll_accept(context, bytes, end)
+        });
+        if let Poll::Ready(result) = taken {
+            result?;
+            continue;
+        }
+        // What has been accepted goes out while the rest is waited for.
+        ready!(to.poll_flush(context)).map_err(TransferError::Sink)?;
+        return Poll::Pending;
+    }
+    to.poll_flush(context).map_err(TransferError::Sink)
+}
+
+/// The head of a reply as it lies with the side that it came from.
+#[derive(Clone, Copy)]
+pub(crate) struct ReplyHead<'a> {
+    pub status: u16,
+    /// The reason phrase of HTTP/1.1.
+    pub reason: Option<&'a [u8]>,
+    pub fields: HeadersView<'a>,
+    /// What an HTTP/1.1 head says about its connection, and the bytes that its spans lie in.
+    pub connection: Option<(&'a ConnectionOptions, &'a [u8])>,
+    /// How the end of the body is known. `UntilClose` also stands for a body over HTTP/2 whose
+    /// length nobody has said.
+    pub framing: Framing,
+}
+
+impl ReplyHead<'_> {
+    /// Whether another head follows (RFC 9110, section 15.2).
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && self.status != 101
+    }
+
+    /// Whether nobody knows where the body ends.
+    pub fn is_open_ended(&self) -> bool {
+        matches!(self.framing, Framing::Chunked | Framing::UntilClose)
+    }
+}
+
+/// How a reply's body goes to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Download {
+    /// The client expects none.
+    Nothing,
+    /// Its content.
+    Content,
+    /// Byte for byte as it came, chunk framing included.
+    Raw,
+}
+
+/// The side that asked: a client's connection or stream, or a step.
+pub(crate) trait Downstream: Source + Sink {
+    /// The request as it came, or as a flow has made it.
+    fn request(&self) -> Outgoing<'_>;
+
+    /// The path that `balance: hash` goes by.
+    fn path(&self) -> &[u8];
+
+    /// Whether the request can be sent once more.
+    fn can_rewind(&self) -> bool;
+
+    /// Goes back to the beginning of the request's body.
+    fn rewind(&mut self);
+
+    /// Drops what has been kept of the request for another attempt.
+    fn commit(&mut self);
+
+    /// Whether the client has sent nothing that could be passed on.
+    fn is_starving(&self) -> bool;
+
+    /// Passes an interim reply on, where the client can understand it.
+    fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan);
+
+    /// Begins the reply: the head is accepted, its body follows through [`Sink`].
+    fn begin_reply(
+        &mut self,
+        head: &ReplyHead<'_>,
+        plan: &ForwardPlan,
+    ) -> Result<Download, ClientGone>;
+
+    /// Takes back a reply that has begun. False when some of it may have gone out.
+    fn withdraw_reply(&mut self) -> bool;
+
+    /// What a wait that is none of the relay's goes by.
+    fn waiting(&mut self) -> Waiting<'_>;
+
+    /// Bounds whatever the request waits for.
+    fn deadline(&self) -> &Deadline;
+
+    fn worker(&self) -> &Rc<Worker>;
+
+    fn settings(&self) -> &Settings;
+
+    /// Whether the client has left, as far as that can be seen now.
+    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
+        self.waiting().client.poll_disconnected(context)
+    }
+}
+
+/// The parts of a downstream that a wait for a connection goes by.
+pub(crate) struct Waiting<'a> {
+    pub worker: &'a Rc<Worker>,
+    pub deadline: &'a Deadline,
+    pub client: ClientWatch<'a>,
+}
+
+/// Watches a client while it waits for something else than its connection.
+pub(crate) enum ClientWatch<'a> {
+    Http1(&'a mut Connection),
+    Http2(&'a Stream),
+    /// There is none, or it is watched elsewhere.
+    Nobody,
+}
+
+impl ClientWatch<'_> {
+    /// Whether the client has closed its connection or reset its stream. What an HTTP/1.1 client
+    /// sends ahead is read up to a bound.
+    pub fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
+        match self {
+            Self::Http1(connection) => has_left(context, connection),
+            Self::Http2(stream) => stream.fate(context).is_some(),
+            Self::Nobody => false,
+        }
+    }
+}
+
+/// Whether a client that waits for its reply has closed the connection. Requests that it sends
+/// ahead are read up to a bound.
+pub(crate) fn has_left(context: &mut Context<'_>, client: &mut Connection) -> bool {
+    while client.input.len() < AHEAD_MAX {
+        match client.poll_fill(context) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(count)) if count > 0 => {}
+            Poll::Ready(_) => return true,
+        }
+    }
+    false
+}
+
+/// The side that answers: one request on a connection, or a stream among others.
+pub(crate) trait UpstreamExchange: Source + Sink {
+    /// Ready when a head is there, an interim one included: see [`UpstreamExchange::head`].
+    fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+        method: &Method,
+        limits: HeadLimits,
+    ) -> Poll<Result<(), Failure>>;
+
+    /// The head that is there.
+    fn head(&self) -> ReplyHead<'_>;
+
+    /// Drops an interim head.
+    fn skip_interim(&mut self);
+
+    /// Takes the final head; what follows is the body.
+    fn begin_body(&mut self, limits: HeadLimits, is_raw: bool);
+
+    /// The whole request is out.
+    fn request_sent(&mut self, worker: &Worker);
+
+    /// Nothing more of the request can be sent. There may be a reply all the same.
+    fn fail_request(&mut self, error: io::Error);
+
+    /// Whether nothing of the request can have been acted on.
+    fn is_untouched(&self, failure: &Failure) -> bool;
+}
+
+/// The time-outs of one exchange.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The longest that a body may stand still.
+    pub body: Duration,
+    /// The longest from the request's end to the head of the reply.
+    pub response: Duration,
+    /// The same as `body` for bodies that go on for as long as they like.
+    pub stream: Duration,
+}
+
+impl Times {
+    /// Those of a plan, where it says so, else the engine's.
+    pub fn of(plan: &ForwardPlan, settings: &Settings) -> Self {
+        let (own, engine) = (&plan.timeouts, &settings.timeouts);
+        Self {
+            body: own.body.unwrap_or(engine.body),
+            response: own.response.unwrap_or(engine.response),
+            stream: engine.stream,
+        }
+    }
+}
+
+/// Moves a deadline on whenever something has moved.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    seen: Option<u64>,
+    /// When the exchange began, while that is still now.
+    started: Option<Instant>,
+}
+
+impl Progress {
+    pub fn new(started: Option<Instant>) -> Self {
+        Self {
+            seen: None,
+            started,
+        }
+    }
+
+    /// Another time holds from here on.
+    pub fn restart(&mut self) {
+        self.seen = None;
+    }
+
+    /// Ready when nothing has moved for this time.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        deadline: &Deadline,
+        moved: u64,
+        time: Duration,
+    ) -> Poll<()> {
+        if self.seen != Some(moved) {
+            self.seen = Some(moved);
+            let now = self.started.take().unwrap_or_else(Instant::now);
+            deadline.set(now, time);
+        }
+        deadline.poll(context)
+    }
+}
+
+/// Whether a message of this type may go on for as long as it likes, with nothing moving for long:
+/// an event stream, or a call of gRPC, which has a deadline of its own.
+pub(crate) fn is_stream(fields: HeadersView<'_>) -> bool {
+    let starts = |value: &[u8], name: &[u8]| {
+        let start = value.get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
+    fields.first(Field::ContentType).is_some_and(|value| {
+        starts(value, b"text/event-stream") || starts(value, b"application/grpc")
+    })
+}
+
+#[cfg(test)]
+mod tests;

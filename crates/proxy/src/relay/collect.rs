@@ -1,0 +1,169 @@
+//! The asking side of a call from a step: the request is in memory, and the reply is read into it.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use component::forward::ForwardPlan;
+use component::settings::Settings;
+use message::{Headers, Request};
+use net::deadline::Deadline;
+use net::http1::{End, Framing, TransferError};
+
+use super::failure::ClientGone;
+use super::{ClientWatch, Content, Download, Downstream, ReplyHead, Sink, Source, Waiting};
+use crate::request_head::Outgoing;
+use crate::worker::Worker;
+
+/// The most memory that is taken for a body before it has come.
+const AHEAD_MAX: u64 = 1 << 20;
+
+/// One call of a step.
+pub(crate) struct Collector<'a> {
+    pub worker: &'a Rc<Worker>,
+    pub deadline: &'a Deadline,
+    pub settings: &'a Settings,
+    request: &'a Request,
+    body: Content,
+    /// The most bytes of the reply's body.
+    max: u64,
+    pub status: u16,
+    pub headers: Headers,
+    pub content: Vec<u8>,
+    /// Whether the reply's body is above the limit: what has come of it is of no use.
+    pub is_too_large: bool,
+}
+
+impl<'a> Collector<'a> {
+    pub fn new(
+        worker: &'a Rc<Worker>,
+        deadline: &'a Deadline,
+        settings: &'a Settings,
+        max: u64,
+        request: &'a Request,
+    ) -> Self {
+        Self {
+            worker,
+            deadline,
+            settings,
+            request,
+            body: Content::of(&request.body).unwrap_or_default(),
+            max,
+            status: 0,
+            headers: Headers::new(),
+            content: Vec::new(),
+            is_too_large: false,
+        }
+    }
+}
+
+impl Source for Collector<'_> {
+    #[inline]
+    fn poll_take(
+        &mut self,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), TransferError>> {
+        self.body.poll_take(context, take)
+    }
+
+    fn is_ended(&self) -> bool {
+        self.body.is_ended
+    }
+
+    fn moved(&self) -> u64 {
+        self.body.taken()
+    }
+}
+
+impl Sink for Collector<'_> {
+    #[inline]
+    fn poll_accept(
+        &mut self,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+        _: End<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if (self.content.len() + bytes.len()) as u64 > self.max {
+            self.is_too_large = true;
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        }
+        self.content.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn sent(&self) -> u64 {
+        self.content.len() as u64
+    }
+}
+
+impl Downstream for Collector<'_> {
+    fn request(&self) -> Outgoing<'_> {
+        Outgoing::of_message(self.request, Framing::None)
+    }
+
+    fn path(&self) -> &[u8] {
+        self.request.path.as_bytes()
+    }
+
+    fn can_rewind(&self) -> bool {
+        true
+    }
+
+    fn rewind(&mut self) {
+        self.body.rewind();
+    }
+
+    fn commit(&mut self) {}
+
+    fn is_starving(&self) -> bool {
+        false
+    }
+
+    fn interim(&mut self, _: &ReplyHead<'_>, _: &ForwardPlan) {}
+
+    fn begin_reply(
+        &mut self,
+        head: &ReplyHead<'_>,
+        _: &ForwardPlan,
+    ) -> Result<Download, ClientGone> {
+        self.status = head.status;
+        self.headers = head.fields.to_owned();
+        if let Framing::Length(length) = head.framing {
+            self.content
+                .reserve(length.min(self.max).min(AHEAD_MAX) as usize);
+        }
+        Ok(match head.framing {
+            Framing::None => Download::Nothing,
+            _ => Download::Content,
+        })
+    }
+
+    fn withdraw_reply(&mut self) -> bool {
+        false
+    }
+
+    fn waiting(&mut self) -> Waiting<'_> {
+        Waiting {
+            worker: self.worker,
+            deadline: self.deadline,
+            client: ClientWatch::Nobody,
+        }
+    }
+
+    fn deadline(&self) -> &Deadline {
+        self.deadline
+    }
+
+    fn worker(&self) -> &Rc<Worker> {
+        self.worker
+    }
+
+    fn settings(&self) -> &Settings {
+        self.settings
+    }
+}

@@ -1,0 +1,348 @@
+//! The client's side over HTTP/1.1: the connection of a session.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use component::forward::ForwardPlan;
+use component::settings::Settings;
+use message::{Method, Request};
+use net::deadline::Deadline;
+use net::http1::{BodyReader, BodyWriter, End, Framing, TransferError, Version};
+use tokio::time::Instant;
+
+use super::failure::ClientGone;
+use super::{ClientWatch, Content, Download, Downstream, ReplyHead, Sink, Source, Waiting};
+use crate::request_head::{CameBy, Outgoing};
+use crate::response_head::{self, ClientSide};
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// A request of an HTTP/1.1 client, and where its reply goes.
+pub(crate) struct Http1Downstream<'a> {
+    session: &'a mut Session,
+    request: RequestSource,
+    body: RequestBody,
+    writer: BodyWriter,
+    /// How many bytes stand before the reply's body.
+    head_length: u64,
+    /// Whether the client's connection ends behind the reply.
+    pub closes: bool,
+    /// Whether that end is what tells the client that the body is whole.
+    pub ends_with_connection: bool,
+}
+
+/// Where the head of the request is.
+pub(crate) enum RequestSource {
+    /// In the client's buffer; the span of what `*` matched.
+    Client {
+        rest: Option<(u32, u32)>,
+        /// The path, when it is not the one in the buffer.
+        path: Option<Vec<u8>>,
+    },
+    /// A message of the message path, whose head has been taken off the buffer.
+    Message(Box<Request>),
+}
+
+enum RequestBody {
+    Client(BodyReader),
+    Message(Content),
+}
+
+impl<'a> Http1Downstream<'a> {
+    pub fn new(session: &'a mut Session, request: RequestSource) -> Self {
+        let limits = session.head_limits();
+        let framing = session.head.framing;
+        let body = match &request {
+            RequestSource::Client { .. } => RequestBody::Client(BodyReader::with_replay(
+                framing,
+                limits,
+                session.head.length,
+            )),
+            RequestSource::Message(message) => match Content::of(&message.body) {
+                Some(content) => RequestBody::Message(content),
+                None => RequestBody::Client(BodyReader::with_replay(framing, limits, 0)),
+            },
+        };
+        Self {
+            session,
+            request,
+            body,
+            writer: BodyWriter::new(Vec::new()),
+            head_length: 0,
+            closes: false,
+            ends_with_connection: false,
+        }
+    }
+
+    pub fn into_session(self) -> &'a mut Session {
+        self.session
+    }
+
+    /// Writes what has been accepted, within the time that a body may stand still.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        let time = self.session.settings.timeouts.body;
+        self.session.deadline.set(Instant::now(), time);
+        poll_fn(|context| {
+            if let Poll::Ready(result) = self.poll_flush(context) {
+                return Poll::Ready(result);
+            }
+            let is_late = self.session.deadline.poll(context);
+            is_late.map(|()| Err(io::ErrorKind::TimedOut.into()))
+        })
+        .await
+    }
+
+    /// Whether nothing of the request's body is still to come from the client.
+    pub fn is_whole(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => reader.is_drained(),
+            RequestBody::Message(_) => true,
+        }
+    }
+
+    /// How many bytes of the reply's body the connection has accepted, framing included.
+    pub fn replied(&self) -> u64 {
+        self.writer.sent().saturating_sub(self.head_length)
+    }
+
+    /// Gives buffers back. What is left in the client's input belongs to what follows the request.
+    pub fn finish(&mut self) {
+        self.commit();
+        if let Some(buffer) = self.writer.take_buffer() {
+            self.session.worker.return_scratch(buffer);
+        }
+    }
+
+    fn message<'b>(&'b self, message: &'b Request) -> Outgoing<'b> {
+        let head = &self.session.head;
+        let outgoing = Outgoing::of_message(message, head.framing);
+        Outgoing {
+            upgrades: head.upgrades_to_websocket && outgoing.framing == Framing::None,
+            ..outgoing
+        }
+    }
+
+    fn head_bytes(&self) -> &[u8] {
+        self.session.client.input.bytes()
+    }
+
+    fn client_path(&self) -> &[u8] {
+        match &self.request {
+            RequestSource::Client {
+                path: Some(path), ..
+            } => path,
+            _ => self.session.head.path(self.head_bytes()),
+        }
+    }
+
+    /// How a reply's body is framed for the client.
+    fn framing_of(&self, head: &ReplyHead<'_>) -> (Framing, Download) {
+        let is_head = self.session.head.method == Method::Head;
+        // A reply to another method than the client's has a body where the client expects none.
+        let content = match is_head {
+            true => Download::Nothing,
+            false => Download::Content,
+        };
+        match (head.framing, self.session.head.version) {
+            (Framing::None, _) => (Framing::None, Download::Nothing),
+            (Framing::Length(length), _) => (Framing::Length(length), content),
+            (Framing::Chunked, Version::Http11) if !is_head => (Framing::Chunked, Download::Raw),
+            (_, Version::Http11) => (Framing::Chunked, content),
+            (_, Version::Http10) => (Framing::UntilClose, content),
+        }
+    }
+}
+
+impl Source for Http1Downstream<'_> {
+    #[inline]
+    fn poll_take(
+        &mut self,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), TransferError>> {
+        match &mut self.body {
+            RequestBody::Client(reader) => {
+                reader.poll_take(context, &mut self.session.client, take)
+            }
+            RequestBody::Message(content) => content.poll_take(context, take),
+        }
+    }
+
+    #[inline]
+    fn is_ended(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => reader.is_ended(),
+            RequestBody::Message(content) => content.is_ended,
+        }
+    }
+
+    fn moved(&self) -> u64 {
+        match &self.body {
+            RequestBody::Client(reader) => reader.moved(),
+            RequestBody::Message(content) => content.taken(),
+        }
+    }
+}
+
+impl Sink for Http1Downstream<'_> {
+    #[inline]
+    fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+        end: End<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.writer
+            .poll_accept(context, &mut self.session.client, bytes, end)
+    }
+
+    #[inline]
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_flush(context, &mut self.session.client)
+    }
+
+    fn sent(&self) -> u64 {
+        self.writer.sent()
+    }
+}
+
+impl Downstream for Http1Downstream<'_> {
+    fn request(&self) -> Outgoing<'_> {
+        let (path, rest) = match &self.request {
+            RequestSource::Message(message) => return self.message(message),
+            RequestSource::Client { rest, .. } => (self.client_path(), *rest),
+        };
+        let (head, bytes) = (&self.session.head, self.head_bytes());
+        Outgoing {
+            method: &head.method,
+            query: head.query(bytes),
+            rest: rest.and_then(|(start, end)| path.get(start as usize..end as usize)),
+            headers: head.headers(bytes),
+            connection: Some((&head.connection, bytes)),
+            framing: head.framing,
+            upgrades: head.upgrades_to_websocket,
+            peer: self.peer(),
+            is_secure: self.session.client.is_tls(),
+            came_by: CameBy::Http1,
+        }
+    }
+
+    fn path(&self) -> &[u8] {
+        match &self.request {
+            RequestSource::Message(message) => message.path.as_bytes(),
+            RequestSource::Client { .. } => self.client_path(),
+        }
+    }
+
+    fn can_rewind(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => reader.can_rewind(),
+            RequestBody::Message(_) => true,
+        }
+    }
+
+    fn rewind(&mut self) {
+        match &mut self.body {
+            RequestBody::Client(reader) => reader.rewind(),
+            RequestBody::Message(content) => content.rewind(),
+        }
+    }
+
+    fn commit(&mut self) {
+        if let RequestBody::Client(reader) = &mut self.body {
+            reader.commit(&mut self.session.client.input);
+        }
+    }
+
+    fn is_starving(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => !reader.has_input(&self.session.client.input),
+            RequestBody::Message(_) => false,
+        }
+    }
+
+    fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
+        if self.session.head.version == Version::Http11 {
+            let client = self.client_side(false);
+            let reply = response_head::Relayed {
+                head,
+                framing: Framing::None,
+                client,
+                method: &self.session.head.method,
+                edits: &plan.reply_fields,
+            };
+            reply.write(self.writer.staged_mut());
+        }
+    }
+
+    fn begin_reply(
+        &mut self,
+        head: &ReplyHead<'_>,
+        plan: &ForwardPlan,
+    ) -> Result<Download, ClientGone> {
+        let (framing, download) = self.framing_of(head);
+        self.ends_with_connection = framing == Framing::UntilClose;
+        self.closes = self.ends_with_connection || self.session.closes_after_this();
+        let reply = response_head::Relayed {
+            head,
+            framing,
+            client: self.client_side(self.closes),
+            method: &self.session.head.method,
+            edits: &plan.reply_fields,
+        };
+        let staged = self.writer.staged_mut();
+        if staged.capacity() == 0 {
+            *staged = self.session.worker.take_scratch();
+        }
+        reply.write(staged);
+        let staged = staged.len() as u64;
+        self.head_length = self.writer.sent() + staged;
+        let is_chunked = framing == Framing::Chunked && download == Download::Content;
+        self.writer.set_chunked(is_chunked);
+        Ok(download)
+    }
+
+    fn withdraw_reply(&mut self) -> bool {
+        let is_here = self.writer.sent() == 0;
+        if is_here {
+            self.writer.staged_mut().clear();
+        }
+        is_here
+    }
+
+    fn waiting(&mut self) -> Waiting<'_> {
+        Waiting {
+            worker: &self.session.worker,
+            deadline: &self.session.deadline,
+            client: ClientWatch::Http1(&mut self.session.client),
+        }
+    }
+
+    fn deadline(&self) -> &Deadline {
+        &self.session.deadline
+    }
+
+    fn worker(&self) -> &Rc<Worker> {
+        &self.session.worker
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.session.settings
+    }
+}
+
+impl Http1Downstream<'_> {
+    fn client_side(&self, closes: bool) -> ClientSide {
+        ClientSide {
+            version: self.session.head.version,
+            closes,
+        }
+    }
+
+    fn peer(&self) -> IpAddr {
+        self.session.client.peer()
+    }
+}

@@ -1,0 +1,223 @@
+//! The client's side over HTTP/2: a stream of its connection.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use component::forward::ForwardPlan;
+use component::settings::Settings;
+use message::{Field, Method};
+use net::deadline::Deadline;
+use net::http1::{End, Framing, TransferError};
+
+use super::failure::ClientGone;
+use super::stream::{StreamReader, StreamWriter};
+use super::{ClientWatch, Content, Download, Downstream, ReplyHead, Sink, Source, Waiting};
+use crate::h2_request::StreamSession;
+use crate::request_head::Outgoing;
+use crate::response_head::relayed_fields;
+use crate::worker::Worker;
+
+/// A request of an HTTP/2 client, and where its reply goes.
+pub(crate) struct Http2Downstream<'a> {
+    session: &'a StreamSession,
+    request: Outgoing<'a>,
+    path: &'a [u8],
+    body: RequestBody,
+    writer: StreamWriter,
+}
+
+enum RequestBody {
+    Client(StreamReader),
+    Message(Content),
+}
+
+/// A request as it goes into the relay.
+pub(crate) struct Inbound<'a> {
+    pub request: Outgoing<'a>,
+    /// The path that `balance: hash` goes by.
+    pub path: &'a [u8],
+    /// The body, when it is in memory; otherwise it comes from the client.
+    pub content: Option<Content>,
+}
+
+impl<'a> Http2Downstream<'a> {
+    pub fn new(session: &'a StreamSession, inbound: Inbound<'a>) -> Self {
+        let Inbound {
+            mut request,
+            path,
+            content,
+        } = inbound;
+        let body = match content {
+            Some(content) => RequestBody::Message(content),
+            None => RequestBody::Client(begin(session, &mut request)),
+        };
+        Self {
+            session,
+            request,
+            path,
+            body,
+            writer: StreamWriter::default(),
+        }
+    }
+
+    /// How many bytes of the reply's body the stream has accepted.
+    pub fn replied(&self) -> u64 {
+        self.writer.sent()
+    }
+}
+
+/// Reads a body that comes from the client. One that has ended in a frame of its own is none, which
+/// HTTP/1.1 has no need to know.
+fn begin(session: &StreamSession, request: &mut Outgoing<'_>) -> StreamReader {
+    let mut reader = StreamReader::with_replay();
+    if session
+        .stream
+        .read(|bytes, end| (0, end && bytes.is_empty()))
+    {
+        reader.trailers = session.stream.take_trailers();
+        if reader.trailers.is_none() {
+            request.framing = Framing::None;
+        }
+    }
+    reader
+}
+
+impl Source for Http2Downstream<'_> {
+    #[inline]
+    fn poll_take(
+        &mut self,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), TransferError>> {
+        match &mut self.body {
+            RequestBody::Client(reader) => reader.poll_take(context, &self.session.stream, take),
+            RequestBody::Message(content) => content.poll_take(context, take),
+        }
+    }
+
+    #[inline]
+    fn is_ended(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => reader.is_ended(),
+            RequestBody::Message(content) => content.is_ended,
+        }
+    }
+
+    fn moved(&self) -> u64 {
+        match &self.body {
+            RequestBody::Client(reader) => reader.taken(),
+            RequestBody::Message(content) => content.taken(),
+        }
+    }
+}
+
+impl Sink for Http2Downstream<'_> {
+    #[inline]
+    fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+        end: End<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.writer
+            .poll_accept(context, &self.session.stream, bytes, end)
+    }
+
+    /// The connection's driver writes what streams have said.
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn sent(&self) -> u64 {
+        self.writer.sent()
+    }
+}
+
+impl Downstream for Http2Downstream<'_> {
+    fn request(&self) -> Outgoing<'_> {
+        self.request
+    }
+
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn can_rewind(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => reader.can_rewind(),
+            RequestBody::Message(_) => true,
+        }
+    }
+
+    fn rewind(&mut self) {
+        match &mut self.body {
+            RequestBody::Client(reader) => reader.rewind(),
+            RequestBody::Message(content) => content.rewind(),
+        }
+    }
+
+    fn commit(&mut self) {
+        if let RequestBody::Client(reader) = &mut self.body {
+            reader.commit(&self.session.stream);
+        }
+    }
+
+    fn is_starving(&self) -> bool {
+        match &self.body {
+            RequestBody::Client(reader) => reader.is_starving(&self.session.stream),
+            RequestBody::Message(_) => false,
+        }
+    }
+
+    fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
+        let fields = relayed_fields(head.fields, head.connection, &plan.reply_fields);
+        // A client that has left is noticed at the next poll.
+        let _ = self.session.stream.respond(head.status, fields, false);
+    }
+
+    fn begin_reply(
+        &mut self,
+        head: &ReplyHead<'_>,
+        plan: &ForwardPlan,
+    ) -> Result<Download, ClientGone> {
+        let asks_for_head = *self.request.method == Method::Head;
+        let has_body =
+            !asks_for_head && !matches!(head.framing, Framing::None | Framing::Length(0));
+        // Of a reply without a body the length is what the body would have.
+        let keeps_length =
+            has_body || asks_for_head || head.status == 304 || head.framing == Framing::Length(0);
+        let fields = relayed_fields(head.fields, head.connection, &plan.reply_fields)
+            .filter(|(field, _, _)| keeps_length || *field != Field::ContentLength);
+        let sent = self.session.stream.respond(head.status, fields, !has_body);
+        sent.map_err(|_| ClientGone)?;
+        Ok(match has_body {
+            true => Download::Content,
+            false => Download::Nothing,
+        })
+    }
+
+    fn withdraw_reply(&mut self) -> bool {
+        false
+    }
+
+    fn waiting(&mut self) -> Waiting<'_> {
+        Waiting {
+            worker: &self.session.worker,
+            deadline: &self.session.deadline,
+            client: ClientWatch::Http2(&self.session.stream),
+        }
+    }
+
+    fn deadline(&self) -> &Deadline {
+        &self.session.deadline
+    }
+
+    fn worker(&self) -> &Rc<Worker> {
+        &self.session.worker
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.session.settings
+    }
+}

@@ -1,0 +1,299 @@
+//! One request and its reply over one connection or stream of a back end: the request's body goes up
+//! while the reply is awaited, interim replies are passed on, then the reply's body goes down.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use component::forward::ForwardPlan;
+use message::Method;
+use net::http1::{HeadLimits, ReadError, TransferError};
+
+use super::failure::{Break, Failed, Failure};
+use super::{Download, Downstream, Progress, Times, UpstreamExchange, is_stream, pump};
+use crate::events;
+use crate::stream::{OpenStream, Streams};
+use crate::upstream::Lease;
+
+/// How many interim replies one request may have.
+const INTERIM_MAX: usize = 32;
+
+/// What an exchange goes by.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub plan: &'a ForwardPlan,
+    /// The method that was sent.
+    pub method: &'a Method,
+    pub times: Times,
+    pub limits: HeadLimits,
+    /// The flow's streams, where an event stream can be left to a task of its own.
+    pub streams: Option<Streams<'a>>,
+    /// Whether the client has asked to go on with another protocol.
+    pub upgrades: bool,
+}
+
+/// One request and its reply.
+pub(crate) struct Exchange<'a, D, U> {
+    pub down: &'a mut D,
+    pub up: U,
+    pub terms: Terms<'a>,
+    pub progress: Progress,
+    /// Whether the whole request is out.
+    is_sent: bool,
+    /// Whether the upstream takes no more of it.
+    is_refused: bool,
+    /// How many interim replies have come.
+    interims: usize,
+}
+
+/// What has become of a reply.
+pub(crate) enum Reply {
+    /// It has been relayed, or has been cut.
+    Relayed(Relayed),
+    /// It is an event stream whose head has been sent to the client.
+    EventStream(EventStream),
+    /// It switches protocols; its head is with the upstream's side.
+    Switched,
+}
+
+/// A reply that has been relayed.
+pub(crate) struct Relayed {
+    pub status: u16,
+    /// Why its body broke off, if it has.
+    pub cut: Option<Break>,
+    /// Whether the whole request was sent.
+    pub is_sent: bool,
+}
+
+/// An event stream whose head has been sent to the client.
+pub(crate) struct EventStream {
+    pub status: u16,
+    pub open: OpenStream,
+    /// Whether the content is in another form than the client's, such as compressed.
+    pub is_coded: bool,
+}
+
+impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
+    pub fn new(down: &'a mut D, up: U, terms: Terms<'a>, progress: Progress) -> Self {
+        Self {
+            down,
+            up,
+            terms,
+            progress,
+            is_sent: false,
+            is_refused: false,
+            interims: 0,
+        }
+    }
+
+    /// Sends the request and relays the reply.
+    pub async fn run(&mut self, lease: &Lease) -> Result<Reply, Failed> {
+        let head = poll_fn(|context| self.poll_final_head(context)).await;
+        head.map_err(|failure| self.failed(failure))?;
+        let head = self.up.head();
+        let status = head.status;
+        if status == 101 {
+            if !self.terms.upgrades {
+                let unasked = Failure::invalid("the connection was switched unasked");
+                return Err(unasked.finally());
+            }
+            lease.answered();
+            self.down.deadline().lift();
+            return Ok(Reply::Switched);
+        }
+        lease.answered();
+        self.down.deadline().lift();
+        self.down.commit();
+        if let Some(stream) = self.event_stream()? {
+            return Ok(Reply::EventStream(stream));
+        }
+        if is_long(&self.up) {
+            self.terms.times.body = self.terms.times.stream;
+        }
+        let cut = self.relay().await;
+        if let Some(Break::Upstream(error)) = &cut {
+            if let ReadError::Malformed(reason) = error
+                && self.down.withdraw_reply()
+            {
+                return Err(Failure::invalid(reason).finally());
+            }
+            // What has come of the reply still goes to the client, if it takes it now.
+            let _ = poll_fn(|context| Poll::Ready(self.down.poll_flush(context))).await;
+        }
+        Ok(Reply::Relayed(Relayed {
+            status,
+            cut,
+            is_sent: self.is_sent,
+        }))
+    }
+
+    /// What a failure means to the request: it may be sent again when all of it is at hand, and
+    /// nothing of it has gone out or doing it twice is no harm (RFC 9110, section 9.2.2).
+    fn failed(&self, failure: Failure) -> Failed {
+        let is_harmless = self.up.is_untouched(&failure) || self.terms.method.is_idempotent();
+        Failed {
+            repeatable: is_harmless && self.down.can_rewind(),
+            failure,
+        }
+    }
+
+    /// Ready when the head of the final reply is there. Interim ones are passed on.
+    fn poll_final_head(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        loop {
+            ready!(self.poll_reply(context))?;
+            let head = self.up.head();
+            if !head.is_interim() {
+                return Poll::Ready(Ok(()));
+            }
+            self.interims += 1;
+            if self.interims > INTERIM_MAX {
+                return Poll::Ready(Err(Failure::invalid("too many interim replies")));
+            }
+            self.down.interim(&head, self.terms.plan);
+            self.up.skip_interim();
+            // The back end lives: the time for its reply begins anew.
+            self.progress.restart();
+        }
+    }
+
+    /// Ready when the head of a reply is there, interim ones included.
+    fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if let Err(stopped) = self.poll_upload(context) {
+            return Poll::Ready(Err(match stopped {
+                Break::ClientInvalid(reason) => Failure::ClientInvalid(reason),
+                _ => Failure::ClientGone,
+            }));
+        }
+        let Terms { method, limits, .. } = self.terms;
+        if let Poll::Ready(result) = self.up.poll_head(context, method, limits) {
+            return Poll::Ready(result);
+        }
+        // Interim replies go out while the final one is awaited.
+        if let Poll::Ready(Err(_)) = self.down.poll_flush(context) {
+            return Poll::Ready(Err(Failure::ClientGone));
+        }
+        if self.is_upload_over() && self.down.poll_disconnected(context) {
+            return Poll::Ready(Err(Failure::ClientGone));
+        }
+        let times = self.terms.times;
+        let is_over = self.is_upload_over();
+        let time = if is_over { times.response } else { times.body };
+        ready!(self.poll_idle(context, time));
+        Poll::Ready(Err(if !is_over && self.down.is_starving() {
+            Failure::ClientSlow
+        } else {
+            Failure::ReplyTimeout
+        }))
+    }
+
+    fn is_upload_over(&self) -> bool {
+        self.is_sent || self.is_refused
+    }
+
+    /// Sends more of the request.
+    #[inline]
+    fn poll_upload(&mut self, context: &mut Context<'_>) -> Result<(), Break> {
+        if self.is_upload_over() {
+            return Ok(());
+        }
+        let Poll::Ready(result) = pump(context, self.down, &mut self.up) else {
+            return Ok(());
+        };
+        match result {
+            Ok(()) => {
+                self.is_sent = true;
+                self.up.request_sent(self.down.worker());
+                Ok(())
+            }
+            Err(TransferError::Source(ReadError::Malformed(reason))) => {
+                Err(Break::ClientInvalid(reason))
+            }
+            Err(TransferError::Source(_)) => Err(Break::ClientGone),
+            Err(TransferError::Sink(error)) => {
+                self.is_refused = true;
+                self.up.fail_request(error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Relays the final reply, head and body. Answers why it broke off, if it has.
+    async fn relay(&mut self) -> Option<Break> {
+        let begun = self.down.begin_reply(&self.up.head(), self.terms.plan);
+        let Ok(download) = begun else {
+            return Some(Break::ClientGone);
+        };
+        self.up
+            .begin_body(self.terms.limits, download == Download::Raw);
+        self.progress.restart();
+        let has_body = download != Download::Nothing;
+        poll_fn(|context| self.poll_relay(context, has_body))
+            .await
+            .err()
+    }
+
+    /// Ready when the whole reply has been passed on.
+    fn poll_relay(&mut self, context: &mut Context<'_>, has_body: bool) -> Poll<Result<(), Break>> {
+        let download = match has_body {
+            true => pump(context, &mut self.up, self.down),
+            false => self.down.poll_flush(context).map_err(TransferError::Sink),
+        };
+        if let Poll::Ready(result) = download {
+            return Poll::Ready(result.map_err(|error| match error {
+                TransferError::Source(error) => Break::Upstream(error),
+                TransferError::Sink(_) => Break::ClientGone,
+            }));
+        }
+        if let Err(stopped) = self.poll_upload(context) {
+            return Poll::Ready(Err(stopped));
+        }
+        if self.is_upload_over() && self.down.poll_disconnected(context) {
+            return Poll::Ready(Err(Break::ClientGone));
+        }
+        self.poll_idle(context, self.terms.times.body)
+            .map(|()| Err(Break::Idle))
+    }
+
+    /// Ready when nothing has moved for this time.
+    fn poll_idle(&mut self, context: &mut Context<'_>, time: Duration) -> Poll<()> {
+        let (down, up) = (&*self.down, &self.up);
+        let moved = down.moved() + up.sent() + up.moved() + down.sent();
+        // The end counts too: from there on it is the upstream that is waited for.
+        let moved = moved + u64::from(self.is_upload_over());
+        self.progress.poll(context, down.deadline(), moved, time)
+    }
+
+    /// Sends the head of a reply when it is an event stream that can be left to a task of its own:
+    /// its end is unknown, and the whole request is out.
+    fn event_stream(&mut self) -> Result<Option<EventStream>, Failed> {
+        let Some(streams) = self.terms.streams else {
+            return Ok(None);
+        };
+        let head = self.up.head();
+        let asks_for_head = *self.down.request().method == Method::Head;
+        if asks_for_head || !head.is_open_ended() || !events::are_events(head.fields) {
+            return Ok(None);
+        }
+        let is_sent = events::check_upload(self.is_sent, streams).map_err(Failure::finally)?;
+        if !is_sent {
+            return Ok(None);
+        }
+        let status = head.status;
+        let is_coded = events::is_coded(head.fields);
+        let open = events::open(streams, is_coded).map_err(Failure::finally)?;
+        let begun = self.down.begin_reply(&head, self.terms.plan);
+        begun.map_err(|_| Failure::ClientGone.finally())?;
+        self.up.begin_body(self.terms.limits, false);
+        Ok(Some(EventStream {
+            status,
+            open,
+            is_coded,
+        }))
+    }
+}
+
+/// Whether the reply may go on for long with nothing moving.
+fn is_long(up: &impl UpstreamExchange) -> bool {
+    let head = up.head();
+    head.is_open_ended() && is_stream(head.fields)
+}

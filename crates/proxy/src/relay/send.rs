@@ -1,0 +1,231 @@
+//! Sends a request to an upstream: borrows a connection, runs the exchange over it, and repeats what
+//! has failed where that is safe.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use component::upstream::{Balance, HashKey};
+use message::Method;
+use net::Connection;
+use net::http1::Framing;
+use net::http2::Link;
+use tokio::time::Instant;
+
+use super::exchange::{EventStream, Exchange, Relayed, Reply, Terms};
+use super::failure::{Failed, Failure};
+use super::upstream_http1::Http1Upstream;
+use super::upstream_http2::Http2Upstream;
+use super::{Downstream, Progress, Times, Waiting, is_stream};
+use crate::events;
+use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
+use crate::stream::Streams;
+use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
+
+/// What a request asks of the relay.
+#[derive(Clone, Copy)]
+pub(crate) struct Order<'a> {
+    pub target: &'a ForwardTarget,
+    /// The method that is sent.
+    pub method: &'a Method,
+    /// The flow's streams, where an event stream can be left to a task of its own.
+    pub streams: Option<Streams<'a>>,
+    /// Whether the client has asked to go on with another protocol.
+    pub upgrades: bool,
+    /// When the request came, if that is still now.
+    pub now: Instant,
+}
+
+/// How a request has ended.
+pub(crate) enum Outcome {
+    /// Its reply has been relayed, or has been cut.
+    Relayed(Relayed),
+    /// Its reply is an event stream whose head has been sent.
+    EventStream(EventStream, events::Source, Lease),
+    /// Its reply is `101`: head and connection.
+    Switched(Box<Http1Upstream>, Lease),
+}
+
+/// Sends the request and relays its reply. A kept connection that turns out closed is replaced, and
+/// a request that an endpoint fails goes to another one, when repeating it is safe: nothing of it
+/// has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110, section
+/// 9.2.2; RFC 9112, section 9.3.1).
+pub(crate) async fn send<D: Downstream>(
+    down: &mut D,
+    order: Order<'_>,
+) -> Result<Outcome, Failure> {
+    let Order { target, .. } = order;
+    let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());
+    let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
+    let mut now = Some(order.now);
+    loop {
+        let Lent {
+            line,
+            reused,
+            lease,
+        } = lend(down, order, &mut attempt).await?;
+        let started = now.take().filter(|_| reused);
+        let failed = match line {
+            Line::Http1(connection) => {
+                match over_http1(down, order, connection, lease, started).await {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(failed) => failed,
+                }
+            }
+            // Boxed, for every session would carry its room.
+            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease)).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(failed) => failed,
+            },
+        };
+        let (failed, lease) = failed;
+        target
+            .upstream
+            .after_failure(failed, reused, lease, &mut attempt)?;
+        down.rewind();
+        down.worker().metrics.upstream_retries.add(1);
+    }
+}
+
+/// Borrows a connection, unless the client leaves meanwhile.
+async fn lend<D: Downstream>(
+    down: &mut D,
+    order: Order<'_>,
+    attempt: &mut Attempt,
+) -> Result<Lent, Failure> {
+    let connect = order.target.plan.timeouts.connect;
+    let connect = connect.unwrap_or(down.settings().timeouts.connect);
+    let Waiting {
+        worker,
+        deadline,
+        mut client,
+    } = down.waiting();
+    let patience = Patience {
+        worker,
+        deadline,
+        connect,
+    };
+    let mut lending = pin!(order.target.upstream.lend(order.now, attempt, patience));
+    poll_fn(|context| match lending.as_mut().poll(context) {
+        Poll::Ready(lent) => Poll::Ready(lent),
+        Poll::Pending if client.poll_disconnected(context) => Poll::Ready(Err(Failure::ClientGone)),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+fn terms<'a, D: Downstream>(down: &D, order: Order<'a>) -> Terms<'a> {
+    let Order { target, method, .. } = order;
+    Terms {
+        plan: &target.plan,
+        method,
+        times: Times::of(&target.plan, down.settings()),
+        limits: crate::forward::head_limits(&down.settings().limits),
+        streams: order.streams,
+        upgrades: order.upgrades,
+    }
+}
+
+type Attempted = Result<Outcome, (Failed, Lease)>;
+
+async fn over_http1<D: Downstream>(
+    down: &mut D,
+    order: Order<'_>,
+    connection: Connection,
+    lease: Lease,
+    started: Option<Instant>,
+) -> Attempted {
+    let worker = std::rc::Rc::clone(down.worker());
+    let mut head = worker.take_scratch();
+    let request = down.request();
+    let is_chunked = request.framing == Framing::Chunked;
+    request_head::write(order.target, &request, &mut head);
+    let spare = worker.take_reply_head();
+    let up = Http1Upstream::begin(connection, head, is_chunked, spare);
+    let terms = terms(down, order);
+    let mut exchange = Exchange::new(down, up, terms, Progress::new(started));
+    let reply = exchange.run(&lease).await;
+    let up = exchange.up;
+    match reply {
+        Err(failed) => {
+            worker.return_reply_head(up.head);
+            Err((failed, lease))
+        }
+        Ok(Reply::Switched) => Ok(Outcome::Switched(Box::new(up), lease)),
+        Ok(Reply::EventStream(stream)) => {
+            let source = events::Source::Http1(Box::new(up.exchange));
+            Ok(Outcome::EventStream(stream, source, lease))
+        }
+        Ok(Reply::Relayed(relayed)) => {
+            worker.return_reply_head(up.head);
+            if relayed.cut.is_none()
+                && let Some(released) = up.exchange.release()
+            {
+                lease.endpoint().keep(released, Instant::now());
+            }
+            Ok(Outcome::Relayed(relayed))
+        }
+    }
+}
+
+async fn over_http2<D: Downstream>(
+    down: &mut D,
+    order: Order<'_>,
+    link: Link,
+    lease: Lease,
+) -> Attempted {
+    let request = down.request();
+    let is_long = request.came_by == request_head::CameBy::Http2 && is_stream(request.headers);
+    let mut head = Http2Head::default();
+    request_head::write_http2(order.target, &request, &mut head);
+    let is_end = matches!(request.framing, Framing::None | Framing::Length(0));
+    let opened = Http2Upstream::open(&link, order.target, order.method, &head, is_end);
+    let up = match opened {
+        Ok(up) => up,
+        Err(failed) => return Err((failed, lease)),
+    };
+    drop(head);
+    let mut terms = terms(down, order);
+    if is_long {
+        terms.times.body = terms.times.stream;
+    }
+    let mut exchange = Exchange::new(down, up, terms, Progress::new(None));
+    let reply = exchange.run(&lease).await;
+    let up = exchange.up;
+    match reply {
+        Err(failed) => {
+            // A reply that is late by the back end's own time, not the flow's, may mean that the
+            // connection is dead, which others would wait for too.
+            let is_late = matches!(failed.failure, Failure::ReplyTimeout);
+            if is_late && !down.deadline().is_over() {
+                link.go_away();
+            }
+            Err((failed, lease))
+        }
+        Ok(Reply::Switched) => {
+            let failure = Failure::invalid("protocols are not switched over HTTP/2");
+            Err((failure.finally(), lease))
+        }
+        Ok(Reply::EventStream(stream)) => {
+            let source = events::Source::Http2(up.stream, up.reader);
+            Ok(Outcome::EventStream(stream, source, lease))
+        }
+        Ok(Reply::Relayed(relayed)) => Ok(Outcome::Relayed(relayed)),
+    }
+}
+
+/// What decides about the endpoint where the balance is by hash.
+fn balance_key(balance: &Balance, path: &[u8], request: &Outgoing<'_>) -> u64 {
+    let Balance::Hash(key) = balance else {
+        return 0;
+    };
+    let client = || request.peer.to_string().into_bytes();
+    match key {
+        HashKey::Client => upstream::hash(&client()),
+        HashKey::Path => upstream::hash(path),
+        HashKey::Header(name) => match request.headers.get(name) {
+            Some(value) => upstream::hash(value),
+            None => upstream::hash(&client()),
+        },
+    }
+}
