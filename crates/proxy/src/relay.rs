@@ -139,9 +139,6 @@ pub(crate) trait Downstream: Source + Sink {
     /// The request as it came, or as a flow has made it.
     fn request(&self) -> Outgoing<'_>;
 
-    /// The path that `balance: hash` goes by.
-    fn path(&self) -> &[u8];
-
     /// Whether the request can be sent once more.
     fn can_rewind(&self) -> bool;
 
@@ -167,20 +164,27 @@ pub(crate) trait Downstream: Source + Sink {
     /// Takes back a reply that has begun. False when some of it may have gone out.
     fn withdraw_reply(&mut self) -> bool;
 
-    /// What a wait that is none of the relay's goes by.
-    fn waiting(&mut self) -> Waiting<'_>;
+    /// Whether the client has left, as far as that can be seen now.
+    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool;
 
     /// Bounds whatever the request waits for.
     fn deadline(&self) -> &Deadline;
 
+    /// Takes a buffer back that is needed no more.
+    fn recycle(&self, buffer: Vec<u8>);
+}
+
+/// A downstream that belongs to a worker, which finds it a connection.
+pub(crate) trait Requester: Downstream {
+    /// The path that `balance: hash` goes by.
+    fn path(&self) -> &[u8];
+
+    /// What a wait for a connection goes by.
+    fn waiting(&mut self) -> Waiting<'_>;
+
     fn worker(&self) -> &Rc<Worker>;
 
     fn settings(&self) -> &Settings;
-
-    /// Whether the client has left, as far as that can be seen now.
-    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
-        self.waiting().client.poll_disconnected(context)
-    }
 }
 
 /// The parts of a downstream that a wait for a connection goes by.
@@ -242,8 +246,8 @@ pub(crate) trait UpstreamExchange: Source + Sink {
     /// Takes the final head; what follows is the body.
     fn begin_body(&mut self, limits: HeadLimits, is_raw: bool);
 
-    /// The whole request is out.
-    fn request_sent(&mut self, worker: &Worker);
+    /// The whole request is out: the buffer that its head was written into is free.
+    fn request_sent(&mut self) -> Option<Vec<u8>>;
 
     /// Nothing more of the request can be sent. There may be a reply all the same.
     fn fail_request(&mut self, error: io::Error);

@@ -11,7 +11,9 @@ use net::deadline::Deadline;
 use net::http1::{End, Framing, TransferError};
 
 use super::failure::ClientGone;
-use super::{ClientWatch, Content, Download, Downstream, ReplyHead, Sink, Source, Waiting};
+use super::{
+    ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
+};
 use crate::request_head::Outgoing;
 use crate::worker::Worker;
 
@@ -106,10 +108,6 @@ impl Downstream for Collector<'_> {
         Outgoing::of_message(self.request, Framing::None)
     }
 
-    fn path(&self) -> &[u8] {
-        self.request.path.as_bytes()
-    }
-
     fn can_rewind(&self) -> bool {
         true
     }
@@ -147,16 +145,30 @@ impl Downstream for Collector<'_> {
         false
     }
 
+    fn deadline(&self) -> &Deadline {
+        self.deadline
+    }
+
+    fn poll_disconnected(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
+
+    fn recycle(&self, buffer: Vec<u8>) {
+        self.worker.return_scratch(buffer);
+    }
+}
+
+impl Requester for Collector<'_> {
+    fn path(&self) -> &[u8] {
+        self.request.path.as_bytes()
+    }
+
     fn waiting(&mut self) -> Waiting<'_> {
         Waiting {
             worker: self.worker,
             deadline: self.deadline,
             client: ClientWatch::Nobody,
         }
-    }
-
-    fn deadline(&self) -> &Deadline {
-        self.deadline
     }
 
     fn worker(&self) -> &Rc<Worker> {

@@ -14,7 +14,10 @@ use net::http1::{BodyReader, BodyWriter, End, Framing, TransferError, Version};
 use tokio::time::Instant;
 
 use super::failure::ClientGone;
-use super::{ClientWatch, Content, Download, Downstream, ReplyHead, Sink, Source, Waiting};
+use super::{
+    ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
+    has_left,
+};
 use crate::request_head::{CameBy, Outgoing};
 use crate::response_head::{self, ClientSide};
 use crate::session::Session;
@@ -230,13 +233,6 @@ impl Downstream for Http1Downstream<'_> {
         }
     }
 
-    fn path(&self) -> &[u8] {
-        match &self.request {
-            RequestSource::Message(message) => message.path.as_bytes(),
-            RequestSource::Client { .. } => self.client_path(),
-        }
-    }
-
     fn can_rewind(&self) -> bool {
         match &self.body {
             RequestBody::Client(reader) => reader.can_rewind(),
@@ -313,16 +309,33 @@ impl Downstream for Http1Downstream<'_> {
         is_here
     }
 
+    fn deadline(&self) -> &Deadline {
+        &self.session.deadline
+    }
+
+    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
+        has_left(context, &mut self.session.client)
+    }
+
+    fn recycle(&self, buffer: Vec<u8>) {
+        self.session.worker.return_scratch(buffer);
+    }
+}
+
+impl Requester for Http1Downstream<'_> {
+    fn path(&self) -> &[u8] {
+        match &self.request {
+            RequestSource::Message(message) => message.path.as_bytes(),
+            RequestSource::Client { .. } => self.client_path(),
+        }
+    }
+
     fn waiting(&mut self) -> Waiting<'_> {
         Waiting {
             worker: &self.session.worker,
             deadline: &self.session.deadline,
             client: ClientWatch::Http1(&mut self.session.client),
         }
-    }
-
-    fn deadline(&self) -> &Deadline {
-        &self.session.deadline
     }
 
     fn worker(&self) -> &Rc<Worker> {

@@ -12,7 +12,9 @@ use net::http1::{End, Framing, TransferError};
 
 use super::failure::ClientGone;
 use super::stream::{StreamReader, StreamWriter};
-use super::{ClientWatch, Content, Download, Downstream, ReplyHead, Sink, Source, Waiting};
+use super::{
+    ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
+};
 use crate::h2_request::StreamSession;
 use crate::request_head::Outgoing;
 use crate::response_head::relayed_fields;
@@ -139,10 +141,6 @@ impl Downstream for Http2Downstream<'_> {
         self.request
     }
 
-    fn path(&self) -> &[u8] {
-        self.path
-    }
-
     fn can_rewind(&self) -> bool {
         match &self.body {
             RequestBody::Client(reader) => reader.can_rewind(),
@@ -201,16 +199,30 @@ impl Downstream for Http2Downstream<'_> {
         false
     }
 
+    fn deadline(&self) -> &Deadline {
+        &self.session.deadline
+    }
+
+    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
+        self.session.stream.fate(context).is_some()
+    }
+
+    fn recycle(&self, buffer: Vec<u8>) {
+        self.session.worker.return_scratch(buffer);
+    }
+}
+
+impl Requester for Http2Downstream<'_> {
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
     fn waiting(&mut self) -> Waiting<'_> {
         Waiting {
             worker: &self.session.worker,
             deadline: &self.session.deadline,
             client: ClientWatch::Http2(&self.session.stream),
         }
-    }
-
-    fn deadline(&self) -> &Deadline {
-        &self.session.deadline
     }
 
     fn worker(&self) -> &Rc<Worker> {

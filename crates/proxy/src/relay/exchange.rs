@@ -13,7 +13,6 @@ use super::failure::{Break, Failed, Failure};
 use super::{Download, Downstream, Progress, Times, UpstreamExchange, is_stream, pump};
 use crate::events;
 use crate::stream::{OpenStream, Streams};
-use crate::upstream::Lease;
 
 /// How many interim replies one request may have.
 const INTERIM_MAX: usize = 32;
@@ -86,8 +85,9 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         }
     }
 
-    /// Sends the request and relays the reply.
-    pub async fn run(&mut self, lease: &Lease) -> Result<Reply, Failed> {
+    /// Sends the request and relays the reply. Calls `answered` when the head of the final reply is
+    /// there.
+    pub async fn run(&mut self, answered: impl FnOnce()) -> Result<Reply, Failed> {
         let head = poll_fn(|context| self.poll_final_head(context)).await;
         head.map_err(|failure| self.failed(failure))?;
         let head = self.up.head();
@@ -97,11 +97,11 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
                 let unasked = Failure::invalid("the connection was switched unasked");
                 return Err(unasked.finally());
             }
-            lease.answered();
+            answered();
             self.down.deadline().lift();
             return Ok(Reply::Switched);
         }
-        lease.answered();
+        answered();
         self.down.deadline().lift();
         self.down.commit();
         if let Some(stream) = self.event_stream()? {
@@ -202,7 +202,9 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         match result {
             Ok(()) => {
                 self.is_sent = true;
-                self.up.request_sent(self.down.worker());
+                if let Some(buffer) = self.up.request_sent() {
+                    self.down.recycle(buffer);
+                }
                 Ok(())
             }
             Err(TransferError::Source(ReadError::Malformed(reason))) => {

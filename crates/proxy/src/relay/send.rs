@@ -16,7 +16,7 @@ use super::exchange::{EventStream, Exchange, Relayed, Reply, Terms};
 use super::failure::{Failed, Failure};
 use super::upstream_http1::Http1Upstream;
 use super::upstream_http2::Http2Upstream;
-use super::{Downstream, Progress, Times, Waiting, is_stream};
+use super::{Progress, Requester, Times, Waiting, is_stream};
 use crate::events;
 use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
 use crate::stream::Streams;
@@ -50,10 +50,7 @@ pub(crate) enum Outcome {
 /// a request that an endpoint fails goes to another one, when repeating it is safe: nothing of it
 /// has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110, section
 /// 9.2.2; RFC 9112, section 9.3.1).
-pub(crate) async fn send<D: Downstream>(
-    down: &mut D,
-    order: Order<'_>,
-) -> Result<Outcome, Failure> {
+pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
     let Order { target, .. } = order;
     let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());
     let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
@@ -88,7 +85,7 @@ pub(crate) async fn send<D: Downstream>(
 }
 
 /// Borrows a connection, unless the client leaves meanwhile.
-async fn lend<D: Downstream>(
+async fn lend<D: Requester>(
     down: &mut D,
     order: Order<'_>,
     attempt: &mut Attempt,
@@ -114,7 +111,7 @@ async fn lend<D: Downstream>(
     .await
 }
 
-fn terms<'a, D: Downstream>(down: &D, order: Order<'a>) -> Terms<'a> {
+fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
     let Order { target, method, .. } = order;
     Terms {
         plan: &target.plan,
@@ -128,7 +125,7 @@ fn terms<'a, D: Downstream>(down: &D, order: Order<'a>) -> Terms<'a> {
 
 type Attempted = Result<Outcome, (Failed, Lease)>;
 
-async fn over_http1<D: Downstream>(
+async fn over_http1<D: Requester>(
     down: &mut D,
     order: Order<'_>,
     connection: Connection,
@@ -144,7 +141,7 @@ async fn over_http1<D: Downstream>(
     let up = Http1Upstream::begin(connection, head, is_chunked, spare);
     let terms = terms(down, order);
     let mut exchange = Exchange::new(down, up, terms, Progress::new(started));
-    let reply = exchange.run(&lease).await;
+    let reply = exchange.run(|| lease.answered()).await;
     let up = exchange.up;
     match reply {
         Err(failed) => {
@@ -168,7 +165,7 @@ async fn over_http1<D: Downstream>(
     }
 }
 
-async fn over_http2<D: Downstream>(
+async fn over_http2<D: Requester>(
     down: &mut D,
     order: Order<'_>,
     link: Link,
@@ -190,7 +187,7 @@ async fn over_http2<D: Downstream>(
         terms.times.body = terms.times.stream;
     }
     let mut exchange = Exchange::new(down, up, terms, Progress::new(None));
-    let reply = exchange.run(&lease).await;
+    let reply = exchange.run(|| lease.answered()).await;
     let up = exchange.up;
     match reply {
         Err(failed) => {

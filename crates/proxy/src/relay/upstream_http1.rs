@@ -9,7 +9,6 @@ use net::{Connection, Transport};
 
 use super::failure::Failure;
 use super::{ReplyHead, Sink, Source, UpstreamExchange};
-use crate::worker::Worker;
 
 /// One request on a connection of its own.
 pub(crate) struct Http1Upstream<T = Connection> {
@@ -106,10 +105,8 @@ impl<T: Transport> UpstreamExchange for Http1Upstream<T> {
     }
 
     /// A connection that waits for its reply holds no buffer.
-    fn request_sent(&mut self, worker: &Worker) {
-        if let Some(buffer) = self.exchange.take_buffer() {
-            worker.return_scratch(buffer);
-        }
+    fn request_sent(&mut self) -> Option<Vec<u8>> {
+        self.exchange.take_buffer()
     }
 
     fn fail_request(&mut self, error: io::Error) {

@@ -11,7 +11,6 @@ use super::failure::{Failed, Failure};
 use super::stream::{StreamReader, StreamWriter, io_error};
 use super::{ReplyHead, Sink, Source, UpstreamExchange};
 use crate::request_head::{ForwardTarget, Http2Head};
-use crate::worker::Worker;
 
 /// One request on a stream.
 pub(crate) struct Http2Upstream {
@@ -155,7 +154,9 @@ impl UpstreamExchange for Http2Upstream {
         }
     }
 
-    fn request_sent(&mut self, _: &Worker) {}
+    fn request_sent(&mut self) -> Option<Vec<u8>> {
+        None
+    }
 
     fn fail_request(&mut self, _: io::Error) {
         // What follows learns from the stream itself why it is over.
