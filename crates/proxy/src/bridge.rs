@@ -226,6 +226,7 @@ pub(crate) fn source_error(error: StreamError) -> PipeError {
         StreamError::Reset(code) => {
             io::Error::new(io::ErrorKind::ConnectionReset, code.to_string())
         }
+        StreamError::TooLarge => io::Error::other("header fields are above the limits"),
         StreamError::Closed => io::ErrorKind::UnexpectedEof.into(),
     })
 }
@@ -619,6 +620,10 @@ impl Bridge<'_> {
                 Poll::Ready(match head {
                     Ok(head) => Ok(ReplyHead::Http2(head)),
                     Err(StreamError::Reset(net::http2::Code::REFUSED)) => Err(Failure::Refused),
+                    Err(StreamError::TooLarge) => Err(Failure::Invalid(HeadError {
+                        status: 431,
+                        reason: "the head is too large",
+                    })),
                     Err(error) => Err(Failure::Closed(match source_error(error) {
                         PipeError::Source(error) => error,
                         _ => io::ErrorKind::ConnectionReset.into(),

@@ -20,6 +20,9 @@ use crate::queue::Queue;
 pub enum StreamError {
     /// The other side, or the engine in its name, has reset it.
     Reset(Code),
+    /// The head of the response, or the trailers, are above the limits (431 in HTTP/1.1). The
+    /// engine has reset the stream, and the connection goes on.
+    TooLarge,
     /// The connection has ended.
     Closed,
 }
@@ -45,7 +48,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     waker: Option<Waker>,
-    reset: Option<Code>,
+    error: Option<StreamError>,
 }
 
 /// Numbers of streams are as good as their hashes.
@@ -214,9 +217,9 @@ impl Shared {
     }
 
     #[inline]
-    fn wake(&self, id: StreamId, reset: Option<Code>) {
+    fn wake(&self, id: StreamId, error: Option<StreamError>) {
         if let Some(slot) = self.slots.borrow_mut().get_mut(&id) {
-            slot.reset = slot.reset.or(reset);
+            slot.error = slot.error.or(error);
             if let Some(waker) = slot.waker.take() {
                 waker.wake();
             }
@@ -364,7 +367,12 @@ impl Driver {
                 Event::Head { stream, .. }
                 | Event::Data { stream }
                 | Event::Writable { stream } => self.shared.wake(stream, None),
-                Event::Reset { stream, code } => self.shared.wake(stream, Some(code)),
+                Event::Reset { stream, code } => {
+                    self.shared.wake(stream, Some(StreamError::Reset(code)));
+                }
+                Event::TooLarge { stream } => {
+                    self.shared.wake(stream, Some(StreamError::TooLarge));
+                }
                 Event::Settings | Event::GoAway { .. } => self.shared.queue.wake_all(),
                 Event::Pong => {
                     self.shared.engine.borrow_mut().finish_going_away();
@@ -408,8 +416,8 @@ impl Stream {
         }
         let mut slots = self.shared.slots.borrow_mut();
         let slot = slots.get_mut(&self.id)?;
-        if let Some(code) = slot.reset {
-            return Some(StreamError::Reset(code));
+        if let Some(error) = slot.error {
+            return Some(error);
         }
         match &slot.waker {
             Some(waker) if waker.will_wake(context.waker()) => {}

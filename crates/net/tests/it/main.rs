@@ -7,3 +7,5 @@ mod h2_fuzz;
 mod h2_interop;
 mod h2_limits;
 mod h2_pair;
+mod h2_peers;
+mod h2_windows;
