@@ -21,7 +21,7 @@ use crate::background;
 use crate::bridge::{Break, Bridge, Flow, Http1Side, ReplyHead, Side};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, balance_key, head_limits};
-use crate::h2_forward::{invalid, open};
+use crate::h2_forward::{invalid, is_dead, open};
 use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
 use crate::rescue;
 use crate::router::ForwardTargets;
@@ -219,8 +219,11 @@ impl Exchange<'_> {
         let stream = open(link, target, self.method, &head, &self.upload)?;
         let mut response = ResponseHead::default();
         let mut bridge = self.bridge(Side::Http2(&stream), &mut response);
-        let (reply, _) = self.receive(&mut bridge, lease).await?;
-        Ok(reply)
+        let result = self.receive(&mut bridge, lease).await;
+        if is_dead(&result, &self.call.deadline) {
+            link.suspect();
+        }
+        Ok(result?.0)
     }
 
     fn bridge<'b>(&'b self, upstream: Side<'b>, response: &'b mut ResponseHead) -> Bridge<'b> {

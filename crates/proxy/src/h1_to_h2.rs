@@ -67,8 +67,8 @@ pub(crate) async fn forward(
     let received = bridge.down.moved;
     session.now = Instant::now();
     if is_dead(&result, &session.deadline) {
-        // It may be dead: nobody else shall wait for it.
-        link.go_away();
+        // It may be dead: nobody else shall wait for it before it has answered a PING.
+        link.suspect();
     }
     let (status, after) = match result? {
         Received::Relayed(status, after) => (status, after),

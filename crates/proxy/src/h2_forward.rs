@@ -173,8 +173,8 @@ impl<'a> Exchange<'a> {
         let mut bridge = self.bridge(Side::Http2(&upstream), upload, &mut response);
         let result = self.receive(&mut bridge, lease).await;
         if is_dead(&result, &self.session.deadline) {
-            // It may be dead: nobody else shall wait for it.
-            link.go_away();
+            // It may be dead: nobody else shall wait for it before it has answered a PING.
+            link.suspect();
         }
         let relayed = result?;
         Ok(match relayed.goes_on {

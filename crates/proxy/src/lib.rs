@@ -25,6 +25,7 @@ mod gate;
 mod h1_client;
 mod h1_to_h2;
 mod h2_client;
+mod h2_driver;
 mod h2_forward;
 mod h2_request;
 mod h2_session;

@@ -12,17 +12,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use component::observe::WorkerMetrics;
-use component::settings::Settings;
 use component::tls::Protocol;
 use component::upstream::{Balance, UpstreamPlan};
 use net::Connection;
 use net::deadline::Deadline;
 use net::endpoint::{Connected, Endpoint};
-use net::http2::{Driver, Link};
+use net::http2::Link;
 use net::queue::Queue;
 use tokio::time::Instant;
 
 use crate::exchange::{Failed, Failure};
+use crate::h2_driver;
 use crate::worker::Worker;
 
 /// The longest that an endpoint is left out, in multiples of the configured time.
@@ -363,7 +363,7 @@ async fn lend_from(
         lease.spare();
         return Ok(None);
     };
-    let limits = http2_limits(&patience.worker.settings());
+    let limits = h2_driver::http2_limits(&patience.worker.settings());
     let connecting = endpoint.connect(permit, limits, attempt.upgrades);
     let connected = within(connecting, patience.deadline, patience.connect).await;
     let counter = match &connected {
@@ -374,7 +374,7 @@ async fn lend_from(
     let line = match connected? {
         Connected::Http1(connection) => Line::Http1(connection),
         Connected::Http2(link, driver) => {
-            tokio::task::spawn_local(drive(driver));
+            h2_driver::spawn(driver, patience.worker);
             Line::Http2(link)
         }
     };
@@ -383,35 +383,6 @@ async fn lend_from(
         reused: false,
         lease,
     }))
-}
-
-/// Runs a connection to an upstream to its end.
-async fn drive(mut driver: Driver) {
-    while let Some(unasked) = poll_fn(|context| driver.poll_next(context)).await {
-        // Only servers take streams; the engine has refused it.
-        drop(unasked);
-    }
-    if let Some(error) = driver.error() {
-        tracing::warn!(target: "proxy", %error, "a back end broke the rules of HTTP/2");
-    }
-    poll_fn(|context| driver.poll_finish(context)).await;
-}
-
-/// The limits of an HTTP/2 connection as `net` wants them.
-pub(crate) fn http2_limits(settings: &Settings) -> net::http2::Limits {
-    let limits = &settings.limits;
-    let h2 = &limits.h2;
-    net::http2::Limits {
-        streams: h2.streams,
-        header_list: limits.head,
-        fields: limits.fields,
-        stream_window: h2.stream_window,
-        connection_window: h2.connection_window,
-        resets: h2.resets,
-        control_frames: h2.control_frames,
-        continuations: h2.continuations,
-        ..net::http2::Limits::default()
-    }
 }
 
 /// The weight of an endpoint for a key (rendezvous hashing).

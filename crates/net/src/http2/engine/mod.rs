@@ -356,7 +356,10 @@ impl Engine {
     /// [`Engine::receive`] did not use: its preface and settings, a header block, or a frame. The
     /// number stays the same until it is whole, so that the caller can bound the time.
     pub fn unfinished(&self, rest: &[u8]) -> Option<u64> {
-        if !self.has_settings && self.failed.is_none() {
+        if self.failed.is_some() {
+            return None;
+        }
+        if !self.has_settings {
             return Some(0);
         }
         if let Some(partial) = &self.partial {
@@ -434,6 +437,13 @@ impl Engine {
         self.ping = Some(payload);
         frame::ping(&mut self.out, 0, payload);
         true
+    }
+
+    /// Ends the connection for a reason of the caller's, as an error of the peer does.
+    pub fn abort(&mut self, code: Code, reason: &'static str) {
+        if self.failed.is_none() {
+            self.fail(ConnectionError::new(code, reason));
+        }
     }
 
     fn fail(&mut self, error: ConnectionError) {

@@ -83,10 +83,15 @@ impl Engine {
         if self.peer_last.is_some() || self.has_sent_goaway || self.next_local > i32::MAX as u32 {
             return Err(OpenError::GoingAway);
         }
-        if self.open >= self.peer.streams || self.unread > self.limits.unread_max() {
+        if self.open >= self.peer.streams || self.is_overfull() {
             return Err(OpenError::TooManyStreams);
         }
         Ok(())
+    }
+
+    /// Whether so much is held unread that no more streams are opened.
+    pub fn is_overfull(&self) -> bool {
+        self.unread > self.limits.unread_max()
     }
 
     /// Sends trailers, which end the stream. All data must have been taken before.
