@@ -171,7 +171,6 @@ impl Exchange<'_> {
         let connect = target.plan.timeouts.connect;
         loop {
             let patience = Patience {
-                worker,
                 deadline,
                 connect: connect.unwrap_or(settings.timeouts.connect),
             };
@@ -180,6 +179,7 @@ impl Exchange<'_> {
                 line,
                 reused,
                 lease,
+                ..
             } = lending.await.map_err(fault)?;
             let answer = match line {
                 Line::Http1(connection) => self.over_http1(connection, &lease).await,
@@ -187,10 +187,14 @@ impl Exchange<'_> {
             };
             match answer {
                 Ok(reply) => return reply,
-                Err(failed) => target
-                    .upstream
-                    .after_failure(failed, reused, lease, &mut attempt)
-                    .map_err(fault)?,
+                Err(failed) => {
+                    if deadline.is_over() {
+                        lease.gave_up();
+                    }
+                    let upstream = &target.upstream;
+                    let outcome = upstream.after_failure(failed, reused, lease, &mut attempt);
+                    outcome.map_err(fault)?;
+                }
             }
             worker.metrics.upstream_retries.add(1);
         }
@@ -263,7 +267,7 @@ impl Exchange<'_> {
                 bridge.consume_head();
                 continue;
             }
-            lease.succeed();
+            lease.answered();
             let keeps = bridge.keeps();
             bridge.begin_download();
             return Ok((self.read(bridge, status, headers).await, keeps));

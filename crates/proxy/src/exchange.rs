@@ -55,20 +55,6 @@ pub(crate) struct Failed {
     pub repeatable: bool,
 }
 
-impl Failure {
-    /// Whether it speaks against the endpoint.
-    pub fn is_upstreams(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect(_)
-                | Self::ConnectTimeout
-                | Self::Closed(_)
-                | Self::Invalid(_)
-                | Self::ReplyTimeout
-        )
-    }
-}
-
 /// The client's side while a request is under way.
 pub(crate) struct ClientBody<'a> {
     pub connection: &'a mut Connection,

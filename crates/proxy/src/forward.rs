@@ -209,7 +209,6 @@ async fn send(
     let connect = target.plan.timeouts.connect;
     loop {
         let patience = Patience {
-            worker: &session.worker,
             deadline: &session.deadline,
             connect: connect.unwrap_or(session.settings.timeouts.connect),
         };
@@ -218,13 +217,15 @@ async fn send(
             line,
             reused,
             lease,
+            now,
         } = lending.await?;
+        session.now = now;
         let failed = match line {
             Line::Http1(mut connection) => {
                 let (result, written) =
                     reply_head(session, target, method, out, upload, &mut connection).await;
                 let Err(failure) = result else {
-                    lease.succeed();
+                    lease.answered();
                     session.deadline.lift();
                     let line = (connection, lease);
                     let to = (target, method);
@@ -247,6 +248,9 @@ async fn send(
                 }
             }
         };
+        if session.deadline.is_over() {
+            lease.gave_up();
+        }
         target
             .upstream
             .after_failure(failed, reused, lease, &mut attempt)?;

@@ -222,7 +222,7 @@ async fn receive(
             }
             continue;
         }
-        lease.succeed();
+        lease.answered();
         bridge.deadline.lift();
         let goes_on = go_on(bridge, target, asked, &head);
         if let Some(goes_on) = goes_on.map_err(|failure| bridge.failed(failure))? {

@@ -6,11 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use component::settings::Settings;
-use net::deadline::Deadline;
+use net::deadline::{Deadline, Deadlines};
 use net::http2::Driver;
 use tokio::time::Instant;
-
-use crate::worker::Worker;
 
 /// How long a connection that we close stays open for what the other side still sends.
 const LINGER_TIME: Duration = Duration::from_secs(2);
@@ -29,15 +27,15 @@ struct Bounds {
 }
 
 /// Runs a connection to an upstream to its end, in a task of its own.
-pub(crate) fn spawn(driver: Driver, worker: &Worker) {
+pub(crate) fn spawn(driver: Driver, settings: &Settings, deadlines: &Deadlines) {
     let bounds = Bounds {
-        blocked: worker.settings().timeouts.body,
+        blocked: settings.timeouts.body,
         suspect: SUSPECT_TIME,
         linger: LINGER_TIME,
     };
     let runner = Runner {
         driver,
-        deadline: worker.deadlines.add(),
+        deadline: deadlines.add(),
         watched: Watched::Nothing,
         bounds,
     };

@@ -70,7 +70,6 @@ async fn send(
     };
     loop {
         let patience = Patience {
-            worker: &session.worker,
             deadline: &session.deadline,
             connect: connect.unwrap_or(session.settings.timeouts.connect),
         };
@@ -78,6 +77,7 @@ async fn send(
             line,
             reused,
             lease,
+            ..
         } = target.upstream.lend(session.now, attempt, patience).await?;
         let upload = upload.clone();
         let result = match line {
@@ -87,9 +87,13 @@ async fn send(
         match result {
             Ok(Done::Served(served)) => return Ok(served),
             Ok(Done::Events(begun)) => return Ok(session.go_on(*begun, lease)),
-            Err(failed) => target
-                .upstream
-                .after_failure(failed, reused, lease, attempt)?,
+            Err(failed) => {
+                if session.deadline.is_over() {
+                    lease.gave_up();
+                }
+                let upstream = &target.upstream;
+                upstream.after_failure(failed, reused, lease, attempt)?;
+            }
         }
         session.worker.metrics.upstream_retries.add(1);
     }
@@ -237,7 +241,7 @@ impl<'a> Exchange<'a> {
                 self.pass_interim(bridge, &head, status);
                 continue;
             }
-            lease.succeed();
+            lease.answered();
             bridge.deadline.lift();
             if status == 101 {
                 return Err(bridge.failed(invalid("the connection was switched unasked")));

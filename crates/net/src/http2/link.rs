@@ -216,6 +216,19 @@ impl Link {
         Ok((Stream::new(&self.0, id), taken))
     }
 
+    /// How many more streams can be opened now.
+    pub fn room(&self) -> usize {
+        match self.may_open() {
+            Ok(()) => self.0.engine.borrow().streams_left(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Whether both are the same connection.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Frees the memory that a connection can do without on which nothing is under way.
     pub fn trim(&self) {
         self.0.engine.borrow_mut().trim();

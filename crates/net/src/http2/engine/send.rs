@@ -89,6 +89,11 @@ impl Engine {
         Ok(())
     }
 
+    /// How many streams the peer's limit leaves.
+    pub fn streams_left(&self) -> usize {
+        self.peer.streams.saturating_sub(self.open) as usize
+    }
+
     /// Whether so much is held unread that no more streams are opened.
     pub fn is_overfull(&self) -> bool {
         self.unread > self.limits.unread_max()
