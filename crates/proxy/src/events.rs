@@ -159,7 +159,7 @@ impl Events {
         if let (Source::Http1(exchange), Some(lease)) = (source, lease)
             && let Some(released) = exchange.release()
         {
-            lease.endpoint().keep(released, Instant::now());
+            lease.keep(released, Instant::now());
         }
     }
 

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use net::Connection;
 use net::deadline::Deadline;
-use net::http2::{Driver, Link, Role, Stream};
+use net::http2::{Code, Driver, Link, Role, Stream};
 use tokio::time::Instant;
 
+use crate::h2_driver::{self, http2_limits};
 use crate::h2_request::{Origin, StreamSession};
-use crate::upstream::http2_limits;
 use crate::worker::{Listener, Worker};
 
-/// How long a connection that we close stays open for what the client still sends.
-const LINGER_TIME: Duration = Duration::from_secs(2);
 /// How long nothing is under way before the connection gives memory back.
 const REST: Duration = Duration::from_secs(1);
 
@@ -34,6 +32,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
         driver,
         is_going: false,
         watched: Watched::Nothing,
+        unfinished: None,
         worker,
         listener,
     };
@@ -46,6 +45,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
                 tokio::task::spawn_local(request.run());
             }
             Next::Idle => session.go_away(),
+            Next::Slow => {
+                let reason = "a header block or a frame took too long";
+                session.driver.abort(Code::CALM, reason);
+                break;
+            }
             Next::Stuck => return,
             Next::End => break,
         }
@@ -61,6 +65,8 @@ struct Session {
     deadline: Deadline,
     is_going: bool,
     watched: Watched,
+    /// The header block or frame that the client has begun and not finished, and its deadline.
+    unfinished: Option<(u64, Deadline)>,
 }
 
 /// What the deadline stands for.
@@ -71,7 +77,7 @@ enum Watched {
     Resting,
     /// Nothing has been under way for a while.
     Idle,
-    /// The client takes nothing of what we send; so many bytes had moved by then.
+    /// The client takes nothing of what we send; so many bytes had been written by then.
     Stuck(u64),
 }
 
@@ -79,6 +85,8 @@ enum Next {
     Request(Stream),
     /// Nothing has been asked for too long.
     Idle,
+    /// The client has taken too long to finish what it began to send (`timeouts.head`).
+    Slow,
     /// The client has taken nothing for too long.
     Stuck,
     End,
@@ -93,6 +101,9 @@ impl Session {
             Poll::Ready(Some(stream)) => return Poll::Ready(Next::Request(stream)),
             Poll::Ready(None) => return Poll::Ready(Next::End),
             Poll::Pending => {}
+        }
+        if self.poll_unfinished(context).is_ready() {
+            return Poll::Ready(Next::Slow);
         }
         self.watch();
         ready!(self.deadline.poll(context));
@@ -110,10 +121,29 @@ impl Session {
         })
     }
 
+    /// Ready when the client has taken too long to finish its settings, a header block or a frame
+    /// other than DATA. However many bytes come meanwhile, the time runs from the beginning.
+    fn poll_unfinished(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(number) = self.driver.unfinished() else {
+            self.unfinished = None;
+            return Poll::Pending;
+        };
+        match &self.unfinished {
+            Some((known, deadline)) if *known == number => deadline.poll(context),
+            _ => {
+                let deadline = self.worker.deadlines.add();
+                deadline.set(Instant::now(), self.worker.settings().timeouts.head);
+                let result = deadline.poll(context);
+                self.unfinished = Some((number, deadline));
+                result
+            }
+        }
+    }
+
     /// Sets the deadline when what it stands for has changed.
     fn watch(&mut self) {
-        let watched = if self.driver.has_output() {
-            Watched::Stuck(self.driver.moved())
+        let watched = if self.driver.is_blocked() {
+            Watched::Stuck(self.driver.written())
         } else if self.link.stream_count() > 0 {
             Watched::Nothing
         } else if self.watched == Watched::Idle {
@@ -148,11 +178,6 @@ impl Session {
             let peer = origin.peer;
             tracing::debug!(target: "proxy", %peer, %error, "a client broke the rules of HTTP/2");
         }
-        self.deadline.set(Instant::now(), LINGER_TIME);
-        poll_fn(|context| match self.driver.poll_finish(context) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.deadline.poll(context),
-        })
-        .await;
+        h2_driver::linger(&mut self.driver, &self.deadline).await;
     }
 }

@@ -22,6 +22,7 @@ mod frames;
 mod gate;
 mod h1_client;
 mod h2_client;
+mod h2_driver;
 mod h2_request;
 mod h2_session;
 mod handle;

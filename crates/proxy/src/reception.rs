@@ -84,6 +84,7 @@ async fn first_words(
     deadline: &Deadline,
 ) -> Option<Protocol> {
     deadline.set(Instant::now(), worker.settings().timeouts.idle);
+    let mut has_begun = false;
     poll_fn(|context| {
         loop {
             let bytes = client.input.bytes();
@@ -93,6 +94,9 @@ async fn first_words(
             }
             if known == PREFACE.len() {
                 return Poll::Ready(Some(Protocol::Http2));
+            }
+            if known > 0 && !std::mem::replace(&mut has_begun, true) {
+                deadline.set(Instant::now(), worker.settings().timeouts.head);
             }
             let is_over = worker.is_draining() || listener.is_closed();
             match client.poll_fill(context) {

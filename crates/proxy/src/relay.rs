@@ -189,7 +189,6 @@ pub(crate) trait Requester: Downstream {
 
 /// The parts of a downstream that a wait for a connection goes by.
 pub(crate) struct Waiting<'a> {
-    pub worker: &'a Rc<Worker>,
     pub deadline: &'a Deadline,
     pub client: ClientWatch<'a>,
 }

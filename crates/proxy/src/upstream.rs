@@ -1,68 +1,81 @@
 //! Another system as one worker sees it: its endpoints, which of them are well, and connections
 //! lent out for one exchange at a time.
 
-use std::cell::Cell;
-use std::collections::hash_map::DefaultHasher;
-use std::future::poll_fn;
-use std::hash::{Hash, Hasher};
+mod balance;
+mod lend;
+mod verdict;
+
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use component::observe::WorkerMetrics;
 use component::settings::Settings;
-use component::tls::Protocol;
-use component::upstream::{Balance, UpstreamPlan};
+use component::upstream::{ConnectionLimits, UpstreamPlan};
 use net::Connection;
-use net::deadline::Deadline;
-use net::endpoint::{Connected, Endpoint};
-use net::http2::{Driver, Link};
-use net::queue::Queue;
+use net::deadline::Deadlines;
+use net::endpoint::{ConnectionPool, Endpoint};
+use net::http1::Released;
+use net::http2::Link;
+use net::pool::{Demand, EndpointSetup, Permits, PoolLimits, QueueCount};
 use tokio::time::Instant;
 
 use crate::relay::failure::{Failed, Failure};
-use crate::worker::Worker;
-
-/// The longest that an endpoint is left out, in multiples of the configured time.
-const EJECT_GROWTH_MAX: u32 = 10;
+pub(crate) use balance::hash;
+pub(crate) use lend::Patience;
+pub(crate) use verdict::Lease;
+use verdict::{FailureKind, Health};
 
 /// How often a request is sent again that an upstream has refused unread.
 const REFUSALS_MAX: u32 = 3;
 
 /// Another system as one worker sees it.
 pub(crate) struct Upstream {
-    /// What flow files say of it.
+    /// What flow files say of it. Of the limits on connections, `connections` holds instead.
     pub plan: Arc<UpstreamPlan>,
+    /// The limits on connections, which a reload changes in place.
+    connections: Cell<ConnectionLimits>,
+    settings: Cell<Settings>,
     members: Vec<Member>,
     next: Cell<usize>,
-    queue: Rc<Queue>,
-    /// How many requests of this worker may wait for a connection.
-    queue_max: usize,
+    pool: RefCell<ConnectionPool>,
+    /// Whether there is a task that looks after the pool when it is woken.
+    is_tended: Cell<bool>,
+    deadlines: Deadlines,
     metrics: Arc<WorkerMetrics>,
 }
 
 /// One endpoint and how it has been lately.
 pub(crate) struct Member {
-    pub endpoint: Endpoint,
+    pub endpoint: Rc<Endpoint>,
+    permits: Arc<Permits>,
+    /// Of its address, for balancing by hash.
+    id: u64,
     in_flight: Cell<u32>,
     health: Health,
 }
 
-/// What is known of an endpoint's health.
-#[derive(Default)]
-pub(crate) struct Health {
-    /// Failures in a row.
-    failures: Cell<u32>,
-    /// While this lies ahead the endpoint is left out; once it has passed, one request tries it.
-    ejected_until: Cell<Option<Instant>>,
-    /// How often in a row it has been left out.
-    ejections: Cell<u32>,
-    /// Whether a request is trying it.
-    trying: Cell<bool>,
+/// What an [`Upstream`] is made of.
+pub(crate) struct UpstreamSetup<'a> {
+    pub plan: &'a Arc<UpstreamPlan>,
+    pub settings: Settings,
+    pub endpoints: Vec<MemberSetup>,
+    /// Requests of all workers that wait for a connection.
+    pub queue: Arc<QueueCount>,
+    pub deadlines: &'a Deadlines,
+    pub metrics: &'a Arc<WorkerMetrics>,
+}
+
+/// What a [`Member`] is made of.
+pub(crate) struct MemberSetup {
+    pub endpoint: Endpoint,
     /// Whether the active check has found it down; shared by all workers.
     pub down: Arc<AtomicBool>,
+    /// Its connections of all workers.
+    pub permits: Arc<Permits>,
+    pub may_h1: bool,
+    pub may_h2: bool,
 }
 
 /// What one exchange goes over.
@@ -79,13 +92,8 @@ pub(crate) struct Lent {
     /// Whether it has served others before.
     pub reused: bool,
     pub lease: Lease,
-}
-
-/// One exchange with one endpoint. It counts as failed unless it is said to have succeeded.
-pub(crate) struct Lease {
-    upstream: Rc<Upstream>,
-    at: usize,
-    verdict: Cell<Option<bool>>,
+    /// The time when it was lent, which may be long after it was asked for.
+    pub now: Instant,
 }
 
 /// What one request has tried so far.
@@ -101,14 +109,8 @@ pub(crate) struct Attempt {
     refusals: u32,
     /// Whether only HTTP/1.1 will do: the request asks for another protocol.
     upgrades: bool,
-}
-
-/// How long a request waits for a connection.
-#[derive(Clone, Copy)]
-pub(crate) struct Patience<'a> {
-    pub worker: &'a Worker,
-    pub deadline: &'a Deadline,
-    pub connect: Duration,
+    /// Until when it waits for a connection, however often.
+    queue_until: Option<Instant>,
 }
 
 impl Attempt {
@@ -124,36 +126,95 @@ impl Attempt {
             ..Self::default()
         }
     }
+
+    fn demand(&self) -> Demand {
+        match (self.fresh, self.upgrades) {
+            (false, false) => Demand::Any,
+            (true, false) => Demand::Fresh,
+            (false, true) => Demand::Exclusive,
+            (true, true) => Demand::FreshExclusive,
+        }
+    }
 }
 
 impl Upstream {
-    pub fn new(
-        plan: &Arc<UpstreamPlan>,
-        endpoints: Vec<(Endpoint, Arc<AtomicBool>)>,
-        (queue, queue_max): (Rc<Queue>, usize),
-        metrics: &Arc<WorkerMetrics>,
-    ) -> Self {
-        let members = endpoints.into_iter().map(|(endpoint, down)| Member {
-            endpoint,
+    pub fn new(setup: UpstreamSetup<'_>) -> Self {
+        let endpoints = setup.endpoints.iter().map(|it| EndpointSetup {
+            permits: Arc::clone(&it.permits),
+            may_h2: it.may_h2,
+            may_h1: it.may_h1,
+        });
+        let connections = setup.plan.connections;
+        let limits = pool_limits(&setup.settings, &connections);
+        let pool = ConnectionPool::new(endpoints.collect(), limits, setup.queue);
+        let members = setup.endpoints.into_iter().zip(&setup.plan.endpoints);
+        let members = members.map(|(it, plan)| Member {
+            endpoint: Rc::new(it.endpoint),
+            permits: it.permits,
+            id: balance::endpoint_id(&plan.host, plan.port),
             in_flight: Cell::new(0),
-            health: Health {
-                down,
-                ..Health::default()
-            },
+            health: Health::new(it.down),
         });
         Self {
-            plan: Arc::clone(plan),
+            plan: Arc::clone(setup.plan),
+            connections: Cell::new(connections),
+            settings: Cell::new(setup.settings),
             members: members.collect(),
             next: Cell::new(0),
-            queue,
-            queue_max,
-            metrics: Arc::clone(metrics),
+            pool: RefCell::new(pool),
+            is_tended: Cell::new(false),
+            deadlines: setup.deadlines.clone(),
+            metrics: Arc::clone(setup.metrics),
         }
     }
 
     /// The endpoints.
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// Takes new settings over, and new limits on connections: they hold at once, also for the
+    /// connections that are open.
+    pub fn update(&self, settings: &Settings, connections: &ConnectionLimits) {
+        self.settings.set(*settings);
+        self.connections.set(*connections);
+        let limits = pool_limits(settings, connections);
+        self.pool.borrow_mut().set_limits(limits);
+        for member in &self.members {
+            member.permits.set_limit(connections.limit);
+            member.endpoint.set_resolve(connections.resolve);
+        }
+    }
+
+    /// The limits on connections that hold now.
+    pub fn connections(&self) -> ConnectionLimits {
+        self.connections.get()
+    }
+
+    /// Closes connections that are idle for too long, dead, or wanted elsewhere.
+    pub fn prune(self: &Rc<Self>, now: Instant) {
+        self.note_health(now);
+        self.pool.borrow_mut().prune(now);
+        self.start_connects();
+    }
+
+    /// Whether there are no connections, and nobody waits for one.
+    pub fn is_unused(&self) -> bool {
+        self.pool.borrow().is_unused()
+    }
+
+    /// Ends all connections: nothing is known of them any more.
+    pub fn forget_connections(&self) {
+        let mut pool = self.pool.borrow_mut();
+        for at in 0..self.members.len() {
+            pool.forget_all(at);
+        }
+    }
+
+    /// Takes a connection back whose exchange has ended cleanly: the one way into the pool.
+    #[inline]
+    fn keep(&self, at: usize, released: Released, now: Instant) {
+        self.pool.borrow_mut().keep(at, released, now);
     }
 
     /// Whether a request that has failed may go to another endpoint.
@@ -175,371 +236,47 @@ impl Upstream {
             repeatable,
         } = failed;
         if matches!(failure, Failure::Closed(_)) {
-            lease.endpoint().forget_idle();
+            self.pool.borrow_mut().forget_idle(lease.at());
         }
-        match failure {
+        match &failure {
             // A kept connection may have been closed at any time.
             Failure::Closed(_) if reused && repeatable => {
-                lease.spare();
                 attempt.fresh = true;
-                Ok(())
+                return Ok(());
             }
             Failure::Refused if repeatable && attempt.refusals < REFUSALS_MAX => {
-                lease.spare();
                 attempt.refusals += 1;
-                Ok(())
+                return Ok(());
             }
-            Failure::Closed(_) | Failure::Invalid(_) if repeatable => {
-                lease.avoid(attempt);
-                if self.allows_another(attempt) {
-                    Ok(())
-                } else {
-                    Err(failure)
-                }
-            }
-            failure => {
-                if !failure.is_upstreams() {
-                    lease.spare();
-                }
-                Err(failure)
-            }
+            _ => {}
         }
-    }
-
-    /// Lends a connection, an idle one where there is one. Endpoints that cannot be reached are
-    /// passed over as long as the attempt allows.
-    pub async fn lend(
-        self: &Rc<Self>,
-        now: Instant,
-        attempt: &mut Attempt,
-        patience: Patience<'_>,
-    ) -> Result<Lent, Failure> {
-        if attempt.upgrades && !self.plan.protocols.contains(&Protocol::Http1) {
-            return Err(Failure::NoUpgrade);
-        }
-        let mut must_wait = !self.queue.is_empty();
-        loop {
-            if must_wait {
-                let metrics = &patience.worker.metrics;
-                self.wait(patience)
-                    .await
-                    .inspect_err(|_| metrics.upstream_queue_refusals.add(1))?;
-            }
-            let lease = self.choose(now, attempt);
-            let at = lease.at;
-            match lend_from(lease, now, attempt, patience).await {
-                Ok(Some(lent)) => return Ok(lent),
-                Ok(None) => must_wait = true,
-                Err(failure) => {
-                    attempt.avoid.push(at);
-                    if !self.allows_another(attempt) {
-                        return Err(failure);
-                    }
-                    patience.worker.metrics.upstream_retries.add(1);
-                    must_wait = false;
-                }
-            }
-        }
-    }
-
-    /// Waits until a connection is free.
-    async fn wait(&self, patience: Patience<'_>) -> Result<(), Failure> {
-        if self.queue.len() >= self.queue_max {
-            return Err(Failure::QueueFull);
-        }
-        let mut ticket = self.queue.join();
-        let deadline = patience.deadline;
-        deadline.set(Instant::now(), self.plan.connections.queue_time);
-        poll_fn(|context| {
-            if ticket.poll(context).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            let over = || match deadline.is_over() {
-                true => Failure::ReplyTimeout,
-                false => Failure::QueueFull,
-            };
-            deadline.poll(context).map(|()| Err(over()))
-        })
-        .await
-    }
-
-    /// Chooses an endpoint: one that is well, has room and has not failed this request; when there
-    /// is none, less will do.
-    fn choose(self: &Rc<Self>, now: Instant, attempt: &Attempt) -> Lease {
-        let at = match self.members.len() {
-            1 => 0,
-            _ => self.choose_among(now, attempt),
+        let Some(kind) = FailureKind::of(&failure) else {
+            lease.gave_up();
+            return Err(failure);
         };
-        if let Some(member) = self.members.get(at) {
-            member.in_flight.set(member.in_flight.get() + 1);
-            member.health.begin(now);
-        }
-        Lease {
-            upstream: Rc::clone(self),
-            at,
-            verdict: Cell::new(None),
-        }
-    }
-
-    fn choose_among(&self, now: Instant, attempt: &Attempt) -> usize {
-        let untried = |at: &usize| !attempt.avoid.contains(at);
-        let well = |at: &usize| {
-            self.members
-                .get(*at)
-                .is_some_and(|it| it.health.is_well(now))
-        };
-        let room = |at: &usize| {
-            self.members
-                .get(*at)
-                .is_some_and(|it| it.endpoint.has_room())
-        };
-        let all = || 0..self.members.len();
-        self.pick(
-            all().filter(|at| untried(at) && well(at) && room(at)),
-            attempt.key,
-        )
-        .or_else(|| self.pick(all().filter(|at| untried(at) && well(at)), attempt.key))
-        .or_else(|| self.pick(all().filter(untried), attempt.key))
-        .or_else(|| self.pick(all(), attempt.key))
-        .unwrap_or(0)
-    }
-
-    fn pick(&self, candidates: impl Iterator<Item = usize> + Clone, key: u64) -> Option<usize> {
-        match &self.plan.balance {
-            Balance::RoundRobin => {
-                let next = self.next.get();
-                let chosen = candidates
-                    .clone()
-                    .find(|at| *at >= next)
-                    .or_else(|| candidates.clone().next())?;
-                self.next.set(chosen + 1);
-                Some(chosen)
+        lease.failed(kind);
+        if repeatable && kind != FailureKind::Timeout {
+            attempt.avoid.push(lease.at());
+            if self.allows_another(attempt) {
+                return Ok(());
             }
-            Balance::LeastRequests => {
-                // Among equals the next in turn, so that idle endpoints share the work.
-                let next = self.next.get();
-                let count = self.members.len().max(1);
-                let chosen = candidates.min_by_key(|at| {
-                    let load = self.members.get(*at).map_or(0, |it| it.in_flight.get());
-                    (load, (at + count - next % count) % count)
-                })?;
-                self.next.set(chosen + 1);
-                Some(chosen)
-            }
-            Balance::Hash(_) => candidates.max_by_key(|at| weight(key, *at)),
         }
+        Err(failure)
     }
 }
 
-/// Lends a connection to the leased endpoint; none when all are in use.
-async fn lend_from(
-    lease: Lease,
-    now: Instant,
-    attempt: &Attempt,
-    patience: Patience<'_>,
-) -> Result<Option<Lent>, Failure> {
-    let metrics = &patience.worker.metrics;
-    let endpoint = lease.endpoint();
-    let kept = if attempt.fresh || endpoint.must_resolve(now) {
-        None
-    } else {
-        let link = endpoint.link().filter(|_| !attempt.upgrades);
-        let link = link.map(Line::Http2);
-        link.or_else(|| endpoint.take_idle(now).map(Line::Http1))
-    };
-    if let Some(line) = kept {
-        metrics.upstream_reuses.add(1);
-        return Ok(Some(Lent {
-            line,
-            reused: true,
-            lease,
-        }));
-    }
-    if endpoint.will_have_link() && !attempt.upgrades {
-        lease.spare();
-        return Ok(None);
-    }
-    let Some(permit) = endpoint.permit() else {
-        lease.spare();
-        return Ok(None);
-    };
-    let limits = http2_limits(&patience.worker.settings());
-    let connecting = endpoint.connect(permit, limits, attempt.upgrades);
-    let connected = within(connecting, patience.deadline, patience.connect).await;
-    let counter = match &connected {
-        Ok(_) => &metrics.upstream_connects,
-        Err(_) => &metrics.upstream_connect_failures,
-    };
-    counter.add(1);
-    let line = match connected? {
-        Connected::Http1(connection) => Line::Http1(connection),
-        Connected::Http2(link, driver) => {
-            tokio::task::spawn_local(drive(driver));
-            Line::Http2(link)
-        }
-    };
-    Ok(Some(Lent {
-        line,
-        reused: false,
-        lease,
-    }))
-}
-
-/// Runs a connection to an upstream to its end.
-async fn drive(mut driver: Driver) {
-    while let Some(unasked) = poll_fn(|context| driver.poll_next(context)).await {
-        // Only servers take streams; the engine has refused it.
-        drop(unasked);
-    }
-    if let Some(error) = driver.error() {
-        tracing::warn!(target: "proxy", %error, "a back end broke the rules of HTTP/2");
-    }
-    poll_fn(|context| driver.poll_finish(context)).await;
-}
-
-/// The limits of an HTTP/2 connection as `net` wants them.
-pub(crate) fn http2_limits(settings: &Settings) -> net::http2::Limits {
-    let limits = &settings.limits;
-    let h2 = &limits.h2;
-    net::http2::Limits {
-        streams: h2.streams,
-        header_list: limits.head,
-        fields: limits.fields,
-        stream_window: h2.stream_window,
-        connection_window: h2.connection_window,
-        resets: h2.resets,
-        control_frames: h2.control_frames,
-        continuations: h2.continuations,
-        ..net::http2::Limits::default()
-    }
-}
-
-/// The weight of an endpoint for a key (rendezvous hashing).
-fn weight(key: u64, at: usize) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (key, at).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What a request is hashed to where the balance is by hash.
-pub(crate) fn hash(value: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
-impl Health {
-    fn is_well(&self, now: Instant) -> bool {
-        if self.down.load(Ordering::Relaxed) {
-            return false;
-        }
-        self.ejected_until
-            .get()
-            .is_none_or(|until| until <= now && !self.trying.get())
-    }
-
-    /// A request goes to the endpoint.
-    fn begin(&self, now: Instant) {
-        if self.ejected_until.get().is_some_and(|until| until <= now) {
-            self.trying.set(true);
-        }
-    }
-
-    fn succeed(&self) {
-        self.failures.set(0);
-        self.ejections.set(0);
-        self.ejected_until.set(None);
-        self.trying.set(false);
-    }
-
-    /// Says whether the endpoint is left out from now on.
-    fn fail(&self, now: Instant, plan: &UpstreamPlan) -> bool {
-        let failures = self.failures.get().saturating_add(1);
-        self.failures.set(failures);
-        let was_trying = self.trying.replace(false);
-        if plan.endpoints.len() < 2 || (failures < plan.eject.failures && !was_trying) {
-            return false;
-        }
-        if self.ejected_until.get().is_some_and(|until| until > now) {
-            return false;
-        }
-        let ejections = (self.ejections.get() + 1).min(EJECT_GROWTH_MAX);
-        self.ejections.set(ejections);
-        self.ejected_until
-            .set(Some(now + plan.eject.time * ejections));
-        true
-    }
-}
-
-impl Lease {
-    fn member(&self) -> &Member {
-        // invariant: leases are made by `choose`, for an endpoint that there is.
-        &self.upstream.members[self.at]
-    }
-
-    /// The endpoint that the exchange is with.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.member().endpoint
-    }
-
-    /// The endpoint has answered.
-    #[inline]
-    pub fn answered(&self) {
-        self.verdict.set(Some(true));
-    }
-
-    /// The exchange says nothing about the endpoint.
-    pub fn spare(&self) {
-        self.verdict.set(Some(false));
-    }
-
-    /// The request may go to another endpoint instead.
-    fn avoid(self, attempt: &mut Attempt) {
-        attempt.avoid.push(self.at);
-    }
-}
-
-impl Drop for Lease {
+impl Drop for Upstream {
     fn drop(&mut self) {
-        let member = self.member();
-        member.in_flight.set(member.in_flight.get() - 1);
-        let health = &member.health;
-        match self.verdict.get() {
-            Some(true) if health.failures.get() == 0 && !health.trying.get() => {}
-            Some(true) => health.succeed(),
-            Some(false) => health.trying.set(false),
-            None => {
-                if health.fail(Instant::now(), &self.upstream.plan) {
-                    self.upstream.metrics.upstream_ejections.add(1);
-                    let plan = &self.upstream.plan;
-                    let (upstream, at) = (&*plan.name, self.at);
-                    let host = plan
-                        .endpoints
-                        .get(at)
-                        .map(|it| format!("{}:{}", it.host, it.port));
-                    tracing::warn!(target: "proxy", upstream, host, "an endpoint is left out");
-                }
-            }
-        }
+        self.forget_connections();
+        // So that the task that looks after the pool ends.
+        self.pool.borrow().waker().wake();
     }
 }
 
-/// Makes a connection within this time.
-async fn within(
-    connecting: impl Future<Output = std::io::Result<Connected>>,
-    deadline: &Deadline,
-    time: Duration,
-) -> Result<Connected, Failure> {
-    deadline.set(Instant::now(), time);
-    // Boxed, for it is rare and large, and every session would carry it.
-    let mut connecting = Box::pin(connecting);
-    poll_fn(|context| {
-        if let Poll::Ready(result) = connecting.as_mut().poll(context) {
-            return Poll::Ready(result.map_err(Failure::Connect));
-        }
-        deadline
-            .poll(context)
-            .map(|()| Err(Failure::ConnectTimeout))
-    })
-    .await
+fn pool_limits(settings: &Settings, connections: &ConnectionLimits) -> PoolLimits {
+    PoolLimits {
+        idle_count: settings.limits.upstream_idle,
+        idle_time: settings.timeouts.upstream_idle,
+        queue: connections.queue,
+    }
 }

@@ -1,6 +1,7 @@
 //! All systems one worker sends to, each once, however many routes lead there.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +12,14 @@ use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use component::upstream::UpstreamPlan;
-use net::endpoint::{Endpoint, EndpointLimits};
-use net::queue::Queue;
+use net::deadline::Deadlines;
+use net::endpoint::{Endpoint, EndpointConfig};
+use net::pool::{Permits, QueueCount};
+use net::resolve::SystemResolver;
 use net::tls;
 use tokio::time::Instant;
 
-use crate::upstream::Upstream;
+use crate::upstream::{MemberSetup, Upstream, UpstreamSetup};
 
 /// The TLS that a plan needs, ready to be used. Made where files may be read; shared by all
 /// workers.
@@ -44,17 +47,26 @@ impl TlsTable {
     }
 }
 
-/// What active checks have found, shared by all workers.
+/// What all workers share about upstreams.
 #[derive(Default)]
-pub(crate) struct HealthBoard(Mutex<Vec<BoardEntry>>);
+pub(crate) struct HealthBoard {
+    /// What active checks have found.
+    down: Mutex<Vec<BoardEntry>>,
+    /// The connections to each endpoint.
+    permits: Mutex<HashMap<EndpointKey, Arc<Permits>>>,
+    /// How many requests wait for a connection of each upstream.
+    queues: Mutex<HashMap<Arc<str>, Arc<QueueCount>>>,
+}
 
-/// An upstream's name, an endpoint's host and port, and whether it is down.
-type BoardEntry = ((Arc<str>, String, u16), Arc<AtomicBool>);
+/// An upstream's name, an endpoint's host and port.
+type EndpointKey = (Arc<str>, String, u16);
+/// An endpoint, and whether it is down.
+type BoardEntry = (EndpointKey, Arc<AtomicBool>);
 
 impl HealthBoard {
     /// Every endpoint that is asked how it is: its upstream, its address, and whether it is down.
     pub fn verdicts(&self) -> Vec<(Arc<str>, String, bool)> {
-        let mut board = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut board = self.down.lock().unwrap_or_else(PoisonError::into_inner);
         // What only the board knows belongs to a plan that is gone.
         board.retain(|(_, down)| Arc::strong_count(down) > 1);
         let entries = board.iter().map(|((upstream, host, port), down)| {
@@ -70,13 +82,34 @@ impl HealthBoard {
             return Arc::default();
         };
         let key = (Arc::clone(&plan.name), endpoint.host.clone(), endpoint.port);
-        let mut board = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut board = self.down.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, down)) = board.iter().find(|(known, _)| *known == key) {
             return Arc::clone(down);
         }
         let down = Arc::<AtomicBool>::default();
         board.push((key, Arc::clone(&down)));
         down
+    }
+
+    /// The permits of this endpoint, whichever plan it comes from: a limit holds for connections
+    /// of the plan before a reload too.
+    fn permits(&self, plan: &UpstreamPlan, at: usize) -> Arc<Permits> {
+        let limit = plan.connections.limit;
+        let Some(endpoint) = plan.endpoints.get(at) else {
+            return Permits::new(limit);
+        };
+        let key = (Arc::clone(&plan.name), endpoint.host.clone(), endpoint.port);
+        let mut board = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        board.retain(|known, permits| *known == key || Arc::strong_count(permits) > 1);
+        let permits = board.entry(key).or_insert_with(|| Permits::new(limit));
+        permits.set_limit(limit);
+        Arc::clone(permits)
+    }
+
+    fn queue(&self, name: &Arc<str>) -> Arc<QueueCount> {
+        let mut board = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        board.retain(|known, queue| known == name || Arc::strong_count(queue) > 1);
+        Arc::clone(board.entry(Arc::clone(name)).or_default())
     }
 }
 
@@ -86,8 +119,7 @@ pub(crate) struct Upstreams {
     settings: Cell<Settings>,
     tls: RefCell<Arc<TlsTable>>,
     board: Arc<HealthBoard>,
-    /// This worker's number and how many there are.
-    share: (usize, usize),
+    deadlines: Deadlines,
     metrics: Arc<WorkerMetrics>,
     known: RefCell<Vec<Rc<Upstream>>>,
 }
@@ -95,14 +127,14 @@ pub(crate) struct Upstreams {
 impl Upstreams {
     pub fn new(
         board: &Arc<HealthBoard>,
-        share: (usize, usize),
+        deadlines: &Deadlines,
         metrics: &Arc<WorkerMetrics>,
     ) -> Self {
         Self {
             settings: Cell::new(Settings::default()),
             tls: RefCell::default(),
             board: Arc::clone(board),
-            share,
+            deadlines: deadlines.clone(),
             metrics: Arc::clone(metrics),
             known: RefCell::default(),
         }
@@ -113,29 +145,34 @@ impl Upstreams {
         self.settings.set(*settings);
         *self.tls.borrow_mut() = Arc::clone(tls);
         for upstream in self.known.borrow().iter() {
-            for member in upstream.members() {
-                member.endpoint.set_limits(self.limits(&upstream.plan));
-            }
+            upstream.update(settings, &upstream.connections());
         }
     }
 
-    /// The upstream of a plan: one that is there already, when nothing about it has changed.
+    /// The upstream of a plan: one that is there already, when nothing about it has changed but the
+    /// limits on connections, which change in place.
     pub fn get(&self, plan: &Arc<UpstreamPlan>) -> Rc<Upstream> {
         let tls = Arc::clone(&self.tls.borrow());
         let clients = tls.clients(plan).unwrap_or_default();
         let is_same = |known: &&Rc<Upstream>| {
             let members = known.members().iter().enumerate();
-            *known.plan == **plan
+            is_same_but_limits(&known.plan, plan)
                 && members
                     .into_iter()
                     .all(|(at, member)| member.endpoint.has_tls(clients.get(at)))
         };
         let found = self.known.borrow().iter().find(is_same).cloned();
-        found.unwrap_or_else(|| {
-            let upstream = Rc::new(self.make(plan, clients));
-            self.known.borrow_mut().push(Rc::clone(&upstream));
-            upstream
-        })
+        if let Some(upstream) = found {
+            if upstream.connections() != plan.connections {
+                upstream.update(&self.settings.get(), &plan.connections);
+            }
+            return upstream;
+        }
+        let permits = |at| self.board.permits(plan, at);
+        let queue = self.board.queue(&plan.name);
+        let upstream = Rc::new(self.make(plan, clients, queue, permits));
+        self.known.borrow_mut().push(Rc::clone(&upstream));
+        upstream
     }
 
     /// A further upstream with one endpoint of another, for looking how that is: it has
@@ -147,55 +184,60 @@ impl Upstreams {
         single.endpoints = plan.endpoints.get(at).cloned().into_iter().collect();
         single.connections.limit = None;
         single.health = None;
-        Rc::new(self.make(&Arc::new(single), client.map_or(&[], std::slice::from_ref)))
+        let clients = client.map_or(&[][..], std::slice::from_ref);
+        let own = |_| Permits::new(None);
+        Rc::new(self.make(&Arc::new(single), clients, Arc::default(), own))
     }
 
-    fn make(&self, plan: &Arc<UpstreamPlan>, clients: &[tls::Client]) -> Upstream {
-        let queue = Rc::<Queue>::default();
-        let limits = self.limits(plan);
+    fn make(
+        &self,
+        plan: &Arc<UpstreamPlan>,
+        clients: &[tls::Client],
+        queue: Arc<QueueCount>,
+        permits: impl Fn(usize) -> Arc<Permits>,
+    ) -> Upstream {
+        let speaks = |protocol| plan.protocols.contains(&protocol);
+        let (may_h1, may_h2) = (speaks(Protocol::Http1), speaks(Protocol::Http2));
         let endpoints = plan.endpoints.iter().enumerate().map(|(at, it)| {
-            let client = clients.get(at).cloned();
-            let security = (client, protocols(plan));
-            let queue = Rc::clone(&queue);
-            let endpoint = Endpoint::new(&it.host, it.port, security, limits, queue);
-            (endpoint, self.board.entry(plan, at))
+            let config = EndpointConfig {
+                host: &it.host,
+                port: it.port,
+                tls: clients.get(at).cloned(),
+                may_h1,
+                may_h2,
+                resolve: plan.connections.resolve,
+                resolver: Rc::new(SystemResolver),
+            };
+            MemberSetup {
+                endpoint: Endpoint::new(config),
+                down: self.board.entry(plan, at),
+                permits: permits(at),
+                may_h1,
+                may_h2,
+            }
         });
-        let queue_max = self.share_of(plan.connections.queue);
-        let queue = (Rc::clone(&queue), queue_max);
-        Upstream::new(plan, endpoints.collect(), queue, &self.metrics)
+        Upstream::new(UpstreamSetup {
+            plan,
+            settings: self.settings.get(),
+            endpoints: endpoints.collect(),
+            queue,
+            deadlines: &self.deadlines,
+            metrics: &self.metrics,
+        })
     }
 
     /// Closes idle connections that are too old or dead, and forgets upstreams nobody uses.
     pub fn prune(&self, now: Instant) {
         self.known.borrow_mut().retain(|upstream| {
-            let members = upstream.members();
-            members.iter().for_each(|member| member.endpoint.prune(now));
-            Rc::strong_count(upstream) > 1 || !members.iter().all(|it| it.endpoint.is_unused())
+            upstream.prune(now);
+            Rc::strong_count(upstream) > 1 || !upstream.is_unused()
         });
-    }
-
-    fn limits(&self, plan: &UpstreamPlan) -> EndpointLimits {
-        let settings = self.settings.get();
-        EndpointLimits {
-            idle_count: settings.limits.upstream_idle,
-            idle_time: settings.timeouts.upstream_idle,
-            connections: plan
-                .connections
-                .limit
-                .map_or(usize::MAX, |limit| self.share_of(limit)),
-            resolve: plan.connections.resolve,
-        }
-    }
-
-    /// This worker's part of a limit that holds for all workers together.
-    fn share_of(&self, limit: usize) -> usize {
-        let (number, count) = self.share;
-        limit / count + usize::from(number < limit % count)
     }
 }
 
-/// Whether HTTP/1.1, and HTTP/2, may be spoken.
-fn protocols(plan: &UpstreamPlan) -> (bool, bool) {
-    let has = |protocol| plan.protocols.contains(&protocol);
-    (has(Protocol::Http1), has(Protocol::Http2))
+/// Whether two plans differ in limits on connections at most.
+fn is_same_but_limits(one: &UpstreamPlan, other: &UpstreamPlan) -> bool {
+    let mut adjusted = one.clone();
+    adjusted.connections = other.connections;
+    adjusted == *other
 }

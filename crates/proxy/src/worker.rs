@@ -207,13 +207,14 @@ impl Worker {
         } = setup;
         let settings = Settings::default();
         let metrics = engine.registry.add_worker();
+        let deadlines = Deadlines::new();
         let worker = Rc::new(Self {
             share: Share { number, count },
             resources: Resources::default(),
-            upstreams: Upstreams::new(&engine.health, (number, count), &metrics),
+            upstreams: Upstreams::new(&engine.health, &deadlines, &metrics),
             metrics,
             engine,
-            deadlines: Deadlines::new(),
+            deadlines,
             date: DateField::default(),
             settings: RefCell::new(Rc::new(settings)),
             listeners: RefCell::default(),

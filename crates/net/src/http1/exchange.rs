@@ -183,16 +183,20 @@ impl<T: Transport> ClientExchange<T> {
     /// the reply is not over, something waits unsent or unread, or the server closes. The connection
     /// is closed then.
     #[inline]
-    pub fn release(self) -> Option<Released<T>> {
+    pub fn release(mut self) -> Option<Released<T>> {
         let promised = self.keeps?;
         let is_clean = self.write_error.is_none()
             && self.writer.is_finished()
             && self.transport.is_flushed()
             && self.reader.is_drained()
             && self.transport.input().is_empty();
-        is_clean.then_some(Released {
-            transport: self.transport,
-            promised,
+        is_clean.then(|| {
+            // An idle connection holds no buffer.
+            self.transport.input_mut().release();
+            Released {
+                transport: self.transport,
+                promised,
+            }
         })
     }
 

@@ -97,6 +97,8 @@ pub enum OpenError {
     TooManyStreams,
     /// GOAWAY was sent or received, or the stream numbers are used up.
     GoingAway,
+    /// A reply is overdue, and no sign of life has come since.
+    Suspected,
     /// The connection has failed.
     Closed,
 }
@@ -106,6 +108,7 @@ impl fmt::Display for OpenError {
         formatter.write_str(match self {
             Self::TooManyStreams => "as many streams are open as the server allows",
             Self::GoingAway => "the connection takes no more streams",
+            Self::Suspected => "a sign of life is awaited on the connection",
             Self::Closed => "the connection has failed",
         })
     }

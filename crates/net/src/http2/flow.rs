@@ -56,6 +56,11 @@ impl ReceiveWindow {
         self.left >= 0
     }
 
+    /// What the peer may still send.
+    pub(crate) fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(0)
+    }
+
     /// Changes the window along with the initial window.
     pub(crate) fn change(&mut self, by: i64) {
         self.left += by;

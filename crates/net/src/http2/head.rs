@@ -99,7 +99,8 @@ impl Head {
         self.is_end
     }
 
-    /// Whether the head is above the limits, so that lines are missing: the answer is 431.
+    /// Whether the head of a request is above the limits, so that lines are missing: the answer is
+    /// 431. Heads of responses never are: the engine resets the stream instead.
     pub fn is_too_large(&self) -> bool {
         self.is_too_large
     }
@@ -145,14 +146,20 @@ pub(crate) struct Assembler {
 
 impl Assembler {
     /// An assembler that uses the memory of a head that is no longer needed.
-    pub(crate) fn new(mut head: Head, section: Section, limits: &Limits) -> Self {
+    /// Lines above `limits` are dropped; a section above `size_hard_max` is an error.
+    pub(crate) fn new(
+        mut head: Head,
+        section: Section,
+        limits: &Limits,
+        size_hard_max: usize,
+    ) -> Self {
         head.clear();
         Self {
             head,
             section,
             size: 0,
             size_max: limits.header_list,
-            size_hard_max: limits.header_list_max(),
+            size_hard_max,
             fields_max: limits.fields,
             is_malformed: false,
             has_plain: false,
@@ -370,7 +377,7 @@ mod tests {
 
     fn head(section: Section, lines: &[(&str, &str)]) -> Option<Head> {
         let limits = Limits::default();
-        let mut assembler = Assembler::new(Head::default(), section, &limits);
+        let mut assembler = Assembler::new(Head::default(), section, &limits, 1 << 20);
         for (name, value) in lines {
             let start = assembler.bytes().len();
             let text = format!("{name}: {value}");

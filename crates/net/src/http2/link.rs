@@ -1,17 +1,17 @@
 //! An HTTP/2 connection over a socket: a [`Driver`] moves bytes between the socket and the engine,
 //! and [`Stream`]s, each in a task of its own, use the engine between them. All belong to one
-//! thread. What many streams have to say goes out in one write.
+//! thread. What many streams send goes out in one write.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
 
 use message::Field;
 
-use super::{Code, Engine, Event, Fields, Head, Limits, NotOpen, OpenError, Role, StreamId};
+use super::driver::Driver;
+use super::{Code, Engine, Fields, Head, Limits, NotOpen, OpenError, Role, StreamId};
 use crate::Connection;
 use crate::queue::Queue;
 
@@ -20,6 +20,9 @@ use crate::queue::Queue;
 pub enum StreamError {
     /// The other side, or the engine in its name, has reset it.
     Reset(Code),
+    /// The head of the response, or the trailers, are above the limits (431 in HTTP/1.1). The
+    /// engine has reset the stream, and the connection goes on.
+    TooLarge,
     /// The connection has ended.
     Closed,
 }
@@ -28,29 +31,37 @@ pub enum StreamError {
 #[derive(Clone, Debug)]
 pub struct Link(Rc<Shared>);
 
+/// What the handles of a connection, its streams and its driver share.
 #[derive(Debug)]
-struct Shared {
-    is_server: bool,
-    engine: RefCell<Engine>,
-    slots: RefCell<HashMap<StreamId, Slot, BuildHasherDefault<ById>>>,
-    driver: RefCell<Option<Waker>>,
-    is_closed: Cell<bool>,
+pub(super) struct Shared {
+    pub is_server: bool,
+    pub engine: RefCell<Engine>,
+    pub slots: RefCell<HashMap<StreamId, Slot, BuildHasherDefault<ById>>>,
+    /// Wakes the driver; none while it is about to be polled anyway.
+    pub driver: RefCell<Option<Waker>>,
+    pub is_closed: Cell<bool>,
     /// Whether no stream will be opened any more, so that the last one's end is the connection's.
-    is_going: Cell<bool>,
-    /// Those who wait for a stream to be free.
-    queue: Rc<Queue>,
+    pub is_going: Cell<bool>,
+    /// Whether the other side is asked for a sign of life.
+    pub is_suspected: Cell<bool>,
+    /// How often it was asked.
+    pub suspicions: Cell<u32>,
+    /// How many writes the socket has taken.
+    pub writes: Cell<u64>,
+    /// Called when a stream may be opened, and when none will be any more.
+    pub queue: Rc<Queue>,
 }
 
-/// What a stream's task waits for and has not been told yet.
+/// What a stream's task waits for, and the error that it has not seen yet.
 #[derive(Debug, Default)]
-struct Slot {
+pub(super) struct Slot {
     waker: Option<Waker>,
-    reset: Option<Code>,
+    error: Option<StreamError>,
 }
 
 /// Numbers of streams are as good as their hashes.
 #[derive(Default)]
-struct ById(u64);
+pub(super) struct ById(u64);
 
 impl Hasher for ById {
     fn finish(&self) -> u64 {
@@ -69,16 +80,6 @@ impl Hasher for ById {
     }
 }
 
-/// Moves bytes between the socket and the engine. Whoever owns it polls it.
-#[derive(Debug)]
-pub struct Driver {
-    shared: Rc<Shared>,
-    connection: Connection,
-    /// Whether there may be input that was there before HTTP/2 began.
-    has_early_input: bool,
-    moved: u64,
-}
-
 /// One request and its response.
 #[derive(Debug)]
 pub struct Stream {
@@ -86,8 +87,19 @@ pub struct Stream {
     id: StreamId,
 }
 
+/// What has been written to the socket so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batches {
+    /// Writes that the socket has taken.
+    pub writes: u64,
+    /// HEADERS and DATA frames that were sent in them.
+    pub frames: u64,
+}
+
 impl Link {
-    /// Begins HTTP/2 on a connection. `queue` is called when a stream has become free.
+    /// Begins HTTP/2 on a connection. `queue` is called when a stream may be opened, and all that
+    /// wait in it are when [`Link::may_open`] changes for all of them: at the peer's settings, when
+    /// the connection is suspected, goes away or ends.
     pub fn new(
         connection: Connection,
         role: Role,
@@ -101,14 +113,12 @@ impl Link {
             driver: RefCell::default(),
             is_closed: Cell::new(false),
             is_going: Cell::new(false),
+            is_suspected: Cell::new(false),
+            suspicions: Cell::new(0),
+            writes: Cell::new(0),
             queue,
         });
-        let driver = Driver {
-            shared: Rc::clone(&shared),
-            has_early_input: !connection.input.is_empty(),
-            connection,
-            moved: 0,
-        };
+        let driver = Driver::new(Rc::clone(&shared), connection);
         (Self(shared), driver)
     }
 
@@ -117,7 +127,13 @@ impl Link {
         if self.0.is_closed.get() {
             return Err(OpenError::Closed);
         }
-        self.0.engine.borrow().may_open()
+        let may_open = self.0.engine.borrow().may_open();
+        match may_open {
+            Ok(()) | Err(OpenError::TooManyStreams) if self.0.is_suspected.get() => {
+                Err(OpenError::Suspected)
+            }
+            may_open => may_open,
+        }
     }
 
     /// Whether no stream is open.
@@ -130,7 +146,16 @@ impl Link {
         self.0.slots.borrow().len()
     }
 
-    /// Whether the connection is of no more use: it has ended, failed or is going away.
+    /// How many frames have gone out in how many writes.
+    pub fn batches(&self) -> Batches {
+        Batches {
+            writes: self.0.writes.get(),
+            frames: self.0.engine.borrow().message_frames(),
+        }
+    }
+
+    /// Whether the connection takes no more streams for good: it has ended, failed or is going
+    /// away, whatever is still under way on it.
     pub fn is_over(&self) -> bool {
         matches!(
             self.may_open(),
@@ -148,8 +173,28 @@ impl Link {
         fields: impl IntoIterator<Item = (Field, &'a [u8], &'a [u8])>,
         end: bool,
     ) -> Result<Stream, OpenError> {
+        self.open_with(head, fields, &[], end)
+            .map(|(stream, _)| stream)
+    }
+
+    /// Sends the head of a request and the beginning of its body; `end` tells that nothing follows.
+    /// The answer is the stream, and how many bytes of the body were taken: `end` holds when all
+    /// were, otherwise the rest is for [`Stream::send`].
+    ///
+    /// # Errors
+    /// When no stream can be opened now.
+    pub fn open_with<'a>(
+        &self,
+        head: RequestLine<'_>,
+        fields: impl IntoIterator<Item = (Field, &'a [u8], &'a [u8])>,
+        body: &[u8],
+        end: bool,
+    ) -> Result<(Stream, usize), OpenError> {
         if self.0.is_closed.get() {
             return Err(OpenError::Closed);
+        }
+        if self.0.is_suspected.get() {
+            return Err(OpenError::Suspected);
         }
         let RequestLine {
             method,
@@ -158,14 +203,30 @@ impl Link {
             path,
         } = head;
         let mut engine = self.0.engine.borrow_mut();
-        let id = engine.open(method, scheme, authority, path, fields, end)?;
+        let is_whole = end && body.is_empty();
+        let id = engine.open(method, scheme, authority, path, fields, is_whole)?;
+        let taken = match body {
+            [] => 0,
+            // invariant: a stream that was just opened takes data.
+            body => engine.send_data(id, body, end).unwrap_or_default(),
+        };
         drop(engine);
         self.0.slots.borrow_mut().insert(id, Slot::default());
         self.0.wake_driver();
-        Ok(Stream {
-            shared: Rc::clone(&self.0),
-            id,
-        })
+        Ok((Stream::new(&self.0, id), taken))
+    }
+
+    /// How many more streams can be opened now.
+    pub fn room(&self) -> usize {
+        match self.may_open() {
+            Ok(()) => self.0.engine.borrow().streams_left(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Whether both are the same connection.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
     }
 
     /// Frees the memory that a connection can do without on which nothing is under way.
@@ -184,11 +245,33 @@ impl Link {
         if self.0.is_server {
             // Its answer tells that the other side has heard, so that what it had sent is here too.
             engine.ping(*b"goodbye!");
-        } else {
-            self.0.is_going.set(true);
         }
         drop(engine);
+        if !self.0.is_server {
+            self.0.go();
+        }
         self.0.wake_driver();
+    }
+
+    /// Asks the other side of a client's connection for a sign of life, because a reply is overdue.
+    /// Until something arrives no stream is opened ([`OpenError::Suspected`]); streams under way go
+    /// on. The driver's owner bounds the time ([`Driver::suspicion`]).
+    pub fn suspect(&self) {
+        let shared = &self.0;
+        if shared.is_server || shared.is_closed.get() || shared.is_suspected.replace(true) {
+            return;
+        }
+        shared.suspicions.set(shared.suspicions.get() + 1);
+        // When an answer is under way already, it will do.
+        shared.engine.borrow_mut().ping(*b"suspect?");
+        shared.wake_driver();
+        // Those who wait for a stream of this connection need another one.
+        shared.queue.wake_all();
+    }
+
+    /// Whether a sign of life is awaited.
+    pub fn is_suspected(&self) -> bool {
+        self.0.is_suspected.get()
     }
 }
 
@@ -207,24 +290,41 @@ pub struct RequestLine<'a> {
 
 impl Shared {
     #[inline]
-    fn wake_driver(&self) {
+    pub fn wake_driver(&self) {
         if let Some(waker) = self.driver.borrow_mut().take() {
             waker.wake();
         }
     }
 
     #[inline]
-    fn wake(&self, id: StreamId, reset: Option<Code>) {
+    pub fn wake(&self, id: StreamId, error: Option<StreamError>) {
         if let Some(slot) = self.slots.borrow_mut().get_mut(&id) {
-            slot.reset = slot.reset.or(reset);
+            slot.error = slot.error.or(error);
             if let Some(waker) = slot.waker.take() {
                 waker.wake();
             }
         }
     }
 
-    fn close(&self) {
-        self.is_closed.set(true);
+    /// No stream will be opened any more.
+    pub fn go(&self) {
+        if !self.is_going.replace(true) {
+            self.queue.wake_all();
+        }
+    }
+
+    /// The other side has given a sign of life.
+    pub fn clear_suspicion(&self) {
+        if self.is_suspected.replace(false) {
+            self.queue.wake_all();
+        }
+    }
+
+    /// The connection has ended, and with it every stream.
+    pub fn close(&self) {
+        if self.is_closed.replace(true) {
+            return;
+        }
         for slot in self.slots.borrow_mut().values_mut() {
             if let Some(waker) = slot.waker.take() {
                 waker.wake();
@@ -234,148 +334,14 @@ impl Shared {
     }
 }
 
-impl Driver {
-    /// How many bytes have gone either way; tells progress.
-    pub fn moved(&self) -> u64 {
-        self.moved
-    }
-
-    /// Whether something waits to be written.
-    pub fn has_output(&self) -> bool {
-        !self.shared.engine.borrow().pending().is_empty()
-    }
-
-    /// Why the connection has failed, if it has.
-    pub fn error(&self) -> Option<super::ConnectionError> {
-        self.shared.engine.borrow().error()
-    }
-
-    /// Moves what can be moved. Ready with the next stream that the other side has opened, or with
-    /// nothing when the connection has ended.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Stream>> {
-        self.register(context);
-        if std::mem::take(&mut self.has_early_input) {
-            self.receive();
-        }
-        loop {
-            if let Some(stream) = self.take_events() {
-                return Poll::Ready(Some(stream));
-            }
-            match self.write(context) {
-                Err(_) => return self.end(),
-                // What has room again now is told first.
-                Ok(true) => continue,
-                Ok(false) if self.is_finished() => return self.end(),
-                Ok(false) if self.error().is_some() => return Poll::Pending,
-                Ok(false) => {}
-            }
-            match self.connection.poll_fill(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    self.moved += count as u64;
-                    self.receive();
-                }
-                Poll::Ready(_) => return self.end(),
-            }
-        }
-    }
-
-    /// Says that nothing more will be sent. Ready when the other side has ended too; what it still
-    /// sends is dropped, for closing at once would make its kernel throw our last words away.
-    pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if ready!(self.connection.poll_finish(context)).is_err() {
-            return Poll::Ready(());
-        }
-        loop {
-            let waiting = self.connection.input.len();
-            self.connection.input.consume(waiting);
-            if !matches!(ready!(self.connection.poll_fill(context)), Ok(count) if count > 0) {
-                return Poll::Ready(());
-            }
-        }
-    }
-
-    #[inline]
-    fn register(&self, context: &Context<'_>) {
-        let mut driver = self.shared.driver.borrow_mut();
-        if !driver
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()))
-        {
-            *driver = Some(context.waker().clone());
-        }
-    }
-
-    fn end(&mut self) -> Poll<Option<Stream>> {
-        self.shared.close();
-        Poll::Ready(None)
-    }
-
-    fn receive(&mut self) {
-        let mut engine = self.shared.engine.borrow_mut();
-        let input = &mut self.connection.input;
-        // What failed is noted in the engine, and GOAWAY is in its output.
-        let used = engine.receive(input.bytes(), Instant::now());
-        match used {
-            Ok(used) => input.consume(used),
-            Err(_) => input.consume(input.len()),
-        }
-    }
-
-    /// Writes what waits, as far as the socket takes it. True when it took anything.
-    fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
-        let mut engine = self.shared.engine.borrow_mut();
-        let mut wrote = false;
-        while !engine.pending().is_empty() {
-            match self.connection.poll_write(context, engine.pending()) {
-                Poll::Pending => break,
-                Poll::Ready(Err(error)) => return Err(error),
-                Poll::Ready(Ok(count)) => {
-                    self.moved += count as u64;
-                    engine.written(count);
-                    wrote = true;
-                }
-            }
-        }
-        Ok(wrote)
-    }
-
-    /// Whether nothing is left to do: the connection has failed or is going away, nothing is under
-    /// way, and everything has been said.
-    fn is_finished(&self) -> bool {
-        let engine = self.shared.engine.borrow();
-        let going = self.shared.is_going.get() && engine.is_idle();
-        (going || engine.error().is_some()) && engine.pending().is_empty()
-    }
-
-    /// Tells streams what has happened to them. Returns a stream that the other side has opened.
-    fn take_events(&mut self) -> Option<Stream> {
-        loop {
-            let event = self.shared.engine.borrow_mut().next_event()?;
-            match event {
-                Event::Head { stream, .. } if self.shared.is_server => {
-                    let mut slots = self.shared.slots.borrow_mut();
-                    slots.insert(stream, Slot::default());
-                    return Some(Stream {
-                        shared: Rc::clone(&self.shared),
-                        id: stream,
-                    });
-                }
-                Event::Head { stream, .. }
-                | Event::Data { stream }
-                | Event::Writable { stream } => self.shared.wake(stream, None),
-                Event::Reset { stream, code } => self.shared.wake(stream, Some(code)),
-                Event::Settings | Event::GoAway { .. } => self.shared.queue.wake_all(),
-                Event::Pong => {
-                    self.shared.engine.borrow_mut().finish_going_away();
-                    self.shared.is_going.set(true);
-                }
-            }
-        }
-    }
-}
-
 impl Stream {
+    pub(super) fn new(shared: &Rc<Shared>, id: StreamId) -> Self {
+        Self {
+            shared: Rc::clone(shared),
+            id,
+        }
+    }
+
     /// The head of the request at a server.
     pub fn take_head(&self) -> Option<Head> {
         self.shared.engine.borrow_mut().take_head(self.id)
@@ -408,8 +374,8 @@ impl Stream {
         }
         let mut slots = self.shared.slots.borrow_mut();
         let slot = slots.get_mut(&self.id)?;
-        if let Some(code) = slot.reset {
-            return Some(StreamError::Reset(code));
+        if let Some(error) = slot.error {
+            return Some(error);
         }
         match &slot.waker {
             Some(waker) if waker.will_wake(context.waker()) => {}
@@ -429,10 +395,16 @@ impl Stream {
         if used > 0 {
             let mut engine = self.shared.engine.borrow_mut();
             let had_output = !engine.pending().is_empty();
+            let was_overfull = engine.is_overfull();
             engine.consume(self.id, used);
-            if !had_output && !engine.pending().is_empty() {
-                drop(engine);
+            let has_news = !had_output && !engine.pending().is_empty();
+            let has_room = was_overfull && !engine.is_overfull();
+            drop(engine);
+            if has_news {
                 self.shared.wake_driver();
+            }
+            if has_room {
+                self.shared.queue.wake_all();
             }
         }
         result

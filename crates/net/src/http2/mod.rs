@@ -2,6 +2,7 @@
 //! socket, tells what they mean, and holds the bytes that are to be written; a [`Link`] runs it
 //! over a connection, for streams that live in tasks of their own.
 
+mod driver;
 mod engine;
 mod error;
 mod flow;
@@ -14,10 +15,11 @@ mod link;
 mod settings;
 mod stream;
 
+pub use driver::Driver;
 pub use engine::{Engine, Event, Role};
 pub use error::{Code, ConnectionError, NotOpen, OpenError};
 pub use head::{Fields, Head};
 pub use limits::Limits;
-pub use link::{Driver, Link, RequestLine, Stream, StreamError};
+pub use link::{Batches, Link, RequestLine, Stream, StreamError};
 pub use settings::PeerSettings;
 pub use stream::StreamId;

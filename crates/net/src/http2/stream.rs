@@ -269,7 +269,8 @@ impl Streams {
 /// peer knew, and are ignored (RFC 9113, section 5.1: closed).
 #[derive(Debug)]
 pub(crate) struct ResetHere {
-    numbers: VecDeque<StreamId>,
+    /// With what the peer was still allowed to send on each.
+    streams: VecDeque<(StreamId, usize)>,
 }
 
 impl ResetHere {
@@ -277,19 +278,28 @@ impl ResetHere {
 
     pub(crate) fn new() -> Self {
         Self {
-            numbers: VecDeque::new(),
+            streams: VecDeque::new(),
         }
     }
 
-    pub(crate) fn add(&mut self, id: StreamId) {
-        if self.numbers.len() >= Self::MOST {
-            self.numbers.pop_front();
+    pub(crate) fn add(&mut self, id: StreamId, window: usize) {
+        if self.streams.len() >= Self::MOST {
+            self.streams.pop_front();
         }
-        self.numbers.push_back(id);
+        self.streams.push_back((id, window));
     }
 
     pub(crate) fn has(&self, id: StreamId) -> bool {
-        self.numbers.contains(&id)
+        self.streams.iter().any(|&(known, _)| known == id)
+    }
+
+    /// Takes DATA that has come for a stream: whether it is within the window that the peer had, if
+    /// the stream is known. Empty frames use no window and may be any number: they are not.
+    pub(crate) fn take(&mut self, id: StreamId, count: usize) -> Option<bool> {
+        let (_, window) = self.streams.iter_mut().find(|(known, _)| *known == id)?;
+        let is_within = count > 0 && count <= *window;
+        *window = window.saturating_sub(count);
+        Some(is_within)
     }
 }
 

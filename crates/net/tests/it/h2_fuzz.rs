@@ -122,7 +122,7 @@ fn act(engine: &mut Engine, random: &mut Random, known: &mut Vec<u32>, is_client
         {
             known.push(stream);
         }
-        if let Event::Reset { stream, .. } = event {
+        if let Event::Reset { stream, .. } | Event::TooLarge { stream } = event {
             engine.release(stream);
             known.retain(|&other| other != stream);
         }

@@ -85,7 +85,9 @@ async fn serve(mut link: Link) {
                 Event::Data { stream } | Event::Writable { stream } => {
                     echo(&mut link.engine, stream);
                 }
-                Event::Reset { stream, .. } => link.engine.release(stream),
+                Event::Reset { stream, .. } | Event::TooLarge { stream } => {
+                    link.engine.release(stream)
+                }
                 Event::Settings | Event::GoAway { .. } | Event::Pong => {}
             }
         }

@@ -6,4 +6,7 @@ mod common;
 mod h2_fuzz;
 mod h2_interop;
 mod h2_limits;
+mod h2_link;
 mod h2_pair;
+mod h2_peers;
+mod h2_windows;

@@ -165,7 +165,6 @@ impl Requester for Collector<'_> {
 
     fn waiting(&mut self) -> Waiting<'_> {
         Waiting {
-            worker: self.worker,
             deadline: self.deadline,
             client: ClientWatch::Nobody,
         }

@@ -332,7 +332,6 @@ impl Requester for Http1Downstream<'_> {
 
     fn waiting(&mut self) -> Waiting<'_> {
         Waiting {
-            worker: &self.session.worker,
             deadline: &self.session.deadline,
             client: ClientWatch::Http1(&mut self.session.client),
         }

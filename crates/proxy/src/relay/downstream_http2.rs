@@ -219,7 +219,6 @@ impl Requester for Http2Downstream<'_> {
 
     fn waiting(&mut self) -> Waiting<'_> {
         Waiting {
-            worker: &self.session.worker,
             deadline: &self.session.deadline,
             client: ClientWatch::Http2(&self.session.stream),
         }

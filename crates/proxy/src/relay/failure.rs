@@ -56,15 +56,6 @@ impl Failure {
         })
     }
 
-    /// Whether it speaks against the endpoint. A head above our own limits does not.
-    pub fn is_upstreams(&self) -> bool {
-        match self {
-            Self::Connect(_) | Self::ConnectTimeout | Self::Closed(_) | Self::ReplyTimeout => true,
-            Self::Invalid(error) => error.status != 431,
-            _ => false,
-        }
-    }
-
     /// A failure behind which the request is not sent again.
     pub fn finally(self) -> Failed {
         Failed {

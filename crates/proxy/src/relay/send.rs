@@ -54,17 +54,16 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
     let Order { target, .. } = order;
     let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());
     let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
-    let mut now = Some(order.now);
     loop {
         let Lent {
             line,
             reused,
             lease,
+            now,
         } = lend(down, order, &mut attempt).await?;
-        let started = now.take().filter(|_| reused);
         let failed = match line {
             Line::Http1(connection) => {
-                match over_http1(down, order, connection, lease, started).await {
+                match over_http1(down, order, connection, lease, now).await {
                     Ok(outcome) => return Ok(outcome),
                     Err(failed) => failed,
                 }
@@ -76,6 +75,10 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
             },
         };
         let (failed, lease) = failed;
+        if down.deadline().is_over() {
+            // The flow's own time has ended it.
+            lease.gave_up();
+        }
         target
             .upstream
             .after_failure(failed, reused, lease, &mut attempt)?;
@@ -93,15 +96,10 @@ async fn lend<D: Requester>(
     let connect = order.target.plan.timeouts.connect;
     let connect = connect.unwrap_or(down.settings().timeouts.connect);
     let Waiting {
-        worker,
         deadline,
         mut client,
     } = down.waiting();
-    let patience = Patience {
-        worker,
-        deadline,
-        connect,
-    };
+    let patience = Patience { deadline, connect };
     let mut lending = pin!(order.target.upstream.lend(order.now, attempt, patience));
     poll_fn(|context| match lending.as_mut().poll(context) {
         Poll::Ready(lent) => Poll::Ready(lent),
@@ -130,7 +128,7 @@ async fn over_http1<D: Requester>(
     order: Order<'_>,
     connection: Connection,
     lease: Lease,
-    started: Option<Instant>,
+    now: Instant,
 ) -> Attempted {
     let worker = std::rc::Rc::clone(down.worker());
     let mut head = worker.take_scratch();
@@ -140,7 +138,7 @@ async fn over_http1<D: Requester>(
     let spare = worker.take_reply_head();
     let up = Http1Upstream::begin(connection, head, is_chunked, spare);
     let terms = terms(down, order);
-    let mut exchange = Exchange::new(down, up, terms, Progress::new(started));
+    let mut exchange = Exchange::new(down, up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;
     let up = exchange.up;
     match reply {
@@ -158,7 +156,7 @@ async fn over_http1<D: Requester>(
             if relayed.cut.is_none()
                 && let Some(released) = up.exchange.release()
             {
-                lease.endpoint().keep(released, Instant::now());
+                lease.keep(released, Instant::now());
             }
             Ok(Outcome::Relayed(relayed))
         }
@@ -195,7 +193,7 @@ async fn over_http2<D: Requester>(
             // connection is dead, which others would wait for too.
             let is_late = matches!(failed.failure, Failure::ReplyTimeout);
             if is_late && !down.deadline().is_over() {
-                link.go_away();
+                link.suspect();
             }
             Err((failed, lease))
         }

@@ -115,6 +115,7 @@ pub(crate) fn io_error(error: StreamError) -> io::Error {
         StreamError::Reset(code) => {
             io::Error::new(io::ErrorKind::ConnectionReset, code.to_string())
         }
+        StreamError::TooLarge => io::Error::other("header fields are above the limits"),
         StreamError::Closed => io::ErrorKind::UnexpectedEof.into(),
     }
 }

@@ -113,14 +113,12 @@ impl UpstreamExchange for Http2Upstream {
         let head = ready!(self.stream.poll_head(context));
         let head = head.map_err(|error| match error {
             StreamError::Reset(Code::REFUSED) => Failure::Refused,
-            error => Failure::Closed(io_error(error)),
-        })?;
-        if head.is_too_large() {
-            return Poll::Ready(Err(Failure::Invalid(HeadError {
+            StreamError::TooLarge => Failure::Invalid(HeadError {
                 status: 431,
                 reason: "the head is too large",
-            })));
-        }
+            }),
+            error => Failure::Closed(io_error(error)),
+        })?;
         if let Some(before) = self.head.replace(head) {
             self.stream.recycle(before);
         }

@@ -56,7 +56,11 @@ fn table(routes: &[&str]) -> Table {
         &listener,
         0,
         &Registry::default(),
-        &Upstreams::new(&Arc::default(), (0, 1), &Arc::default()),
+        &Upstreams::new(
+            &Arc::default(),
+            &net::deadline::Deadlines::new(),
+            &Arc::default(),
+        ),
     )
 }
 

@@ -47,7 +47,8 @@ impl Engine {
             ));
         };
         let Some(stream) = self.streams.get(id).filter(|stream| !stream.is_over()) else {
-            return self.guard.control(&self.limits);
+            // Many clients reset what they have not sent whole, though it has been answered.
+            return self.guard.answer(&self.limits);
         };
         if !self.is_client && !stream.is_answered {
             self.guard.reset(&self.limits)?;

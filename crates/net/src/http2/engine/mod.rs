@@ -58,6 +58,13 @@ pub enum Event {
         /// Why.
         code: Code,
     },
+    /// The stream is over because the head of its response, or its trailers, are above the limits
+    /// (`header_list`, `fields`): it has been reset, and is to be released. Nothing of the head is
+    /// there, so that no field of it can be lost unseen.
+    TooLarge {
+        /// The stream that is over.
+        stream: StreamId,
+    },
     /// There is room again on a stream that would not take all data.
     Writable {
         /// The stream that has room.
@@ -84,6 +91,8 @@ struct Partial {
     is_end: bool,
     is_self_dependent: bool,
     frames: u32,
+    /// The number of the HEADERS frame.
+    begun: u64,
     block: Vec<u8>,
 }
 
@@ -110,7 +119,13 @@ pub struct Engine {
     next_local: StreamId,
     send_window: SendWindow,
     receive_window: ReceiveWindow,
+    /// Bytes of all streams that were received and not yet consumed.
+    unread: usize,
     partial: Option<Partial>,
+    /// How many whole frames were received.
+    frames: u64,
+    /// How many HEADERS and DATA frames were put into the output.
+    messages: u64,
     /// Streams that wait for the connection's window or for output to be written.
     blocked: VecDeque<StreamId>,
     reset_here: ResetHere,
@@ -161,10 +176,13 @@ impl Engine {
             next_local: 1,
             send_window: SendWindow::new(settings::WINDOW),
             receive_window: ReceiveWindow::new(limits.connection_window),
+            unread: 0,
             partial: None,
+            frames: 0,
+            messages: 0,
             blocked: VecDeque::new(),
             reset_here: ResetHere::new(),
-            guard: Guard::default(),
+            guard: Guard::new(is_client),
             spare_heads: Vec::new(),
             preface_left: if is_client { 0 } else { frame::PREFACE.len() },
             has_settings: false,
@@ -231,6 +249,7 @@ impl Engine {
             let Some((payload, behind)) = body.split_at_checked(header.length) else {
                 break;
             };
+            self.frames += 1;
             self.frame(header, payload)?;
             rest = behind;
         }
@@ -289,6 +308,7 @@ impl Engine {
                 Event::Head { stream, .. }
                 | Event::Data { stream }
                 | Event::Writable { stream }
+                | Event::TooLarge { stream }
                 | Event::Reset { stream, .. } => stream,
                 Event::Settings => {
                     self.has_settings_event = false;
@@ -330,6 +350,28 @@ impl Engine {
         if is_small && self.spare_heads.len() < SPARE_HEADS {
             self.spare_heads.push(head);
         }
+    }
+
+    /// What the peer has begun and not finished, other than DATA, whose `rest` the last
+    /// [`Engine::receive`] did not use: its preface and settings, a header block, or a frame. The
+    /// number stays the same until it is whole, so that the caller can bound the time.
+    pub fn unfinished(&self, rest: &[u8]) -> Option<u64> {
+        if self.failed.is_some() {
+            return None;
+        }
+        if !self.has_settings {
+            return Some(0);
+        }
+        if let Some(partial) = &self.partial {
+            return Some(partial.begun);
+        }
+        let is_data = rest.get(3).is_some_and(|&kind| kind == frame::DATA);
+        (!rest.is_empty() && !is_data).then_some(self.frames + 1)
+    }
+
+    /// How many HEADERS and DATA frames were put into the output so far.
+    pub fn message_frames(&self) -> u64 {
+        self.messages
     }
 
     /// Frees the memory that a connection without streams can do without.
@@ -395,6 +437,13 @@ impl Engine {
         self.ping = Some(payload);
         frame::ping(&mut self.out, 0, payload);
         true
+    }
+
+    /// Ends the connection for a reason of the caller's, as an error of the peer does.
+    pub fn abort(&mut self, code: Code, reason: &'static str) {
+        if self.failed.is_none() {
+            self.fail(ConnectionError::new(code, reason));
+        }
     }
 
     fn fail(&mut self, error: ConnectionError) {

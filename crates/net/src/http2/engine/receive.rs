@@ -11,6 +11,16 @@ use super::{Engine, Event, Partial};
 /// How many interim responses one request may have.
 const INTERIMS_MAX: u32 = 16;
 
+/// Why DATA is not for a stream's reader.
+enum Ignored {
+    /// It was under way when the stream was reset here, within the window that the peer had.
+    Expected,
+    /// There is no such stream any more.
+    Unexpected,
+    /// It is an error of the stream.
+    Error(Code),
+}
+
 impl Engine {
     #[inline]
     pub(super) fn headers(
@@ -44,6 +54,7 @@ impl Engine {
             is_end,
             is_self_dependent,
             frames: 0,
+            begun: self.frames,
             block: block.to_vec(),
         });
         Ok(())
@@ -59,7 +70,11 @@ impl Engine {
         };
         partial.frames += 1;
         let length = partial.block.len() + payload.len();
-        if partial.frames > self.limits.continuations || length > self.limits.header_list_max() {
+        let has_too_many = !self.is_client && partial.frames > self.limits.continuations;
+        // Frames without content would make no progress.
+        let is_vain = payload.is_empty() && !header.has(frame::END_HEADERS);
+        let is_flood = self.is_client && is_vain;
+        if has_too_many || is_flood || length > self.limits.block_max(self.is_client) {
             return Err(ConnectionError::new(
                 Code::CALM,
                 "a header block is too long",
@@ -128,7 +143,8 @@ impl Engine {
         block: &[u8],
     ) -> Result<(Head, bool), ConnectionError> {
         let spare = self.spare_heads.pop().unwrap_or_default();
-        let mut assembler = Assembler::new(spare, section, &self.limits);
+        let size_max = self.limits.section_max(self.is_client);
+        let mut assembler = Assembler::new(spare, section, &self.limits, size_max);
         match self.decoder.decode(block, &mut assembler) {
             Ok(()) => Ok(assembler.finish(is_end)),
             Err(DecodeError::Malformed) => Err(ConnectionError::new(
@@ -145,7 +161,7 @@ impl Engine {
     /// HEADERS for a stream whose receiving side has ended (RFC 9113, section 5.1).
     fn late_headers(&mut self, id: StreamId, head: Head) -> Result<(), ConnectionError> {
         self.recycle(head);
-        if self.reset_here.has(id) {
+        if self.reset_here.has(id) || self.is_past(id) {
             return self.guard.control(&self.limits);
         }
         if self.streams.get(id).is_some_and(|stream| !stream.is_reset) {
@@ -200,6 +216,14 @@ impl Engine {
         let Some(stream) = self.streams.get_mut(id) else {
             return Ok(());
         };
+        if head.is_too_large() {
+            return self.too_large(id, head);
+        }
+        // RFC 9113, section 8.6: there is no switching of protocols.
+        if head.status() == 101 {
+            self.recycle(head);
+            return self.stream_error(id, Code::PROTOCOL);
+        }
         if head.is_interim() {
             stream.interims += 1;
             if stream.interims > INTERIMS_MAX {
@@ -235,13 +259,23 @@ impl Engine {
             return self.stream_error(id, Code::PROTOCOL);
         }
         if head.is_too_large() {
-            return self.stream_error(id, Code::CALM);
+            return self.too_large(id, head);
         }
         stream.trailers = Some(head.fields);
         stream.is_receive_ended = true;
         stream.is_complete = true;
         self.data_event(id);
         self.settle(id);
+        Ok(())
+    }
+
+    /// A response's head or trailers that are above the limits end the stream. For a client that
+    /// sends them this counts like any error of its own.
+    fn too_large(&mut self, id: StreamId, head: Head) -> Result<(), ConnectionError> {
+        self.recycle(head);
+        self.guard.reset(&self.limits)?;
+        self.put_reset(id, Code::CALM)?;
+        self.end_stream_by(id, Code::CALM, Event::TooLarge { stream: id });
         Ok(())
     }
 
@@ -275,42 +309,46 @@ impl Engine {
         }
         match self.data_fits(id, data.len(), payload.len(), is_end) {
             Ok(()) => self.take_data(id, data, payload.len(), is_end),
-            Err(code) => {
+            Err(ignored) => {
                 self.credit(payload.len());
-                match code {
-                    Some(code) => self.stream_error(id, code),
-                    None => self.guard.control(&self.limits),
+                match ignored {
+                    Ignored::Error(code) => self.stream_error(id, code),
+                    Ignored::Unexpected => self.guard.control(&self.limits),
+                    Ignored::Expected => Ok(()),
                 }
             }
         }
     }
 
-    /// Takes the frame's share of the stream's window and of its length. Data that is to be
-    /// ignored is an error without a code.
+    /// Takes the frame's share of the stream's window and of its length.
     fn data_fits(
         &mut self,
         id: StreamId,
         length: usize,
         padded: usize,
         is_end: bool,
-    ) -> Result<(), Option<Code>> {
+    ) -> Result<(), Ignored> {
+        let is_past = self.is_past(id);
         let stream = self.streams.get_mut(id);
         let Some(stream) = stream.filter(|stream| !stream.is_receive_ended) else {
-            let is_expected = self.reset_here.has(id);
-            return Err((!is_expected).then_some(Code::STREAM_CLOSED));
+            return match self.reset_here.take(id, padded) {
+                Some(true) => Err(Ignored::Expected),
+                None if !is_past => Err(Ignored::Error(Code::STREAM_CLOSED)),
+                _ => Err(Ignored::Unexpected),
+            };
         };
         if !stream.has_head {
-            return Err(Some(Code::PROTOCOL));
+            return Err(Ignored::Error(Code::PROTOCOL));
         }
         if !stream.receive_window.take(padded) {
-            return Err(Some(Code::FLOW_CONTROL));
+            return Err(Ignored::Error(Code::FLOW_CONTROL));
         }
         if let Some(left) = &mut stream.expected {
             *left = left
                 .checked_sub(length as u64)
-                .ok_or(Some(Code::PROTOCOL))?;
+                .ok_or(Ignored::Error(Code::PROTOCOL))?;
             if is_end && *left > 0 {
-                return Err(Some(Code::PROTOCOL));
+                return Err(Ignored::Error(Code::PROTOCOL));
             }
         }
         Ok(())
@@ -330,8 +368,10 @@ impl Engine {
         stream.is_receive_ended |= is_end;
         stream.is_complete |= is_end;
         if padded > data.len() {
-            self.consumed(id, padded - data.len());
+            self.credit_stream(id, padded - data.len());
+            self.credit(padded - data.len());
         }
+        self.received(data.len());
         if is_end || !data.is_empty() {
             self.data_event(id);
         }

@@ -83,10 +83,20 @@ impl Engine {
         if self.peer_last.is_some() || self.has_sent_goaway || self.next_local > i32::MAX as u32 {
             return Err(OpenError::GoingAway);
         }
-        if self.open >= self.peer.streams {
+        if self.open >= self.peer.streams || self.is_overfull() {
             return Err(OpenError::TooManyStreams);
         }
         Ok(())
+    }
+
+    /// How many streams the peer's limit leaves.
+    pub fn streams_left(&self) -> usize {
+        self.peer.streams.saturating_sub(self.open) as usize
+    }
+
+    /// Whether so much is held unread that no more streams are opened.
+    pub fn is_overfull(&self) -> bool {
+        self.unread > self.limits.unread_max()
     }
 
     /// Sends trailers, which end the stream. All data must have been taken before.
@@ -143,6 +153,7 @@ impl Engine {
     fn seal(&mut self, start: usize, id: StreamId, is_end: bool) {
         let flags = if is_end { frame::END_STREAM } else { 0 };
         frame::seal(&mut self.out, start, self.peer.frame as usize, flags, id);
+        self.messages += 1;
         if is_end {
             self.guard.sent(0, true);
             self.settle(id);
@@ -191,7 +202,7 @@ impl Engine {
         self.send_window.take(count);
         if count > 0 || is_end {
             self.put_data(stream, data.get(..count).unwrap_or_default(), is_end);
-            self.guard.sent(count, is_end);
+            self.guard.sent(count, is_whole);
         }
         if is_end {
             self.settle(stream);
@@ -202,9 +213,11 @@ impl Engine {
     #[inline]
     fn put_data(&mut self, id: StreamId, mut data: &[u8], is_end: bool) {
         let most = self.peer.frame as usize;
+        self.messages += 1;
         while let Some((part, rest)) = data.split_at_checked(most)
             && !rest.is_empty()
         {
+            self.messages += 1;
             frame::header(&mut self.out, part.len(), frame::DATA, 0, id);
             self.out.extend_from_slice(part);
             data = rest;

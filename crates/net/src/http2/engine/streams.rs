@@ -31,7 +31,13 @@ impl Engine {
     }
 
     /// Gives the peer back what it has used of the windows of stream and connection.
-    pub(super) fn consumed(&mut self, id: StreamId, count: usize) {
+    fn consumed(&mut self, id: StreamId, count: usize) {
+        self.credit_stream(id, count);
+        self.dropped(count);
+    }
+
+    /// Gives the peer back what it has used of a stream's window.
+    pub(super) fn credit_stream(&mut self, id: StreamId, count: usize) {
         let size = self.stream_window();
         if let Some(stream) = self.streams.get_mut(id)
             && !stream.is_receive_ended
@@ -39,13 +45,39 @@ impl Engine {
         {
             frame::window_update(&mut self.out, id, by);
         }
-        self.credit(count);
+    }
+
+    /// How many of the unread bytes are above the bound, so that the connection's window has not
+    /// been given back for them.
+    #[inline]
+    fn withheld(&self) -> usize {
+        self.unread.saturating_sub(self.limits.unread_max())
+    }
+
+    /// Data has been received for a stream. The connection's window is given back at once: streams
+    /// that are not read are held back by their own windows and must not delay the others.
+    #[inline]
+    pub(super) fn received(&mut self, count: usize) {
+        let before = self.withheld();
+        self.unread += count;
+        let withheld = self.withheld() - before;
+        self.credit(count - withheld);
+    }
+
+    /// Data of a stream has been consumed, or dropped with the stream.
+    #[inline]
+    fn dropped(&mut self, count: usize) {
+        let before = self.withheld();
+        self.unread = self.unread.saturating_sub(count);
+        self.credit(before - self.withheld());
     }
 
     /// Gives the peer back what it has used of the connection's window.
     pub(super) fn credit(&mut self, count: usize) {
         let size = self.limits.connection_window;
-        if let Some(by) = self.receive_window.consume(count, size) {
+        if count > 0
+            && let Some(by) = self.receive_window.consume(count, size)
+        {
             frame::window_update(&mut self.out, 0, by);
         }
     }
@@ -90,6 +122,13 @@ impl Engine {
         self.remove(stream);
     }
 
+    /// Whether a stream is over and released at a client. What a server still sends on it was under
+    /// way when it had not yet heard of that.
+    #[inline]
+    pub(super) fn is_past(&self, id: StreamId) -> bool {
+        self.is_client && self.streams.get(id).is_none()
+    }
+
     /// Whether nothing was ever sent or received on a stream with this number.
     #[inline]
     pub(super) fn is_idle_stream(&self, id: StreamId) -> bool {
@@ -122,13 +161,13 @@ impl Engine {
             self.open = self.open.saturating_sub(1);
         }
         self.streams.remove(id);
-        if unread > 0 {
-            self.credit(unread);
-        }
+        self.dropped(unread);
     }
 
     fn send_reset(&mut self, id: StreamId, code: Code) {
-        self.reset_here.add(id);
+        let stream = self.streams.get(id);
+        let left = stream.map_or(0, |stream| stream.receive_window.left());
+        self.reset_here.add(id, left);
         frame::rst_stream(&mut self.out, id, code);
     }
 
@@ -149,6 +188,11 @@ impl Engine {
 
     /// Marks a stream that was reset by either side, and tells the caller if it knows the stream.
     pub(super) fn end_stream(&mut self, id: StreamId, code: Code) {
+        self.end_stream_by(id, code, Event::Reset { stream: id, code });
+    }
+
+    /// The same, with what the caller is told.
+    pub(super) fn end_stream_by(&mut self, id: StreamId, code: Code, event: Event) {
         let Some(stream) = self.streams.get_mut(id) else {
             return;
         };
@@ -167,9 +211,7 @@ impl Engine {
         stream.is_receive_ended = true;
         stream.is_blocked = false;
         self.settle(id);
-        if unread > 0 {
-            self.credit(unread);
-        }
-        self.events.push_back(Event::Reset { stream: id, code });
+        self.dropped(unread);
+        self.events.push_back(event);
     }
 }

@@ -1,0 +1,317 @@
+//! Links over real sockets: what streams, handles and the driver's owner see of each other.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use net::Connection;
+use net::http2::{Driver, Limits, Link, OpenError, RequestLine, Role, Stream, StreamError};
+use net::queue::Queue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::*;
+
+const LINE: RequestLine<'_> = RequestLine {
+    method: b"POST",
+    scheme: b"http",
+    authority: b"a",
+    path: b"/",
+};
+
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .unwrap()
+        .block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await })
+        .expect("the test hangs");
+}
+
+async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = TcpStream::connect(address).await.unwrap();
+    (client, listener.accept().await.unwrap().0)
+}
+
+fn link(stream: TcpStream, role: Role, limits: Limits) -> (Link, Driver, Rc<Queue>) {
+    let address = stream.peer_addr().unwrap();
+    let connection = Connection::new(stream, address).unwrap();
+    let queue = Rc::new(Queue::default());
+    let (link, driver) = Link::new(connection, role, limits, Rc::clone(&queue));
+    (link, driver, queue)
+}
+
+/// A server of raw frames that has sent its settings, and a client's link to it.
+async fn raw() -> (TcpStream, Link, Driver, Rc<Queue>) {
+    let (client, mut server) = sockets().await;
+    let settings = frame(SETTINGS, 0, 0, b"");
+    server.write_all(&settings).await.unwrap();
+    let (link, driver, queue) = link(client, Role::Client, Limits::default());
+    (server, link, driver, queue)
+}
+
+/// Runs the driver; the task ends when it does.
+fn spawn(mut driver: Driver) -> tokio::task::JoinHandle<()> {
+    tokio::task::spawn_local(async move {
+        while poll_fn(|context| driver.poll_next(context)).await.is_some() {}
+    })
+}
+
+/// Runs the driver beside something else.
+async fn beside<T>(driver: &mut Driver, other: impl Future<Output = T>) -> T {
+    let mut other = Box::pin(other);
+    poll_fn(|context| {
+        let _ = driver.poll_next(context);
+        other.as_mut().poll(context)
+    })
+    .await
+}
+
+async fn error(stream: &Stream) -> StreamError {
+    poll_fn(|context| match stream.fate(context) {
+        Some(error) => Poll::Ready(error),
+        None => Poll::Pending,
+    })
+    .await
+}
+
+/// Reads frames until there is one of this kind.
+async fn read_until(socket: &mut TcpStream, kind: u8) -> Vec<u8> {
+    let mut input = Vec::new();
+    loop {
+        let start = if input.starts_with(PREFACE) {
+            PREFACE.len()
+        } else {
+            0
+        };
+        let mut rest = input.get(start..).unwrap_or_default();
+        while rest.len() >= 9 {
+            let length = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) as usize;
+            if rest.len() < 9 + length {
+                break;
+            }
+            if rest[3] == kind {
+                return rest[9..9 + length].to_vec();
+            }
+            rest = &rest[9 + length..];
+        }
+        assert!(socket.read_buf(&mut input).await.unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_suspected_link_takes_no_streams_until_something_comes() {
+    run(async {
+        let (mut server, link, mut driver, queue) = raw().await;
+        let (stream, _) = link.open_with(LINE, [], b"", true).unwrap();
+        let calls = queue.calls();
+        link.suspect();
+        assert!(queue.calls() > calls);
+        assert_eq!(link.may_open(), Err(OpenError::Suspected));
+        assert_eq!(link.open(LINE, [], true).unwrap_err(), OpenError::Suspected);
+        assert!(!link.is_over() && driver.suspicion() == Some(1));
+        // The stream goes on, and an answer to PING is as good as any frame.
+        let ping = beside(&mut driver, read_until(&mut server, PING)).await;
+        let calls = queue.calls();
+        server.write_all(&frame(PING, 1, 0, &ping)).await.unwrap();
+        let well = poll_fn(|context| {
+            let _ = driver.poll_next(context);
+            match driver.suspicion() {
+                None => Poll::Ready(()),
+                Some(_) => Poll::Pending,
+            }
+        });
+        well.await;
+        assert!(queue.calls() > calls && link.may_open().is_ok());
+        link.suspect();
+        link.suspect();
+        assert_eq!(driver.suspicion(), Some(2));
+        let head = frame(HEADERS, 5, 1, b"\x88");
+        server.write_all(&head).await.unwrap();
+        let head = beside(&mut driver, poll_fn(|context| stream.poll_head(context)));
+        assert_eq!(head.await.unwrap().status(), 200);
+        assert!(driver.suspicion().is_none() && link.may_open().is_ok());
+    });
+}
+
+#[test]
+fn a_link_whose_server_goes_away_tells_so_at_once_and_ends_with_its_last_stream() {
+    run(async {
+        let (mut server, link, driver, queue) = raw().await;
+        let stream = link.open(LINE, [], true).unwrap();
+        let calls = queue.calls();
+        let goaway = frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
+        server.write_all(&goaway).await.unwrap();
+        let driving = spawn(driver);
+        while !link.is_over() {
+            tokio::task::yield_now().await;
+        }
+        assert!(queue.calls() > calls);
+        server
+            .write_all(&frame(HEADERS, 4, 1, b"\x88"))
+            .await
+            .unwrap();
+        poll_fn(|context| stream.poll_head(context)).await.unwrap();
+        assert!(!driving.is_finished());
+        drop(stream);
+        // The server never closes.
+        driving.await.unwrap();
+    });
+}
+
+#[test]
+fn streams_end_with_the_driver() {
+    run(async {
+        let (_server, link, mut driver, queue) = raw().await;
+        let stream = link.open(LINE, [], true).unwrap();
+        let calls = queue.calls();
+        beside(&mut driver, tokio::task::yield_now()).await;
+        drop(driver);
+        assert_eq!(error(&stream).await, StreamError::Closed);
+        assert!(link.is_over() && queue.calls() > calls);
+    });
+}
+
+#[test]
+fn streams_end_with_an_error_of_the_connection_though_nothing_can_be_written() {
+    run(async {
+        let (mut server, link, driver, _) = raw().await;
+        // Windows without end, and nothing is read.
+        let windows = [
+            frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]),
+            frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]),
+        ]
+        .concat();
+        server.write_all(&windows).await.unwrap();
+        let stream = link.open(LINE, [], false).unwrap();
+        let driving = spawn(driver);
+        let piece = vec![0; 64 * 1024];
+        let filled = tokio::time::timeout(Duration::from_millis(300), async {
+            loop {
+                let sent = poll_fn(|context| {
+                    assert!(stream.fate(context).is_none());
+                    match stream.send(&piece, false).unwrap() {
+                        0 => Poll::Pending,
+                        count => Poll::Ready(count),
+                    }
+                });
+                sent.await;
+            }
+        });
+        assert!(filled.await.is_err() as bool);
+        server
+            .write_all(&frame(SETTINGS, 0, 0, b"odd"))
+            .await
+            .unwrap();
+        assert_eq!(error(&stream).await, StreamError::Closed);
+        assert!(link.is_over() && !driving.is_finished());
+    });
+}
+
+#[test]
+fn heads_above_the_limits_are_told_apart() {
+    run(async {
+        let (mut server, link, driver, _) = raw().await;
+        let stream = link.open(LINE, [], true).unwrap();
+        let block = [b"\x88".as_slice(), &b"\x00\x01x\x01y".repeat(200)].concat();
+        server
+            .write_all(&frame(HEADERS, 5, 1, &block))
+            .await
+            .unwrap();
+        spawn(driver);
+        let head = poll_fn(|context| stream.poll_head(context)).await;
+        assert_eq!(head.unwrap_err(), StreamError::TooLarge);
+        assert!(link.may_open().is_ok());
+    });
+}
+
+#[test]
+fn a_request_and_its_body_go_out_in_one_write() {
+    run(async {
+        let (mut server, link, driver, _) = raw().await;
+        spawn(driver);
+        // Until the settings are there.
+        read_until(&mut server, SETTINGS).await;
+        tokio::task::yield_now().await;
+        let before = link.batches();
+        let (stream, taken) = link.open_with(LINE, [], b"body", true).unwrap();
+        assert_eq!(taken, 4);
+        assert!(stream.send(b"x", false).is_err(), "it has ended");
+        assert_eq!(read_until(&mut server, DATA).await, b"body");
+        let after = link.batches();
+        assert_eq!(after.frames - before.frames, 2);
+        assert!(after.writes - before.writes <= 1 + 1, "{after:?}");
+        // What the window has no room for is left to the caller.
+        let large = vec![0; 100_000];
+        let (stream, taken) = link.open_with(LINE, [], &large, true).unwrap();
+        assert!((60_000..65_536).contains(&taken), "{taken}");
+        assert_eq!(stream.send(&large[taken..], true), Ok(0));
+    });
+}
+
+/// A server that answers every request at once.
+async fn answer_all(mut driver: Driver) {
+    while let Some(stream) = poll_fn(|context| driver.poll_next(context)).await {
+        tokio::task::spawn_local(async move {
+            stream.take_head().unwrap();
+            stream.respond(200, [], true).unwrap();
+        });
+    }
+}
+
+#[test]
+fn many_requests_go_out_in_few_writes_and_all_are_answered() {
+    run(async {
+        let (client, server) = sockets().await;
+        let (server, server_driver, _) = link(server, Role::Server, Limits::default());
+        let (link, driver, _) = link(client, Role::Client, Limits::default());
+        tokio::task::spawn_local(answer_all(server_driver));
+        spawn(driver);
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let link = link.clone();
+                tokio::task::spawn_local(async move {
+                    for _ in 0..100 {
+                        let (stream, _) = link.open_with(LINE, [], b"", true).unwrap();
+                        let head = poll_fn(|context| stream.poll_head(context)).await;
+                        assert_eq!(head.unwrap().status(), 200);
+                        drop(stream);
+                        // Not all of them keep step.
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let (requests, answers) = (link.batches(), server.batches());
+        println!("requests {requests:?}, answers {answers:?}");
+        assert_eq!(requests.frames, 10_000);
+        assert!(requests.writes < 10_000 / 8, "{requests:?}");
+        assert!(answers.writes < 10_000 / 8, "{answers:?}");
+        assert!(link.is_idle() && server.is_idle());
+    });
+}
+
+#[test]
+fn a_lone_request_is_written_without_a_detour() {
+    run(async {
+        let (mut server, link, mut driver, _) = raw().await;
+        beside(&mut driver, read_until(&mut server, SETTINGS)).await;
+        let before = link.batches().writes;
+        let _stream = link.open(LINE, [], true).unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(driver.poll_next(&mut context).is_pending());
+        assert_eq!(link.batches().writes, before + 1);
+        // A second one lets others go first, once.
+        let _second = link.open(LINE, [], true).unwrap();
+        assert!(driver.poll_next(&mut context).is_pending());
+        assert_eq!(link.batches().writes, before + 1);
+        assert!(driver.poll_next(&mut context).is_pending());
+        assert_eq!(link.batches().writes, before + 2);
+    });
+}
