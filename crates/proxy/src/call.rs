@@ -53,13 +53,18 @@ impl Services for Caller {
         let target = self.forwards.get(call.plan, &self.worker.upstreams);
         let sending = Call {
             body_max: call.body_max,
+            given_up: call.deadline.map(Instant::from_std),
             ..Call::new(&self.worker, target)
         };
         Box::pin(async move { sending.run(call.request).await })
     }
 
     fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(time))
+        Box::pin(self.worker.deadlines.sleep(time))
+    }
+
+    fn sleep_until(&self, at: std::time::Instant) -> LocalFuture<'static, ()> {
+        Box::pin(self.worker.deadlines.sleep_until(Instant::from_std(at)))
     }
 
     fn now(&self) -> std::time::Instant {
@@ -111,6 +116,8 @@ pub(crate) struct Call<'a> {
     target: Rc<ForwardTarget>,
     /// The most bytes of the reply's body, when it is not the engine's limit.
     body_max: Option<u64>,
+    /// When the caller gives it up.
+    given_up: Option<Instant>,
 }
 
 /// A reply, or the fault of one that has begun; before that, a failure.
@@ -124,6 +131,7 @@ impl<'a> Call<'a> {
             settings: worker.settings(),
             target,
             body_max: None,
+            given_up: None,
         }
     }
 
@@ -137,6 +145,12 @@ impl<'a> Call<'a> {
                 return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
             }
         };
+        // All of it has one end: waiting for a connection, further attempts, and the reply's body.
+        let now = Instant::now();
+        self.deadline.cap(now, self.settings.timeouts.call);
+        if let Some(at) = self.given_up {
+            self.deadline.cap(at, Duration::ZERO);
+        }
         let plan = &self.target.plan;
         let outgoing = Outgoing::of_message(request, framing);
         let key = balance_key(&plan.upstream.balance, request.path.as_bytes(), &outgoing);
@@ -187,6 +201,11 @@ impl Exchange<'_> {
             };
             match answer {
                 Ok(reply) => return reply,
+                // Given up: that says nothing about the endpoint.
+                Err(failed) if deadline.is_over() => {
+                    lease.spare();
+                    return Err(fault(failed.failure));
+                }
                 Err(failed) => target
                     .upstream
                     .after_failure(failed, reused, lease, &mut attempt)
