@@ -110,7 +110,7 @@ impl Exchange<'_> {
         if sent && has_left(context, self.client.connection) {
             return Poll::Ready(Err(Failure::ClientGone));
         }
-        let progress = self.progress();
+        let progress = self.progress() + u64::from(sent);
         if progress != self.seen_progress {
             self.seen_progress = progress;
             let time = if sent {
@@ -132,7 +132,7 @@ impl Exchange<'_> {
     }
 
     fn progress(&self) -> u64 {
-        self.client.upload.moved
+        self.client.upload.moved + self.written as u64
     }
 
     /// Ready when the whole request is out, or the connection takes no more of it.

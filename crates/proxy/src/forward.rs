@@ -273,9 +273,10 @@ async fn reply_head(
         .deadline
         .set(session.now, if whole { response_time } else { body_time });
     let mut written = 0;
+    // As it is when the first write takes everything.
+    let mut seen_progress = upload.moved + out.len() as u64 + u64::from(whole);
     for _ in 0..INTERIM_MAX {
         let limits = session.head_limits();
-        let seen_progress = upload.moved;
         let mut exchange = Exchange {
             client: ClientBody {
                 connection: &mut session.client,
@@ -301,6 +302,8 @@ async fn reply_head(
         if let Err(failure) = interim(session, upstream).await {
             return (Err(failure), written);
         }
+        // Passing it on has set another time.
+        seen_progress = u64::MAX;
     }
     (Err(invalid("too many interim replies")), written)
 }
