@@ -69,6 +69,14 @@ pub struct ReplyHead {
     pub content: Content,
 }
 
+/// What steps add to a message while others run within them: see [`Exchange::checkpoint`].
+#[derive(Debug)]
+pub struct Checkpoint {
+    deadline: Option<Instant>,
+    fault: Option<Rc<Fault>>,
+    held: usize,
+}
+
 /// The original message, kept for `$in`.
 #[derive(Debug)]
 pub(crate) struct Original {
@@ -138,6 +146,24 @@ impl Exchange {
     /// Has copies that are made from now on tell where they stop.
     pub fn follow_copies(&mut self) {
         self.stopped.get_or_insert_default();
+    }
+
+    /// How the message is before steps that may be dropped half-way: then they do not take back
+    /// themselves what holds only within them.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            deadline: self.deadline,
+            fault: self.fault.clone(),
+            held: self.held.len(),
+        }
+    }
+
+    /// Makes the deadline, the failure that is handled, and what is held, such as transactions, what
+    /// they were.
+    pub fn roll_back(&mut self, before: Checkpoint) {
+        self.deadline = before.deadline;
+        self.fault = before.fault;
+        self.held.truncate(before.held);
     }
 
     /// From now on the time is over at this point, if not before. Gives the deadline that held until

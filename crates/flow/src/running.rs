@@ -59,6 +59,7 @@ impl RunningFlow {
             Some(permit) => permit?,
             None => return Err(self.out_of_time(exchange)),
         };
+        let before = exchange.checkpoint();
         let next = {
             // Pinned here: passed on by value it would be kept once for each that it passes.
             let work = pin!(self.block.run(exchange, services));
@@ -67,7 +68,10 @@ impl RunningFlow {
         let fault = match next {
             Some(Ok(next)) => return self.end(next, exchange),
             Some(Err(fault)) => fault,
-            None => self.out_of_time(exchange),
+            None => {
+                exchange.roll_back(before);
+                self.out_of_time(exchange)
+            }
         };
         services.failed(exchange, &fault);
         let Some(handlers) = &self.on_error else {

@@ -107,14 +107,20 @@ impl Guard {
             return node.once(exchange, services).await;
         };
         let at = services.now() + time;
+        let before = exchange.checkpoint();
         let outer = exchange.cap(at);
         let result = until(Some(at), services, node.once(exchange, services)).await;
-        exchange.deadline = outer;
-        result.unwrap_or_else(|| {
-            let fault = Fault::new(Kind::Timeout, Origin::Upstream, "a step took too long");
-            Err(fault
-                .with_retry(Repeat::IfRepeatable)
-                .with_cause(exchange.longer_than(time)))
-        })
+        if let Some(result) = result {
+            exchange.deadline = outer;
+            return result;
+        }
+        exchange.roll_back(before);
+        let fault = Fault::new(Kind::Timeout, Origin::Upstream, "a step took too long");
+        Err(fault
+            .with_retry(Repeat::IfRepeatable)
+            .with_cause(exchange.longer_than(time)))
     }
 }
+
+#[cfg(test)]
+mod dropped;
