@@ -30,7 +30,8 @@ pub trait Credentials: fmt::Debug + Send + Sync {
     /// The system that hands them out.
     fn upstream(&self) -> &Arc<UpstreamPlan>;
 
-    /// The value of `Authorization`; another than the one that the system has `refused`.
+    /// The value of `Authorization`; another one than that which the system has `refused`, if it is
+    /// not too early to ask for another: otherwise the same.
     ///
     /// # Errors
     /// When there is none to be had.

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use expr::Value;
@@ -18,7 +18,7 @@ use crate::handler::Services;
 use crate::scope;
 use crate::variables::{Variables, request_value};
 
-/// Of how many copies it is told where they were when the flow's time was over.
+/// Of how many copies it is told where they were when their time was over.
 const STOPPED_MAX: usize = 10;
 
 /// What all messages of a flow share.
@@ -69,6 +69,14 @@ pub struct ReplyHead {
     pub content: Content,
 }
 
+/// What steps add to a message while others run within them: see [`Exchange::checkpoint`].
+#[derive(Debug)]
+pub struct Checkpoint {
+    deadline: Option<Instant>,
+    fault: Option<Rc<Fault>>,
+    held: usize,
+}
+
 /// The original message, kept for `$in`.
 #[derive(Debug)]
 pub(crate) struct Original {
@@ -92,14 +100,15 @@ pub struct Exchange {
     pub fault: Option<Rc<Fault>>,
     /// What logs call the step that runs.
     pub at: Arc<str>,
-    /// When the flow's time is over.
+    /// When the time of the steps that run is over: the earliest of the flow's `limits.time` and of
+    /// the time-outs of all steps around them.
     pub deadline: Option<Instant>,
     /// How many flows have called each other to get here.
     pub depth: u16,
     /// What steps around the one that runs hold for it, such as an open transaction. Copies share
     /// it; one that goes on when the message has gone has to leave it.
     pub held: Vec<Rc<dyn Any>>,
-    /// Where copies were when the flow's time was over; copies share it.
+    /// Where copies were when their time was over; copies share it.
     stopped: Option<Rc<RefCell<Vec<Arc<str>>>>>,
     /// The values of names, by slot; those of every flow are not among them.
     pub(crate) slots: Vec<Value>,
@@ -139,9 +148,40 @@ impl Exchange {
         self.stopped.get_or_insert_default();
     }
 
-    /// Notes, for the log, that a copy is given up where it is, if the flow's time is over.
+    /// How the message is before steps that may be dropped half-way: then they do not take back
+    /// themselves what holds only within them.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            deadline: self.deadline,
+            fault: self.fault.clone(),
+            held: self.held.len(),
+        }
+    }
+
+    /// Makes the deadline, the failure that is handled, and what is held, such as transactions, what
+    /// they were.
+    pub fn roll_back(&mut self, before: Checkpoint) {
+        self.deadline = before.deadline;
+        self.fault = before.fault;
+        self.held.truncate(before.held);
+    }
+
+    /// From now on the time is over at this point, if not before. Gives the deadline that held until
+    /// now, to be put back.
+    pub fn cap(&mut self, at: Instant) -> Option<Instant> {
+        let outer = self.deadline;
+        self.deadline = Some(outer.map_or(at, |outer| outer.min(at)));
+        outer
+    }
+
+    /// Whether the time is over: what is given up now says nothing about other systems.
+    pub fn is_out_of_time(&self, services: &dyn Services) -> bool {
+        self.deadline.is_some_and(|at| at <= services.now())
+    }
+
+    /// Notes, for the log, that a copy is given up where it is, if its time is over.
     pub fn stop_here(&self, services: &dyn Services) {
-        let is_late = self.deadline.is_some_and(|at| at <= services.now());
+        let is_late = self.is_out_of_time(services);
         if let Some(stopped) = self.stopped.as_ref().filter(|_| is_late) {
             let mut stopped = stopped.borrow_mut();
             if stopped.len() < STOPPED_MAX && !stopped.contains(&self.at) {
@@ -150,10 +190,16 @@ impl Exchange {
         }
     }
 
-    /// Where copies were when the flow's time was over.
-    pub fn stopped(&self) -> Vec<Arc<str>> {
-        let stopped = self.stopped.as_ref();
-        stopped.map_or_else(Vec::new, |it| it.borrow().clone())
+    /// What the log says of work that took longer than this: where copies were then, too.
+    pub fn longer_than(&mut self, time: Duration) -> String {
+        let stopped = self
+            .stopped
+            .as_ref()
+            .map(|it| std::mem::take(&mut *it.borrow_mut()));
+        match stopped.filter(|it| !it.is_empty()) {
+            Some(stopped) => format!("longer than {time:?}, under way: {}", stopped.join(", ")),
+            None => format!("longer than {time:?}"),
+        }
     }
 
     /// The content as a value, decoded when nobody has asked before.

@@ -64,13 +64,22 @@ pub trait Handler: Send + Sync {
     ) -> LocalFuture<'a, Result<Outcome, Fault>>;
 }
 
+/// What a called flow inherits from the one that calls it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallerContext {
+    /// How many flows have called each other so far.
+    pub depth: u16,
+    /// When the time of the calling step is over.
+    pub deadline: Option<Instant>,
+}
+
 /// A flow that other flows call.
 pub trait Callee: Send + Sync {
-    /// Runs the flow on a request. `depth` is how many flows have called each other so far.
+    /// Runs the flow on a request.
     fn call<'a>(
         &'a self,
         request: Request,
-        depth: u16,
+        caller: CallerContext,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>>;
 }
@@ -86,6 +95,9 @@ pub struct Call<'a> {
     pub body_max: Option<u64>,
     /// What logs call the step that sends it.
     pub step: &'a str,
+    /// When the caller gives it up: [`Exchange::deadline`] for steps. The engine bounds each call,
+    /// with or without one.
+    pub deadline: Option<Instant>,
 }
 
 /// A step that is about to reach another system by other means than [`Services::call`].
@@ -106,6 +118,11 @@ pub trait Services {
 
     /// Waits.
     fn sleep(&self, time: Duration) -> LocalFuture<'static, ()>;
+
+    /// Waits until this time of [`Services::now`].
+    fn sleep_until(&self, at: Instant) -> LocalFuture<'static, ()> {
+        self.sleep(at.saturating_duration_since(self.now()))
+    }
 
     /// A clock that only goes forward.
     fn now(&self) -> Instant;
@@ -171,6 +188,35 @@ pub async fn within<T>(
         }
         // Made only when the work has to wait at all.
         let sleep = sleep.get_or_insert_with(|| services.sleep(time));
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+/// Does work until this time at the latest; `None` when the time is over. The work is dropped then,
+/// even if it could go on: whatever it waited for may have been given up for the same deadline.
+pub async fn until<T>(
+    at: Option<Instant>,
+    services: &dyn Services,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let Some(at) = at else {
+        return Some(work.await);
+    };
+    let mut work = pin!(work);
+    let mut sleep: Option<LocalFuture<'static, ()>> = None;
+    poll_fn(|context| {
+        if let Some(sleep) = &mut sleep {
+            if sleep.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            return work.as_mut().poll(context).map(Some);
+        }
+        if let Poll::Ready(result) = work.as_mut().poll(context) {
+            return Poll::Ready(Some(result));
+        }
+        // Made only when the work has to wait at all.
+        let sleep = sleep.insert(services.sleep_until(at));
         sleep.as_mut().poll(context).map(|()| None)
     })
     .await

@@ -75,6 +75,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the request's end to the head of the upstream's reply.
     pub response: Duration,
+    /// A call of a step, from its beginning to the end of the reply's body.
+    pub call: Duration,
     /// An upgraded connection or an event stream in which no byte moves.
     pub stream: Duration,
     /// An idle connection to an upstream.
@@ -91,6 +93,7 @@ impl Default for Timeouts {
             body: Duration::from_secs(30),
             connect: Duration::from_secs(5),
             response: Duration::from_secs(60),
+            call: Duration::from_secs(300),
             stream: Duration::from_secs(3600),
             upstream_idle: Duration::from_secs(55),
             drain: Duration::from_secs(30),

@@ -160,6 +160,11 @@ struct TimeoutsConfig {
     /// From the request's end to the head of the upstream's reply.
     #[schemars(extend("default" = "1m"))]
     response: Option<Spanned<config::Duration>>,
+    /// A call of a step such as `http`, from its beginning to the end of the reply's body, whatever
+    /// moves meanwhile; a `timeout` of the step and `limits.time` of the flow may end it before. The
+    /// default is `connect`, `response` and `body` together when that is longer.
+    #[schemars(extend("default" = "5m"))]
+    call: Option<Spanned<config::Duration>>,
     /// An upgraded connection or an event stream in which no byte moves.
     #[schemars(extend("default" = "1h"))]
     stream: Option<Spanned<config::Duration>>,
@@ -402,12 +407,13 @@ fn set_count(place: &mut usize, value: Option<u64>) {
 }
 
 fn read_timeouts(config: &TimeoutsConfig, timeouts: &mut Timeouts, report: &mut Report) {
-    let places: [(&str, &Option<Spanned<config::Duration>>, &mut Duration); 8] = [
+    let places: [(&str, &Option<Spanned<config::Duration>>, &mut Duration); 9] = [
         ("idle", &config.idle, &mut timeouts.idle),
         ("head", &config.head, &mut timeouts.head),
         ("body", &config.body, &mut timeouts.body),
         ("connect", &config.connect, &mut timeouts.connect),
         ("response", &config.response, &mut timeouts.response),
+        ("call", &config.call, &mut timeouts.call),
         ("stream", &config.stream, &mut timeouts.stream),
         (
             "upstream_idle",
@@ -423,5 +429,9 @@ fn read_timeouts(config: &TimeoutsConfig, timeouts: &mut Timeouts, report: &mut 
         {
             *place = time;
         }
+    }
+    if config.call.is_none() {
+        let parts = timeouts.connect + timeouts.response + timeouts.body;
+        timeouts.call = timeouts.call.max(parts);
     }
 }

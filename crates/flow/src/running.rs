@@ -3,14 +3,14 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use component::block::Block;
 use component::exchange::{Exchange, FlowContext};
 use component::failure::{Handled, Handlers};
 use component::forward::ForwardPlan;
-use component::handler::{Callee, Handler, LocalFuture, Outcome, Services, within};
-use component::resilience::{Bulkhead, Throttle};
+use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services, until};
+use component::resilience::{Bulkhead, Permit, Throttle};
 use component::source::Started;
 use component::step::Next;
 use component::stream_limits::StreamLimits;
@@ -52,22 +52,26 @@ enum End {
 
 impl RunningFlow {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<End, Fault> {
-        if let Some(throttle) = &self.limits.throttle {
-            throttle.pass(services).await?;
-        }
-        let _place = match &self.limits.concurrent {
-            Some(concurrent) => Some(concurrent.enter(services).await?),
-            None => None,
+        // What a calling flow allows holds for the steps; the calling flow itself sees to it.
+        let inherited = exchange.deadline;
+        let deadline = self.begin(inherited, exchange, services);
+        let _permit = match until(deadline, services, self.admit(services)).await {
+            Some(permit) => permit?,
+            None => return Err(self.out_of_time(exchange)),
         };
+        let before = exchange.checkpoint();
         let next = {
             // Pinned here: passed on by value it would be kept once for each that it passes.
             let work = pin!(self.block.run(exchange, services));
-            self.in_time(work, services).await
+            until(deadline, services, work).await
         };
         let fault = match next {
             Some(Ok(next)) => return self.end(next, exchange),
             Some(Err(fault)) => fault,
-            None => self.out_of_time(exchange),
+            None => {
+                exchange.roll_back(before);
+                self.out_of_time(exchange)
+            }
         };
         services.failed(exchange, &fault);
         let Some(handlers) = &self.on_error else {
@@ -83,11 +87,9 @@ impl RunningFlow {
         );
         let first = fault.to_string();
         // Handlers have the same time again: the flow's own may be what has run out.
-        exchange.deadline = self.limits.time.map(|time| services.now() + time);
-        let handled = self
-            .in_time(handlers.handle(fault, exchange, services), services)
-            .await;
-        match handled {
+        let deadline = self.begin(inherited, exchange, services);
+        let work = handlers.handle(fault, exchange, services);
+        match until(deadline, services, work).await {
             Some(Ok(Handled::Ended(next))) => self.end(next, exchange),
             Some(Ok(Handled::Done(fault))) => Ok(End::Reply(fault.to_reply())),
             Some(Err(second)) => Err(self.after(first, second)),
@@ -101,26 +103,36 @@ impl RunningFlow {
         second
     }
 
-    async fn in_time<T>(
+    /// Lets the flow's time begin, within what a calling flow allows, and gives when it is over.
+    fn begin(
         &self,
-        work: impl Future<Output = T>,
+        inherited: Option<Instant>,
+        exchange: &mut Exchange,
         services: &dyn Services,
-    ) -> Option<T> {
-        match self.limits.time {
-            Some(time) => within(time, services, work).await,
-            None => Some(work.await),
+    ) -> Option<Instant> {
+        exchange.deadline = inherited;
+        let deadline = self.limits.time.map(|time| services.now() + time);
+        if let Some(at) = deadline {
+            exchange.cap(at);
+        }
+        deadline
+    }
+
+    /// Waits until the flow may be started.
+    async fn admit(&self, services: &dyn Services) -> Result<Option<Permit>, Fault> {
+        if let Some(throttle) = &self.limits.throttle {
+            throttle.pass(services).await?;
+        }
+        match &self.limits.concurrent {
+            Some(concurrent) => concurrent.enter(services).await.map(Some),
+            None => Ok(None),
         }
     }
 
-    fn out_of_time(&self, exchange: &Exchange) -> Fault {
+    fn out_of_time(&self, exchange: &mut Exchange) -> Fault {
         let time = self.limits.time.unwrap_or_default();
-        let within: Vec<_> = exchange.stopped();
-        let within = match within.is_empty() {
-            true => String::new(),
-            false => format!(", under way: {}", within.join(", ")),
-        };
         let mut fault = Fault::new(Kind::Timeout, Origin::Upstream, "the flow took too long")
-            .with_cause(format_args!("longer than {time:?}{within}"));
+            .with_cause(exchange.longer_than(time));
         fault.step = Some(Arc::clone(&exchange.at));
         fault
     }
@@ -151,13 +163,6 @@ impl RunningFlow {
             None => place,
         };
         fault.with_cause(cause)
-    }
-
-    /// The state of a message that begins now.
-    fn exchange(&self, request: Request, services: &dyn Services) -> Exchange {
-        let mut exchange = Exchange::new(&self.context, request);
-        exchange.deadline = self.limits.time.map(|time| services.now() + time);
-        exchange
     }
 
     /// What a flow that requests start decides.
@@ -201,7 +206,7 @@ impl Handler for RunningFlow {
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        let mut exchange = self.exchange(request, services);
+        let mut exchange = Exchange::new(&self.context, request);
         Box::pin(async move {
             let end = self.run(&mut exchange, services).await;
             services.ended(&exchange);
@@ -214,13 +219,14 @@ impl Callee for RunningFlow {
     fn call<'a>(
         &'a self,
         request: Request,
-        depth: u16,
+        caller: CallerContext,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
-        let mut exchange = self.exchange(request, services);
-        exchange.depth = depth;
+        let mut exchange = Exchange::new(&self.context, request);
+        exchange.depth = caller.depth;
+        exchange.deadline = caller.deadline;
         Box::pin(async move {
-            if depth > DEPTH_MAX {
+            if caller.depth > DEPTH_MAX {
                 let detail = "flows call each other without end";
                 return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
             }
@@ -248,7 +254,7 @@ impl Started for RunningFlow {
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
-        let work = self.call(request, 0, services);
+        let work = self.call(request, CallerContext::default(), services);
         Box::pin(async move {
             work.await.map_err(|fault| {
                 let fault = self.place(fault);

@@ -1,8 +1,12 @@
 //! Time-outs that cost a store, not a timer.
 //!
 //! Every connection has a [`Deadline`]: moving it writes one number. One task of the worker sleeps
-//! until the earliest of them, looks which have really passed, and wakes their tasks. Resolution is
-//! [`RESOLUTION`]: deadlines never fire early and at most about that much late.
+//! until the next bucket of a timer wheel comes up, looks which of its deadlines have really passed,
+//! and wakes their tasks. Resolution is [`RESOLUTION`]: deadlines never fire early and at most about
+//! that much late.
+
+mod slots;
+mod wheel;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -12,6 +16,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use wheel::Wheel;
 
 /// How exact deadlines are.
 pub const RESOLUTION: Duration = Duration::from_millis(5);
@@ -26,38 +32,29 @@ pub struct Deadlines {
 
 struct Shared {
     origin: Instant,
-    slots: RefCell<Vec<Slot>>,
-    free: RefCell<Vec<usize>>,
-    /// When the sweeper will look next, in microseconds from the origin.
-    next: Cell<u64>,
+    wheel: RefCell<Wheel>,
     sweeper: RefCell<Option<Waker>>,
 }
 
-#[derive(Default)]
-struct Slot {
-    /// In microseconds from the origin.
-    at: u64,
-    expired: bool,
-    waker: Option<Waker>,
-}
-
-/// The deadline of one task. Dropping it frees its place.
+/// The deadline of one task. Dropping it frees its slot.
 pub struct Deadline {
     shared: Rc<Shared>,
-    index: usize,
+    id: u32,
     /// The latest that it may be set to, in microseconds from the origin.
     cap: Cell<u64>,
 }
 
+/// The caps that a deadline had before a further one: see [`Deadline::cap`].
+#[derive(Clone, Copy, Debug)]
+pub struct OuterCap(u64);
+
 impl Deadlines {
-    /// No deadlines yet. Somebody must run [`Deadlines::sweep`] on this thread.
+    /// No deadlines yet. [`Deadlines::sweep`] must run on this thread.
     pub fn new() -> Self {
         Self {
             shared: Rc::new(Shared {
                 origin: Instant::now(),
-                slots: RefCell::new(Vec::new()),
-                free: RefCell::new(Vec::new()),
-                next: Cell::new(NEVER),
+                wheel: RefCell::new(Wheel::new()),
                 sweeper: RefCell::new(None),
             }),
         }
@@ -65,36 +62,29 @@ impl Deadlines {
 
     /// A new deadline that is not set.
     pub fn add(&self) -> Deadline {
-        let slot = Slot {
-            at: NEVER,
-            expired: false,
-            waker: None,
-        };
-        let mut slots = self.shared.slots.borrow_mut();
-        let index = match self.shared.free.borrow_mut().pop() {
-            Some(index) => index,
-            None => {
-                slots.push(Slot::default());
-                slots.len() - 1
-            }
-        };
-        if let Some(place) = slots.get_mut(index) {
-            *place = slot;
-        }
         Deadline {
             shared: Rc::clone(&self.shared),
-            index,
+            id: self.shared.wheel.borrow_mut().slots.add(),
             cap: Cell::new(NEVER),
         }
     }
 
+    /// Ready after this time.
+    pub fn sleep(&self, time: Duration) -> impl Future<Output = ()> + use<> {
+        self.sleep_until(Instant::now() + time)
+    }
+
+    /// Ready at this time.
+    pub fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + use<> {
+        let deadline = self.add();
+        deadline.set(at, Duration::ZERO);
+        poll_fn(move |context| deadline.poll(context))
+    }
+
     /// Wakes every task that waits with a deadline, so that it looks again at what has changed.
     pub fn wake_all(&self) {
-        for slot in self.shared.slots.borrow_mut().iter_mut() {
-            if let Some(waker) = slot.waker.take() {
-                waker.wake();
-            }
-        }
+        let wakers = self.shared.wheel.borrow_mut().slots.take_wakers();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Wakes tasks whose deadline has passed, for ever.
@@ -102,21 +92,18 @@ impl Deadlines {
         let shared = self.shared;
         let mut sleep = pin!(tokio::time::sleep(Duration::from_secs(3600)));
         loop {
-            let earliest = shared.wake_expired();
-            let soonest = shared.now() + RESOLUTION.as_micros() as u64;
-            let next = earliest.max(soonest);
-            shared.next.set(next);
-            if earliest != NEVER {
+            let next = shared.wake_expired();
+            if next != NEVER {
                 sleep
                     .as_mut()
                     .reset(shared.origin + Duration::from_micros(next));
             }
             poll_fn(|context| {
                 *shared.sweeper.borrow_mut() = Some(context.waker().clone());
-                if shared.next.get() < next {
+                if shared.wheel.borrow().next() < next {
                     return Poll::Ready(());
                 }
-                if earliest == NEVER {
+                if next == NEVER {
                     Poll::Pending
                 } else {
                     sleep.as_mut().poll(context)
@@ -138,22 +125,34 @@ impl Shared {
         self.origin.elapsed().as_micros() as u64
     }
 
-    /// Wakes the tasks of passed deadlines and returns the earliest of the others.
+    /// The time in microseconds from the origin, rounded up: what has not come yet is not over.
+    #[inline]
+    fn at(&self, now: Instant, duration: Duration) -> u64 {
+        let after = now.saturating_duration_since(self.origin);
+        let after = after.saturating_add(duration);
+        let micros = u64::from(after.subsec_nanos().div_ceil(1000));
+        let seconds = after.as_secs().saturating_mul(1_000_000);
+        seconds.saturating_add(micros).min(NEVER - 1)
+    }
+
+    /// Wakes the tasks of passed deadlines, and gives the time of the next look.
     fn wake_expired(&self) -> u64 {
         let now = self.now();
-        let mut earliest = NEVER;
-        for slot in self.slots.borrow_mut().iter_mut() {
-            if slot.at > now {
-                earliest = earliest.min(slot.at);
-                continue;
-            }
-            slot.at = NEVER;
-            slot.expired = true;
-            if let Some(waker) = slot.waker.take() {
-                waker.wake();
-            }
+        // Not borrowed while a task is woken: that may drop the task, with its deadlines.
+        while let Some(waker) = { self.wheel.borrow_mut().expire(now) } {
+            waker.wake();
         }
-        earliest
+        self.wheel.borrow().next()
+    }
+
+    #[cold]
+    fn file(&self, id: u32, now: Instant) {
+        let now = now.saturating_duration_since(self.origin).as_micros() as u64;
+        if self.wheel.borrow_mut().file(id, now)
+            && let Some(waker) = self.sweeper.borrow_mut().take()
+        {
+            waker.wake();
+        }
     }
 }
 
@@ -161,75 +160,90 @@ impl Deadline {
     /// Moves the deadline to `duration` after `now`, or to its cap when that is earlier.
     #[inline]
     pub fn set(&self, now: Instant, duration: Duration) {
-        let at = (now - self.shared.origin + duration).as_micros() as u64;
-        let at = at.min(self.cap.get());
-        if let Some(slot) = self.shared.slots.borrow_mut().get_mut(self.index) {
-            slot.at = at;
-            slot.expired = false;
-        }
-        if at < self.shared.next.get() {
-            self.shared.next.set(at);
-            if let Some(waker) = self.shared.sweeper.borrow_mut().take() {
-                waker.wake();
-            }
+        let at = self.shared.at(now, duration).min(self.cap.get());
+        self.move_to(at, now);
+    }
+
+    #[inline]
+    fn move_to(&self, at: u64, now: Instant) {
+        let must_file = self.shared.wheel.borrow_mut().set(self.id, at);
+        if must_file {
+            self.shared.file(self.id, now);
         }
     }
 
-    /// From now on the deadline is never set to a later time than `duration` after `now`.
-    pub fn cap(&self, now: Instant, duration: Duration) {
-        let at = (now - self.shared.origin + duration).as_micros() as u64;
-        self.cap.set(at);
+    /// From now on, until [`Deadline::restore`] gets what this returns, the deadline is never set to
+    /// a later time than `duration` after `now`, nor to a later time than caps before this one
+    /// allow. One that is set already is moved to the cap when that is earlier.
+    pub fn cap(&self, now: Instant, duration: Duration) -> OuterCap {
+        let outer = self.cap.get();
+        let cap = self.shared.at(now, duration).min(outer);
+        self.cap.set(cap);
+        let is_later = |at: u64| at != NEVER && at > cap;
+        let slot = |wheel: &mut Wheel| wheel.slots.get_mut(self.id).map(|it| it.at);
+        let at = slot(&mut self.shared.wheel.borrow_mut());
+        if at.is_some_and(is_later) {
+            self.move_to(cap, now);
+        }
+        OuterCap(outer)
     }
 
-    /// Takes the cap away. The deadline stays where it is until it is set again.
+    /// Takes a cap away; those before it hold again. The deadline stays where it is until it is set
+    /// again.
+    #[inline]
+    pub fn restore(&self, outer: OuterCap) {
+        self.cap.set(outer.0);
+    }
+
+    /// Takes all caps away. The deadline stays where it is until it is set again.
     #[inline]
     pub fn lift(&self) {
         self.cap.set(NEVER);
     }
 
-    /// Whether the time of the cap is over.
+    /// Whether the time of the earliest cap is over: what timed out then has been given up by the
+    /// one who set the cap, and says nothing about the peer.
     pub fn is_over(&self) -> bool {
         self.cap.get() <= self.shared.now()
     }
 
     /// Takes the deadline away.
     pub fn clear(&self) {
-        if let Some(slot) = self.shared.slots.borrow_mut().get_mut(self.index) {
-            slot.at = NEVER;
-            slot.expired = false;
-        }
+        self.shared.wheel.borrow_mut().set(self.id, NEVER);
     }
 
     /// Ready when the deadline has passed; the task is woken then.
     #[inline]
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut slots = self.shared.slots.borrow_mut();
-        let Some(slot) = slots.get_mut(self.index) else {
+        let mut wheel = self.shared.wheel.borrow_mut();
+        let Some(slot) = wheel.slots.get_mut(self.id) else {
             return Poll::Pending;
         };
         if slot.expired {
             return Poll::Ready(());
         }
-        match &mut slot.waker {
-            Some(waker) if waker.will_wake(context.waker()) => {}
-            waker => *waker = Some(context.waker().clone()),
+        if let Some(waker) = &slot.waker
+            && waker.will_wake(context.waker())
+        {
+            return Poll::Pending;
         }
+        let replaced = slot.waker.replace(context.waker().clone());
+        // Not dropped while the wheel is borrowed: it may be the last of its task.
+        drop(wheel);
+        drop(replaced);
         Poll::Pending
     }
 }
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        if let Some(slot) = self.shared.slots.borrow_mut().get_mut(self.index) {
-            *slot = Slot {
-                at: NEVER,
-                expired: false,
-                waker: None,
-            };
-        }
-        self.shared.free.borrow_mut().push(self.index);
+        let removed = self.shared.wheel.borrow_mut().remove(self.id);
+        drop(removed);
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -321,6 +335,49 @@ mod tests {
             second.clear();
             let wait = tokio::time::timeout(Duration::from_secs(100), passed(&second));
             assert!(wait.await.is_err());
+        });
+    }
+
+    #[test]
+    fn lifting_an_inner_cap_restores_the_outer_one() {
+        run(async {
+            let deadlines = Deadlines::new();
+            tokio::task::spawn_local(deadlines.clone().sweep());
+            let (deadline, start) = (deadlines.add(), Instant::now());
+            let seconds = Duration::from_secs;
+            let none = deadline.cap(start, seconds(10));
+            let outer = deadline.cap(start, seconds(2));
+            let later = deadline.cap(start, seconds(60));
+            deadline.set(start, seconds(60));
+            passed(&deadline).await;
+            assert_eq!(start.elapsed(), seconds(2), "a later cap changes nothing");
+            deadline.restore(later);
+            deadline.restore(outer);
+            assert!(!deadline.is_over());
+            deadline.set(start, seconds(60));
+            passed(&deadline).await;
+            assert_eq!(start.elapsed(), seconds(10));
+            deadline.restore(none);
+            deadline.set(start, seconds(60));
+            let capped = deadline.cap(start, seconds(30));
+            passed(&deadline).await;
+            assert_eq!(start.elapsed(), seconds(30), "what is set is moved");
+            deadline.restore(capped);
+            assert!(!deadline.is_over());
+        });
+    }
+
+    #[test]
+    fn a_sleep_ends_when_it_is_due() {
+        run(async {
+            let deadlines = Deadlines::new();
+            tokio::task::spawn_local(deadlines.clone().sweep());
+            let start = Instant::now();
+            deadlines.sleep(Duration::from_millis(250)).await;
+            deadlines.sleep_until(start).await;
+            let elapsed = start.elapsed();
+            assert!(elapsed >= Duration::from_millis(250), "{elapsed:?}");
+            assert!(elapsed <= Duration::from_millis(265), "{elapsed:?}");
         });
     }
 }

@@ -44,13 +44,18 @@ impl Services for Caller {
         let target = self.forwards.get(call.plan, &self.worker.upstreams);
         let sending = Call {
             body_max: call.body_max,
+            given_up: call.deadline.map(Instant::from_std),
             ..Call::new(&self.worker, target)
         };
         Box::pin(async move { sending.run(call.request).await })
     }
 
     fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(time))
+        Box::pin(self.worker.deadlines.sleep(time))
+    }
+
+    fn sleep_until(&self, at: std::time::Instant) -> LocalFuture<'static, ()> {
+        Box::pin(self.worker.deadlines.sleep_until(Instant::from_std(at)))
     }
 
     fn now(&self) -> std::time::Instant {
@@ -102,6 +107,8 @@ pub(crate) struct Call<'a> {
     target: Rc<ForwardTarget>,
     /// The most bytes of the reply's body, when it is not the engine's limit.
     body_max: Option<u64>,
+    /// When the caller gives it up.
+    given_up: Option<Instant>,
 }
 
 impl<'a> Call<'a> {
@@ -112,6 +119,7 @@ impl<'a> Call<'a> {
             settings: worker.settings(),
             target,
             body_max: None,
+            given_up: None,
         }
     }
 
@@ -121,6 +129,12 @@ impl<'a> Call<'a> {
             let detail = "a step calls out with a body that was not read";
             return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
         }
+        // All of it has one end: waiting for a connection, further attempts, and the reply's body.
+        let now = Instant::now();
+        self.deadline.cap(now, self.settings.timeouts.call);
+        if let Some(at) = self.given_up {
+            self.deadline.cap(at, Duration::ZERO);
+        }
         let max = self.body_max.unwrap_or(self.settings.limits.body);
         let mut collector =
             Collector::new(self.worker, &self.deadline, &self.settings, max, request);
@@ -129,7 +143,7 @@ impl<'a> Call<'a> {
             method: self.target.plan.method.as_ref().unwrap_or(&request.method),
             streams: None,
             upgrades: false,
-            now: Instant::now(),
+            now,
         };
         let outcome = send(&mut collector, order).await.map_err(fault)?;
         let relayed = match outcome {

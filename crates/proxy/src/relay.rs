@@ -145,8 +145,9 @@ pub(crate) trait Downstream: Source + Sink {
     /// Goes back to the beginning of the request's body.
     fn rewind(&mut self);
 
-    /// Drops what has been kept of the request for another attempt.
-    fn commit(&mut self);
+    /// The head of the final reply is there: what has been kept of the request for another attempt
+    /// is dropped, and a limit on the time until then ends.
+    fn answered(&mut self);
 
     /// Whether the client has sent nothing that could be passed on.
     fn is_starving(&self) -> bool;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
-use component::handler::{Outbound, Services};
+use component::handler::{CallerContext, Outbound, Services};
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
 use config::{Node, Spanned, Value};
@@ -118,7 +118,11 @@ impl CallFlow {
             return Err(fault.with_cause(&self.flow));
         };
         let request = exchange.take_request()?;
-        callee.call(request, exchange.depth + 1, services).await
+        let caller = CallerContext {
+            depth: exchange.depth + 1,
+            deadline: exchange.deadline,
+        };
+        callee.call(request, caller, services).await
     }
 }
 

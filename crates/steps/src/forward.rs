@@ -460,6 +460,7 @@ impl Forward {
             request: &request,
             body_max: None,
             step: &step,
+            deadline: exchange.deadline,
         };
         let reply = services.call(call).await?;
         if self.place == Place::Ends {

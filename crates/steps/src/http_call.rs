@@ -5,6 +5,7 @@ mod asker;
 pub use asker::Asker;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use component::connection::Credentials;
 use component::content::{Content, Format, format_of};
@@ -115,6 +116,17 @@ enum Sent {
     Nothing,
     Message,
     Made(ValueTemplate),
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOptions<'a> {
+    /// What logs call the one who sends it.
+    pub step: &'a str,
+    /// The most bytes of the reply's body; the engine's limit without one.
+    pub body_max: Option<u64>,
+    /// When it is given up.
+    pub deadline: Option<Instant>,
 }
 
 /// The step.
@@ -302,7 +314,12 @@ impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let request = self.request(exchange, services)?;
         let step = Arc::clone(&exchange.at);
-        let reply = self.ask(request, (&step, self.body_max), services).await?;
+        let options = CallOptions {
+            step: &step,
+            body_max: self.body_max,
+            deadline: exchange.deadline,
+        };
+        let reply = self.ask(request, options, services).await?;
         if !self
             .expect
             .iter()
@@ -322,12 +339,12 @@ impl HttpCall {
     async fn ask(
         &self,
         mut request: Request,
-        (step, body_max): (&str, Option<u64>),
+        options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
         let mut followed = 0;
         loop {
-            let reply = self.send(&mut request, (step, body_max), services).await?;
+            let reply = self.send(&mut request, options, services).await?;
             match location(&reply) {
                 Some(location) if self.redirects > 0 => {
                     if followed == self.redirects {
@@ -345,29 +362,34 @@ impl HttpCall {
     async fn send(
         &self,
         request: &mut Request,
-        (step, body_max): (&str, Option<u64>),
+        options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        let mut refused = None;
-        loop {
-            if let Some(credentials) = &self.credentials {
-                let refused = refused.as_deref();
-                let value = credentials.authorization(refused, services).await?;
-                request.headers.set("Authorization", &value);
-            }
-            let call = Call {
-                plan: &self.plan,
-                request,
-                body_max,
-                step,
-            };
-            let reply = services.call(call).await?;
-            let is_last = self.credentials.is_none() || refused.is_some();
-            if reply.status != 401 || is_last {
-                return Ok(reply);
-            }
-            let sent = request.headers.get("Authorization");
-            refused = sent.map(|sent| String::from_utf8_lossy(sent).into_owned());
+        let Some(credentials) = &self.credentials else {
+            return services.call(self.call_of(request, options)).await;
+        };
+        let value = credentials.authorization(None, services).await?;
+        request.headers.set("Authorization", &value);
+        let reply = services.call(self.call_of(request, options)).await?;
+        if reply.status != 401 {
+            return Ok(reply);
+        }
+        let renewed = credentials.authorization(Some(&value), services).await?;
+        if renewed == value {
+            // It is too early for another token.
+            return Ok(reply);
+        }
+        request.headers.set("Authorization", &renewed);
+        services.call(self.call_of(request, options)).await
+    }
+
+    fn call_of<'a>(&'a self, request: &'a Request, options: CallOptions<'a>) -> Call<'a> {
+        Call {
+            plan: &self.plan,
+            request,
+            body_max: options.body_max,
+            step: options.step,
+            deadline: options.deadline,
         }
     }
 

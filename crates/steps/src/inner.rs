@@ -8,7 +8,7 @@ use std::time::Duration;
 use component::block::Block;
 use component::content::Content;
 use component::exchange::{Exchange, ReplyHead};
-use component::handler::{LocalFuture, Services, within};
+use component::handler::{LocalFuture, Services, until};
 use component::step::Next;
 use expr::Value;
 use message::{Fault, Kind, Origin};
@@ -111,10 +111,11 @@ pub(crate) async fn in_background(
     services: &dyn Services,
 ) -> bool {
     // The message that it is a copy of may have to end before.
-    copy.deadline = Some(services.now() + time);
+    let at = services.now() + time;
+    copy.deadline = Some(at);
     // What is held for the message, such as a transaction, ends with it.
     copy.held.clear();
-    let result = within(time, services, block.run(&mut copy, services)).await;
+    let result = until(Some(at), services, block.run(&mut copy, services)).await;
     let result = result.unwrap_or_else(|| {
         let fault = Fault::new(Kind::Timeout, Origin::Upstream, "a step took too long");
         let mut fault = fault.with_cause(format_args!("longer than {time:?}"));

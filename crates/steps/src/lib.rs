@@ -58,7 +58,7 @@ mod way;
 mod wiretap;
 mod write_file;
 
-pub use http_call::Asker;
+pub use http_call::{Asker, CallOptions};
 pub use status::status_fault;
 
 use component::definition::{ConnectionDefinition, StepDefinition};

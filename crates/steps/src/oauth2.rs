@@ -3,23 +3,24 @@
 //! expires.
 
 mod answer;
+mod kept;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64ct::{Base64, Encoding as _};
 use component::connection::Credentials;
 use component::definition::ConnectionContext;
 use component::forward::ForwardPlan;
-use component::handler::{Call, LocalFuture, Services, within};
-use component::state::{Measure, State, StateKey};
+use component::handler::{Call, LocalFuture, Services, until, within};
+use component::state::StateKey;
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Spanned};
 use message::{Body, Fault, Headers, Kind, Method, Origin, Request, Retry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::MutexGuard;
 
 use crate::codes::BAD_OAUTH2;
 use crate::target::parse_url;
@@ -27,6 +28,7 @@ use crate::tls::TlsConfig;
 use crate::url_template::push_encoded;
 use crate::{http, range};
 use answer::Token;
+use kept::{Kept, Look};
 
 /// The most bytes of the answer of a token URL.
 const ANSWER_MAX: u64 = 256 * 1024;
@@ -201,98 +203,58 @@ fn form(config: &Oauth2Config, node: Option<&Node>, report: &mut Report) -> Stri
     form
 }
 
-/// The token of all workers.
-#[derive(Default)]
-pub(crate) struct Kept {
-    /// Whoever asks for a token has this; the others wait for what comes of it.
-    asking: tokio::sync::Mutex<()>,
-    inner: Mutex<Inner>,
-    asked: AtomicU64,
-    failed: AtomicU64,
-}
-
-#[derive(Default)]
-struct Inner {
-    /// The token, and from when on it is not used any more.
-    token: Option<(Token, Option<Instant>)>,
-    /// How often somebody has asked, and how the last time has failed, if it has.
-    tries: u64,
-    fault: Option<Fault>,
-}
-
-impl Kept {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A token that is still good and is not the one that was refused.
-    fn usable(&self, refused: Option<&str>, now: Instant) -> Option<String> {
-        let inner = self.lock();
-        let (token, until) = inner.token.as_ref()?;
-        let is_good = until.is_none_or(|until| now < until);
-        let value = token.authorization();
-        (is_good && refused != Some(value.as_str())).then_some(value)
-    }
-}
-
 impl Oauth2 {
+    /// The token to use. After `refused` it may be the same one: then it is too early to ask again.
     async fn value(&self, refused: Option<&str>, services: &dyn Services) -> Result<String, Fault> {
-        if let Some(value) = self.kept.usable(refused, services.now()) {
+        let kept = &self.kept;
+        let spare = match kept.look(refused, services.now())? {
+            Look::Use(value) => return Ok(value),
+            Look::Ask(spare) => spare,
+        };
+        let _asking = match (kept.asking.try_lock(), &spare) {
+            (Ok(asking), _) => asking,
+            // The one who asks has not failed yet, and this one is still good.
+            (Err(_), Some(spare)) => return Ok(spare.clone()),
+            (Err(_), None) => self.wait(services).await?,
+        };
+        // Another one may have got a token meanwhile, or have failed.
+        if let Look::Use(value) = kept.look(refused, services.now())? {
             return Ok(value);
-        }
-        let before = self.kept.lock().tries;
-        let _asking = self.kept.asking.lock().await;
-        if let Some(value) = self.kept.usable(refused, services.now()) {
-            return Ok(value);
-        }
-        {
-            // Those who waited while somebody failed do not each wait for a failure of their own.
-            let inner = self.kept.lock();
-            if let Some(fault) = inner.fault.as_ref().filter(|_| inner.tries > before) {
-                return Err(fault.clone());
-            }
         }
         let asked = self.ask(services).await;
-        let mut inner = self.kept.lock();
-        inner.tries += 1;
+        let (now, jitter) = (services.now(), services.chance());
         match asked {
-            Ok(token) => {
-                let until = token.life.map(|life| {
-                    let margin = self.margin.min(life / 2);
-                    services.now() + (life - margin)
-                });
-                let value = token.authorization();
-                inner.token = Some((token, until));
-                inner.fault = None;
-                self.kept.asked.fetch_add(1, Ordering::Relaxed);
-                Ok(value)
-            }
+            Ok(token) => Ok(kept.renew(token, self.margin, refused, now, jitter)),
             Err(fault) => {
-                inner.token = None;
-                inner.fault = Some(fault.clone());
-                self.kept.failed.fetch_add(1, Ordering::Relaxed);
-                Err(fault)
+                kept.fail(&fault, now, jitter);
+                spare.ok_or(fault)
             }
         }
+    }
+
+    /// Waits until nobody else asks for a token: one request at a time, and a bound on the number
+    /// and the time of those who wait for it.
+    async fn wait(&self, services: &dyn Services) -> Result<MutexGuard<'_, ()>, Fault> {
+        let _waiting = self.kept.join().map_err(|fault| self.place(fault))?;
+        let asking = self.kept.asking.lock();
+        let asking = within(self.timeout, services, asking).await;
+        asking.ok_or_else(|| self.place(too_slow()))
     }
 
     /// Asks for a token.
     async fn ask(&self, services: &dyn Services) -> Result<Token, Fault> {
         let request = self.request();
+        let at = services.now() + self.timeout;
         let call = Call {
             plan: &self.plan,
             request: &request,
             body_max: Some(ANSWER_MAX),
             step: STEP,
+            deadline: Some(at),
         };
-        let reply = match within(self.timeout, services, services.call(call)).await {
-            Some(reply) => reply.map_err(|fault| self.place(fault))?,
-            None => {
-                let detail = "the token server did not answer in time";
-                let fault = Fault::new(Kind::Timeout, Origin::Upstream, detail);
-                return Err(self.place(fault.with_retry(Retry::Yes)));
-            }
-        };
+        let reply = until(Some(at), services, services.call(call)).await;
+        let reply = reply.unwrap_or_else(|| Err(too_slow()));
+        let reply = reply.map_err(|fault| self.place(fault))?;
         answer::read(&reply).map_err(|fault| self.place(fault))
     }
 
@@ -342,17 +304,9 @@ impl Credentials for Oauth2 {
     }
 }
 
-impl State for Kept {
-    fn measures(&self, _: Instant) -> Vec<Measure> {
-        vec![
-            Measure::count("oauth2_tokens_total", "Tokens received.", &self.asked),
-            Measure::count(
-                "oauth2_failed_total",
-                "Requests for a token that failed.",
-                &self.failed,
-            ),
-        ]
-    }
+fn too_slow() -> Fault {
+    let detail = "the token server did not answer in time";
+    Fault::new(Kind::Timeout, Origin::Upstream, detail).with_retry(Retry::Yes)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 mod certificates;
 mod client;
+mod dropped;
 pub mod odd_requests;
 mod process;
 mod response;
@@ -23,6 +24,7 @@ pub mod websocket;
 
 pub use certificates::{Authority, Issued};
 pub use client::RawClient;
+pub use dropped::drop_at_every_await;
 pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;
 pub use scripted::{Action, ScriptedBackend};

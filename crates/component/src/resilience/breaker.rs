@@ -38,6 +38,8 @@ pub struct Breaker {
 
 struct Inner {
     phase: Phase,
+    /// The number of changes of the phase: what was let through before the last one has no say.
+    changes: u64,
     parts: [Part; PARTS as usize],
     opened: u64,
     refused: u64,
@@ -64,12 +66,13 @@ struct Part {
     failures: u32,
 }
 
-/// A try that has been let through. Dropped without an end, it was given up.
-pub struct Admission<'a> {
+/// A try that has been let through. Dropped without an end, it was given up: by a client that left,
+/// by a faster branch, or since the flow's time was over. That says nothing about the other side.
+pub(crate) struct Admission<'a> {
     breaker: &'a Breaker,
     services: &'a dyn Services,
-    /// When the flow's time is over: a try given up after that has failed.
-    deadline: Option<Instant>,
+    /// [`Inner::changes`] when it was let through.
+    changes: u64,
     is_open: bool,
 }
 
@@ -80,6 +83,7 @@ impl Breaker {
             settings,
             state: Mutex::new(Inner {
                 phase: Phase::Closed,
+                changes: 0,
                 parts: [Part::default(); PARTS as usize],
                 opened: 0,
                 refused: 0,
@@ -91,20 +95,16 @@ impl Breaker {
     ///
     /// # Errors
     /// `unavailable` while the breaker is open.
-    pub(crate) fn admit<'a>(
-        &'a self,
-        deadline: Option<Instant>,
-        services: &'a dyn Services,
-    ) -> Result<Admission<'a>, Fault> {
+    pub(crate) fn admit<'a>(&'a self, services: &'a dyn Services) -> Result<Admission<'a>, Fault> {
         let now = services.now();
         let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Phase::Open(until) = inner.phase
             && now >= until
         {
-            inner.phase = Phase::HalfOpen {
+            inner.change(Phase::HalfOpen {
                 running: 0,
                 succeeded: 0,
-            };
+            });
         }
         let wait = match &mut inner.phase {
             Phase::Closed => None,
@@ -125,13 +125,16 @@ impl Breaker {
         Ok(Admission {
             breaker: self,
             services,
-            deadline,
+            changes: inner.changes,
             is_open: true,
         })
     }
 
-    fn record(&self, end: End, now: Instant) {
+    fn record(&self, end: End, changes: u64, now: Instant) {
         let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.changes != changes {
+            return;
+        }
         match (inner.phase, end) {
             (Phase::Closed, End::GivenUp) | (Phase::Open(_), _) => {}
             (Phase::Closed, End::Success | End::Failure) => {
@@ -148,7 +151,7 @@ impl Breaker {
                     succeeded,
                 };
                 if succeeded >= self.settings.probes {
-                    inner.phase = Phase::Closed;
+                    inner.change(Phase::Closed);
                     inner.parts = [Part::default(); PARTS as usize];
                 }
             }
@@ -190,8 +193,13 @@ impl Inner {
         is_failure && enough && failures as f64 >= settings.ratio * tries as f64
     }
 
+    fn change(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.changes += 1;
+    }
+
     fn open(&mut self, until: Instant) {
-        self.phase = Phase::Open(until);
+        self.change(Phase::Open(until));
         self.opened += 1;
     }
 }
@@ -206,18 +214,21 @@ fn part_number(now: Instant, window: Duration) -> u64 {
 }
 
 impl Admission<'_> {
-    /// The try has ended: with this failure, or well.
-    pub fn end(&mut self, fault: Option<&Fault>) {
+    /// The try has ended: with this failure, or well. A time-out when the flow's own time is over
+    /// was no failure of the other side.
+    pub fn end(&mut self, fault: Option<&Fault>, is_out_of_time: bool) {
         let matchers = &self.breaker.settings.on;
         let counts = |fault: &Fault| matchers.iter().any(|matcher| matcher.fits(fault));
         let end = match fault {
+            Some(fault) if is_out_of_time && fault.kind == Kind::Timeout => End::GivenUp,
             Some(fault) if counts(fault) => End::Failure,
             // Refused on our side: says nothing about the other.
             Some(fault) if matches!(fault.kind, Kind::Limited | Kind::Unavailable) => End::GivenUp,
             Some(_) | None => End::Success,
         };
         self.is_open = false;
-        self.breaker.record(end, self.services.now());
+        let now = self.services.now();
+        self.breaker.record(end, self.changes, now);
     }
 }
 
@@ -225,9 +236,7 @@ impl Drop for Admission<'_> {
     fn drop(&mut self) {
         if self.is_open {
             let now = self.services.now();
-            let is_late = self.deadline.is_some_and(|deadline| now >= deadline);
-            let end = if is_late { End::Failure } else { End::GivenUp };
-            self.breaker.record(end, now);
+            self.breaker.record(End::GivenUp, self.changes, now);
         }
     }
 }
@@ -275,11 +284,11 @@ mod tests {
     }
 
     fn attempt(breaker: &Breaker, services: &FakeServices, fails: bool) -> bool {
-        let Ok(mut admission) = breaker.admit(None, services) else {
+        let Ok(mut admission) = breaker.admit(services) else {
             return false;
         };
         let fault = Fault::new(Kind::Timeout, Origin::Upstream, "");
-        admission.end(fails.then_some(&fault));
+        admission.end(fails.then_some(&fault), false);
         true
     }
 
@@ -313,17 +322,54 @@ mod tests {
     }
 
     #[test]
-    fn a_try_that_is_given_up_counts_only_when_its_time_was_over() {
+    fn a_try_that_is_given_up_does_not_count() {
         let (breaker, services) = (breaker(), FakeServices::default());
+        let fault = Fault::new(Kind::Timeout, Origin::Upstream, "");
         for _ in 0..10 {
-            drop(breaker.admit(None, &services));
+            drop(breaker.admit(&services));
+            breaker.admit(&services).unwrap().end(Some(&fault), true);
+        }
+        for _ in 0..3 {
+            assert!(attempt(&breaker, &services, true));
+        }
+        assert_eq!(breaker.measures(services.now())[0].value, 0.0);
+    }
+
+    #[test]
+    fn a_probe_that_is_given_up_makes_room_for_another() {
+        let (breaker, services) = (breaker(), FakeServices::default());
+        for _ in 0..4 {
+            assert!(attempt(&breaker, &services, true));
+        }
+        services.pass(Duration::from_secs(5));
+        for _ in 0..10 {
+            drop(breaker.admit(&services).unwrap());
         }
         assert!(attempt(&breaker, &services, false));
-        let deadline = Some(services.now());
+        assert!(attempt(&breaker, &services, false));
+        assert_eq!(breaker.measures(services.now())[0].value, 0.0);
+    }
+
+    #[test]
+    fn tries_from_before_it_opened_are_no_probes() {
+        let (breaker, services) = (breaker(), FakeServices::default());
+        let mut old: Vec<_> = (0..3).map(|_| breaker.admit(&services).unwrap()).collect();
         for _ in 0..4 {
-            drop(breaker.admit(deadline, &services));
+            assert!(attempt(&breaker, &services, true));
         }
-        assert!(!attempt(&breaker, &services, false));
+        services.pass(Duration::from_secs(5));
+        let mut probe = breaker.admit(&services).unwrap();
+        let fault = Fault::new(Kind::Timeout, Origin::Upstream, "");
+        old.pop().unwrap().end(None, false);
+        old.pop().unwrap().end(Some(&fault), false);
+        drop(old);
+        assert_eq!(breaker.measures(services.now())[0].value, 1.0);
+        let second = breaker.admit(&services).unwrap();
+        assert!(breaker.admit(&services).is_err(), "two probes at a time");
+        drop(second);
+        probe.end(None, false);
+        assert!(attempt(&breaker, &services, false));
+        assert_eq!(breaker.measures(services.now())[0].value, 0.0);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct Bulkhead {
     refused: AtomicU64,
 }
 
+/// One of those within, until it is dropped.
+pub type Permit = OwnedSemaphorePermit;
+
 /// One that waits, for as long as this lives.
 struct Waiting<'a>(&'a AtomicUsize);
 
@@ -55,7 +58,7 @@ impl Bulkhead {
     ///
     /// # Errors
     /// `unavailable` when there is none in time, or too many wait already.
-    pub async fn enter(&self, services: &dyn Services) -> Result<OwnedSemaphorePermit, Fault> {
+    pub async fn enter(&self, services: &dyn Services) -> Result<Permit, Fault> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }

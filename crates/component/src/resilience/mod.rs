@@ -13,14 +13,14 @@ use std::time::Duration;
 use message::{Fault, Kind, Origin, Retry as Repeat};
 
 pub use breaker::{Breaker, BreakerSettings};
-pub use bulkhead::{Bulkhead, BulkheadSettings};
+pub use bulkhead::{Bulkhead, BulkheadSettings, Permit};
 pub use retry::{Retry, RetryCounts};
 pub use throttle::{Throttle, ThrottleSettings};
 
 use crate::block::StepNode;
 use crate::content::Content;
 use crate::exchange::Exchange;
-use crate::handler::{Services, within};
+use crate::handler::{Services, until};
 use crate::step::Next;
 
 /// How a step is tried.
@@ -52,6 +52,10 @@ impl Guard {
                 Ok(next) => return Ok(next),
                 Err(fault) => fault,
             };
+            // Nobody is there any more who could use the result.
+            if exchange.is_out_of_time(services) {
+                return Err(fault);
+            }
             failed += 1;
             let again = self.retry.as_ref();
             let Some(wait) = again.and_then(|it| it.wait(failed, &fault, services.chance())) else {
@@ -80,9 +84,9 @@ impl Guard {
         let Some(breaker) = &self.breaker else {
             return self.limited(node, exchange, services).await;
         };
-        let mut admission = breaker.admit(exchange.deadline, services)?;
+        let mut admission = breaker.admit(services)?;
         let result = self.limited(node, exchange, services).await;
-        admission.end(result.as_ref().err());
+        admission.end(result.as_ref().err(), exchange.is_out_of_time(services));
         result
     }
 
@@ -102,12 +106,21 @@ impl Guard {
         let Some(time) = self.timeout else {
             return node.once(exchange, services).await;
         };
-        let result = within(time, services, node.once(exchange, services)).await;
-        result.unwrap_or_else(|| {
-            let fault = Fault::new(Kind::Timeout, Origin::Upstream, "a step took too long");
-            Err(fault
-                .with_retry(Repeat::IfRepeatable)
-                .with_cause(format_args!("longer than {time:?}")))
-        })
+        let at = services.now() + time;
+        let before = exchange.checkpoint();
+        let outer = exchange.cap(at);
+        let result = until(Some(at), services, node.once(exchange, services)).await;
+        if let Some(result) = result {
+            exchange.deadline = outer;
+            return result;
+        }
+        exchange.roll_back(before);
+        let fault = Fault::new(Kind::Timeout, Origin::Upstream, "a step took too long");
+        Err(fault
+            .with_retry(Repeat::IfRepeatable)
+            .with_cause(exchange.longer_than(time)))
     }
 }
+
+#[cfg(test)]
+mod dropped;

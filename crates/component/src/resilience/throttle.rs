@@ -1,8 +1,9 @@
 //! How often a step is tried: so many times in a period, the rest waits in a bounded queue or is
 //! refused. The generic cell rate algorithm (ITU-T I.371, annex A).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use message::{Fault, Kind, Origin};
@@ -28,10 +29,33 @@ pub struct ThrottleSettings {
 /// How often tries are made. All workers share it.
 pub struct Throttle {
     settings: ThrottleSettings,
-    /// When the next try would come if they came evenly.
-    next: Mutex<Option<Instant>>,
+    turns: Mutex<Turns>,
     delayed: AtomicU64,
     refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Turns {
+    /// When the next try would come if they came evenly.
+    next: Option<Instant>,
+    /// Turns before that of which those who waited for them have been dropped.
+    given_back: BTreeSet<Instant>,
+}
+
+/// A turn that has been taken. Dropped while it is waited for, it is given back.
+struct Turn<'a> {
+    throttle: &'a Throttle,
+    at: Instant,
+    wait: Duration,
+    is_used: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.throttle.give_back(self.at);
+        }
+    }
 }
 
 impl Throttle {
@@ -39,7 +63,7 @@ impl Throttle {
     pub fn new(settings: ThrottleSettings) -> Self {
         Self {
             settings,
-            next: Mutex::new(None),
+            turns: Mutex::default(),
             delayed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
@@ -50,26 +74,36 @@ impl Throttle {
     /// # Errors
     /// `limited`, with the time after which there is one, when the wait or the queue is too long.
     pub async fn pass(&self, services: &dyn Services) -> Result<(), Fault> {
-        let wait = self.reserve(services.now())?;
-        if !wait.is_zero() {
-            services.sleep(wait).await;
+        let mut turn = self.reserve(services.now())?;
+        if !turn.wait.is_zero() {
+            services.sleep(turn.wait).await;
         }
+        turn.is_used = true;
         Ok(())
     }
 
-    /// The time until the turn that this takes.
-    fn reserve(&self, now: Instant) -> Result<Duration, Fault> {
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn interval(&self) -> Duration {
+        self.settings.per / self.settings.requests.max(1)
+    }
+
+    /// Takes a turn, and says how long it is until then.
+    fn reserve(&self, now: Instant) -> Result<Turn<'_>, Fault> {
         let ThrottleSettings {
-            requests,
-            per,
             burst,
             queue,
             wait: wait_max,
+            ..
         } = self.settings;
-        let interval = per / requests.max(1);
+        let interval = self.interval();
         let ahead = interval * burst.saturating_sub(1);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = next.map_or(now, |next| next.max(now));
+        let mut turns = self.lock();
+        turns.given_back = turns.given_back.split_off(&now);
+        let returned = turns.given_back.first().copied();
+        let at = returned.unwrap_or_else(|| turns.next.map_or(now, |next| next.max(now)));
         let wait = at.saturating_duration_since(now).saturating_sub(ahead);
         // Whoever waits is one of those whose turns lie between now and this one.
         let waiting = wait.as_nanos().div_ceil(interval.as_nanos().max(1));
@@ -84,19 +118,46 @@ impl Throttle {
         if !wait.is_zero() {
             self.delayed.fetch_add(1, Ordering::Relaxed);
         }
-        *next = Some(at + interval);
-        Ok(wait)
+        match returned {
+            Some(_) => {
+                turns.given_back.pop_first();
+            }
+            None => turns.next = Some(at + interval),
+        }
+        Ok(Turn {
+            throttle: self,
+            at,
+            wait,
+            is_used: false,
+        })
+    }
+
+    /// Makes a turn free for another one.
+    fn give_back(&self, at: Instant) {
+        let mut turns = self.lock();
+        turns.given_back.insert(at);
+        // Those at the end have never been taken.
+        while let Some(last) = turns.given_back.last().copied()
+            && turns.next == Some(last + self.interval())
+        {
+            turns.given_back.pop_last();
+            turns.next = Some(last);
+        }
     }
 }
 
 impl State for Throttle {
     fn measures(&self, now: Instant) -> Vec<Measure> {
-        let interval = self.settings.per / self.settings.requests.max(1);
+        let interval = self.interval();
         let ahead = interval * self.settings.burst.saturating_sub(1);
-        let next = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind = next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
+        let turns = self.lock();
+        let behind = turns
+            .next
+            .map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
         let behind = behind.saturating_sub(ahead + interval);
         let waiting = behind.as_nanos().div_ceil(interval.as_nanos().max(1));
+        let returned = turns.given_back.range(now + ahead..).count();
+        let waiting = waiting.saturating_sub(returned as u128);
         let delayed = self.delayed.load(Ordering::Relaxed);
         let refused = self.refused.load(Ordering::Relaxed);
         let measure = |name, help, value| Measure { name, help, value };
@@ -132,8 +193,9 @@ mod tests {
 
     fn waits(throttle: &Throttle, now: Instant, count: usize) -> Vec<Option<u64>> {
         let wait = |_| {
-            let wait = throttle.reserve(now).ok()?;
-            Some(wait.as_millis() as u64)
+            let mut turn = throttle.reserve(now).ok()?;
+            turn.is_used = true;
+            Some(turn.wait.as_millis() as u64)
         };
         (0..count).map(wait).collect()
     }
@@ -156,8 +218,32 @@ mod tests {
     fn a_refusal_says_when_to_come_back() {
         let (throttle, now) = (throttle(1, 0), Instant::now());
         assert_eq!(waits(&throttle, now, 1), [Some(0)]);
-        let fault = throttle.reserve(now).unwrap_err();
+        let fault = throttle.reserve(now).err().unwrap();
         assert_eq!((fault.name(), fault.status), ("limited", 429));
         assert_eq!(fault.retry_after, Some(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn turns_of_those_who_leave_are_taken_by_others() {
+        let (throttle, now) = (throttle(1, 3), Instant::now());
+        assert_eq!(waits(&throttle, now, 1), [Some(0)]);
+        let mut turns: Vec<_> = (0..3).map(|_| throttle.reserve(now).unwrap()).collect();
+        assert_eq!(waits(&throttle, now, 1), [None]);
+        drop(turns.remove(1));
+        assert_eq!(waits(&throttle, now, 2), [Some(200), None]);
+        drop(turns);
+        let later = now + Duration::from_millis(50);
+        assert_eq!(waits(&throttle, later, 3), [Some(50), Some(250), None]);
+    }
+
+    #[test]
+    fn a_turn_that_is_given_back_late_is_gone() {
+        let (throttle, now) = (throttle(1, 3), Instant::now());
+        assert_eq!(waits(&throttle, now, 1), [Some(0)]);
+        let first = throttle.reserve(now).unwrap();
+        assert_eq!(waits(&throttle, now, 1), [Some(200)]);
+        drop(first);
+        let later = now + Duration::from_millis(150);
+        assert_eq!(waits(&throttle, later, 1), [Some(150)]);
     }
 }

@@ -280,6 +280,7 @@ impl Soap {
             request: &request,
             body_max: None,
             step: &step,
+            deadline: exchange.deadline,
         };
         let reply = services
             .call(call)

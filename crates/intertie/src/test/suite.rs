@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::handler::Services as _;
+use component::handler::{CallerContext, Services as _};
 use component::plan::Plan;
 use component::state::States;
 use config::{Node, Report, Secrets, Sources, Span, Value};
@@ -311,7 +311,9 @@ async fn start(
         return source.flow.start(request, services).await;
     }
     if let Some(callee) = services.flow(&flow.name) {
-        return callee.call(request, 0, services).await;
+        return callee
+            .call(request, CallerContext::default(), services)
+            .await;
     }
     let outcome = flow.handler.handle(request, services).await?;
     services.finish(outcome).await

@@ -116,7 +116,8 @@ impl Downstream for Collector<'_> {
         self.body.rewind();
     }
 
-    fn commit(&mut self) {}
+    /// The time of a call holds for its whole reply.
+    fn answered(&mut self) {}
 
     fn is_starving(&self) -> bool {
         false

@@ -119,6 +119,12 @@ impl<'a> Http1Downstream<'a> {
         }
     }
 
+    fn commit(&mut self) {
+        if let RequestBody::Client(reader) = &mut self.body {
+            reader.commit(&mut self.session.client.input);
+        }
+    }
+
     fn message<'b>(&'b self, message: &'b Request) -> Outgoing<'b> {
         let head = &self.session.head;
         let outgoing = Outgoing::of_message(message, head.framing);
@@ -247,10 +253,9 @@ impl Downstream for Http1Downstream<'_> {
         }
     }
 
-    fn commit(&mut self) {
-        if let RequestBody::Client(reader) = &mut self.body {
-            reader.commit(&mut self.session.client.input);
-        }
+    fn answered(&mut self) {
+        self.session.deadline.lift();
+        self.commit();
     }
 
     fn is_starving(&self) -> bool {

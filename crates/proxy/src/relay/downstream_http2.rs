@@ -155,7 +155,8 @@ impl Downstream for Http2Downstream<'_> {
         }
     }
 
-    fn commit(&mut self) {
+    fn answered(&mut self) {
+        self.session.deadline.lift();
         if let RequestBody::Client(reader) = &mut self.body {
             reader.commit(&self.session.stream);
         }

@@ -98,12 +98,11 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
                 return Err(unasked.finally());
             }
             answered();
-            self.down.deadline().lift();
+            self.down.answered();
             return Ok(Reply::Switched);
         }
         answered();
-        self.down.deadline().lift();
-        self.down.commit();
+        self.down.answered();
         if let Some(stream) = self.event_stream()? {
             return Ok(Reply::EventStream(stream));
         }

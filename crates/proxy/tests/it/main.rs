@@ -7,6 +7,7 @@
 )]
 
 mod bodies;
+mod deadlines;
 mod failures;
 mod heads;
 mod lifetimes;

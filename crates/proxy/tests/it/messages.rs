@@ -149,6 +149,7 @@ impl Handler for Calling {
                 request: &request,
                 body_max: None,
                 step: "1",
+                deadline: None,
             };
             let reply = services.call(call).await?;
             let text = format!(

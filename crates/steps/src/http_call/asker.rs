@@ -10,7 +10,7 @@ use component::upstream::UpstreamPlan;
 use config::Node;
 use message::{Fault, Reply, Request};
 
-use super::{HttpCall, build_mapping};
+use super::{CallOptions, HttpCall, build_mapping};
 use crate::url_template::push_encoded;
 
 /// Asks another system as the step `http` does.
@@ -36,18 +36,17 @@ impl Asker {
     }
 
     /// Sends a request that [`Asker::request`] has made, and those that redirects ask for; the
-    /// reply whatever its status. `step` is what logs call whoever asks; a body of more than
-    /// `body_max` bytes is a failure.
+    /// reply whatever its status.
     ///
     /// # Errors
     /// When there is no reply, or a redirect is not followed.
     pub async fn send(
         &self,
         request: Request,
-        (step, body_max): (&str, u64),
+        options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        self.0.ask(request, (step, Some(body_max)), services).await
+        self.0.ask(request, options, services).await
     }
 
     /// Points a request at a reference that a reply to it has: a URL of the same scheme and host,

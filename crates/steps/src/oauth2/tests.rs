@@ -127,7 +127,7 @@ fn whoever_needs_a_token_at_the_same_time_waits_for_one_request() {
 }
 
 #[test]
-fn a_failure_is_that_of_all_who_have_waited_and_of_nobody_else() {
+fn a_failure_is_that_of_all_until_the_server_is_asked_again() {
     let asked = Rc::new(Cell::new(0));
     let count = Rc::clone(&asked);
     let services = FakeServices::scripted(move |_| {
@@ -141,14 +141,101 @@ fn a_failure_is_that_of_all_who_have_waited_and_of_nobody_else() {
         (Duration::from_secs(1), Ok(reply))
     });
     let connection = connection("");
-    let (first, second, third) = services.run_to_end(async {
+    let (first, second, third, fourth) = services.run_to_end(async {
         let both = two(&connection, &services).await;
-        (both.0, both.1, value(&connection, &services).await)
+        let third = value(&connection, &services).await;
+        services.sleep(Duration::from_millis(500)).await;
+        let fourth = value(&connection, &services).await;
+        (both.0, both.1, third, fourth)
     });
     let fault = first.unwrap_err();
     assert_eq!(fault.cause.as_deref(), Some("a token for api: status 500"));
     assert_eq!(second.unwrap_err().to_string(), fault.to_string());
-    assert_eq!((third.unwrap(), asked.get()), ("Bearer x".into(), 2));
+    assert_eq!(third.unwrap_err().to_string(), fault.to_string());
+    assert_eq!((fourth.unwrap(), asked.get()), ("Bearer x".into(), 2));
+}
+
+#[test]
+fn a_token_is_used_until_it_expires_when_it_cannot_be_renewed() {
+    let asked = Rc::new(Cell::new(0));
+    let count = Rc::clone(&asked);
+    let services = FakeServices::scripted(move |_| {
+        count.set(count.get() + 1);
+        let token = br#"{"access_token":"1","expires_in":100}"#.to_vec();
+        let reply = match count.get() {
+            1 => Reply::with_content(200, "application/json", token),
+            _ => Reply::new(503),
+        };
+        (Duration::from_millis(1), Ok(reply))
+    });
+    let connection = connection(", margin: 40s");
+    services.run_to_end(async {
+        for _ in 0..99 {
+            assert_eq!(value(&connection, &services).await.unwrap(), "Bearer 1");
+            services.sleep(Duration::from_secs(1)).await;
+        }
+        services.sleep(Duration::from_secs(1)).await;
+        assert_eq!(value(&connection, &services).await.unwrap_err().status, 502);
+    });
+    // Within 40 seconds: after 0.5, 1, 2, 4, 8 and 16 seconds, less chance.
+    assert!((4..=9).contains(&asked.get()), "{}", asked.get());
+}
+
+#[test]
+fn nobody_waits_for_a_renewal_while_a_token_is_good() {
+    let (services, _) = system(|_| true);
+    let connection = connection(", margin: 100s");
+    let both = services.run_to_end(async {
+        value(&connection, &services).await.unwrap();
+        services.sleep(Duration::from_secs(3550)).await;
+        two(&connection, &services).await
+    });
+    // The one that does not ask is done first.
+    assert_eq!(both.0.unwrap(), "Bearer 1");
+    assert_eq!(both.1.unwrap(), "Bearer 2");
+}
+
+#[test]
+fn tokens_that_are_refused_again_and_again_are_asked_for_ever_more_seldom() {
+    let step = sound(&crate::http_call::DEFINITION, "GET bank:/a");
+    let (services, asked) = system(|_| false);
+    for _ in 0..100 {
+        let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
+        assert_eq!(fault.seen_status(), 401);
+        services.run_to_end(services.sleep(Duration::from_millis(100)));
+    }
+    let asked = asked.borrow();
+    let tokens = asked.iter().filter(|it| it.path == "/token").count();
+    assert!((4..=7).contains(&tokens), "{tokens} in ten seconds");
+    assert_eq!(
+        asked.len(),
+        100 + 2 * tokens - 1,
+        "nothing is sent twice in vain"
+    );
+}
+
+#[test]
+fn waiting_for_the_request_of_another_one_is_bounded() {
+    let (services, asked) = system(|_| true);
+    let connection = connection(", timeout: 2s");
+    // The first one asks, and is not polled any more.
+    let mut first = Box::pin(value(&connection, &services));
+    let poll = first
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    assert!(poll.is_pending());
+    let fault = services.run_to_end(value(&connection, &services));
+    assert_eq!(
+        (fault.unwrap_err().name(), services.done_after()),
+        ("timeout", 2000)
+    );
+    // Dropped, it makes room for another one.
+    drop(first);
+    let second = services.run_to_end(value(&connection, &services));
+    assert_eq!(
+        (second.unwrap().as_str(), asked.borrow().len()),
+        ("Bearer 2", 2)
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use component::block::Block;
 use component::definition::BlockReader as _;
 use component::exchange::{Exchange, FlowContext};
-use component::handler::{Callee, LocalFuture, Services};
+use component::handler::{Callee, CallerContext, LocalFuture, Services};
 use component::scope::Scope;
 use component::state::States;
 use component::step::Next;
@@ -101,12 +101,13 @@ impl Callee for TestFlow {
     fn call<'a>(
         &'a self,
         request: Request,
-        depth: u16,
+        caller: CallerContext,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
         Box::pin(async move {
             let mut exchange = Exchange::new(&self.context, request);
-            exchange.depth = depth;
+            exchange.depth = caller.depth;
+            exchange.deadline = caller.deadline;
             match self.block.run(&mut exchange, services).await? {
                 Next::Reply(reply) => Ok(reply),
                 _ => exchange.take_reply(200),

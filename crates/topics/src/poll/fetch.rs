@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use component::content::{Content, Format};
 use component::exchange::{Exchange, FlowContext};
-use component::handler::{Services, within};
+use component::handler::{Services, until};
 use component::resilience::Retry;
 use expr::Value;
 use expr::jq::Expression;
 use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request, Retry as Helps};
-use steps::{Asker, status_fault};
+use steps::{Asker, CallOptions, status_fault};
 
 use super::memory::{Last, Validators, digest};
 use super::pages::Pages;
@@ -219,8 +219,14 @@ impl Fetcher {
         body_max: u64,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        let sending = self.asker.send(request, (STEP, body_max), services);
-        let reply = within(self.timeout, services, sending).await;
+        let at = services.now() + self.timeout;
+        let options = CallOptions {
+            step: STEP,
+            body_max: Some(body_max),
+            deadline: Some(at),
+        };
+        let sending = self.asker.send(request, options, services);
+        let reply = until(Some(at), services, sending).await;
         reply.unwrap_or_else(|| {
             let detail = "the polled system did not answer in time";
             let cause = format_args!("longer than {:?}", self.timeout);
