@@ -71,10 +71,58 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Errors of `accept` that have no [`io::ErrorKind`]: of Linux `ENONET`, `EPROTO`, `ENOPROTOOPT`,
+/// `EOPNOTSUPP` and `EHOSTDOWN`.
+#[cfg(target_os = "linux")]
+const CONNECTION_ERRNOS: &[i32] = &[64, 71, 92, 95, 112];
+#[cfg(not(target_os = "linux"))]
+const CONNECTION_ERRNOS: &[i32] = &[];
+
+/// Whether an error of `accept` is about the one connection that would have been next: the client
+/// or the network has ended it in the queue (accept(2), "Error handling"). The next call may work
+/// at once. After any other error, such as that of too many open files, it would fail again.
+pub fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable, NotConnected, PermissionDenied, TimedOut,
+    };
+    let has_kind = matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+            | NotConnected
+            // A rule of the firewall forbids the connection.
+            | PermissionDenied
+            | TimedOut
+    );
+    let number = error.raw_os_error();
+    has_kind || number.is_some_and(|number| CONNECTION_ERRNOS.contains(&number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::TcpStream;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn accepting_rests_only_when_the_next_call_would_fail_too() {
+        // ECONNABORTED, EPROTO, EINTR, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH,
+        // EOPNOTSUPP, ENETUNREACH, EPERM
+        for number in [103, 71, 4, 100, 92, 112, 64, 113, 95, 101, 1] {
+            let error = io::Error::from_raw_os_error(number);
+            assert!(concerns_one_connection(&error), "{error}");
+        }
+        // EMFILE, ENFILE, ENOMEM, ENOBUFS, EBADF, EINVAL
+        for number in [24, 23, 12, 105, 9, 22] {
+            let error = io::Error::from_raw_os_error(number);
+            assert!(!concerns_one_connection(&error), "{error}");
+        }
+    }
 
     fn free_port() -> u16 {
         TcpListener::bind("127.0.0.1:0")

@@ -599,14 +599,6 @@ impl Relay<'_> {
     }
 }
 
-/// Whether an error says that the other side has closed, which is no news.
-pub(crate) fn is_closed(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
-    )
-}
-
 /// The limits of heads as `net` wants them.
 pub(crate) fn head_limits(limits: &component::settings::Limits) -> HeadLimits {
     HeadLimits {

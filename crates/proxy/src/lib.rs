@@ -30,6 +30,7 @@ mod h2_request;
 mod h2_session;
 mod handle;
 mod health;
+mod listener;
 mod observe;
 mod pipe;
 mod reception;

@@ -20,13 +20,14 @@ use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use net::Connection;
 use net::deadline::Deadlines;
-use net::tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::background::Sources;
 use crate::date::DateField;
+pub(crate) use crate::listener::Listener;
+use crate::listener::{Acceptor, Service};
 use crate::observe::AccessLog;
 use crate::router::Table;
 use crate::upstreams::{HealthBoard, TlsTable, Upstreams};
@@ -120,7 +121,7 @@ pub struct Worker {
     pub(crate) upstreams: Upstreams,
     pub(crate) date: DateField,
     settings: RefCell<Rc<Settings>>,
-    listeners: RefCell<Vec<Rc<Listener>>>,
+    acceptors: RefCell<Vec<Rc<Acceptor>>>,
     /// Counts plans.
     generation: Cell<u64>,
     draining: Cell<bool>,
@@ -130,53 +131,6 @@ pub struct Worker {
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
-}
-
-/// One address that a worker listens on.
-pub(crate) struct Listener {
-    address: ListenAddress,
-    door: RefCell<Door>,
-    closed: Cell<bool>,
-    acceptor: RefCell<Option<Waker>>,
-}
-
-/// What a listener does with those who come; a reload changes it.
-struct Door {
-    table: Rc<Table>,
-    tls: Option<tls::Server>,
-    takes_h2: bool,
-    takes_h1: bool,
-}
-
-impl Listener {
-    /// The routes that hold now.
-    #[inline]
-    pub fn table(&self) -> Rc<Table> {
-        Rc::clone(&self.door.borrow().table)
-    }
-
-    /// The TLS that it speaks, when it does.
-    fn tls(&self) -> Option<tls::Server> {
-        self.door.borrow().tls.clone()
-    }
-
-    /// Whether it takes HTTP/1.1, and HTTP/2.
-    pub fn takes(&self) -> (bool, bool) {
-        let door = self.door.borrow();
-        (door.takes_h1, door.takes_h2)
-    }
-
-    /// Whether the address is no longer served.
-    pub fn is_closed(&self) -> bool {
-        self.closed.get()
-    }
-
-    fn close(&self) {
-        self.closed.set(true);
-        if let Some(waker) = self.acceptor.borrow_mut().take() {
-            waker.wake();
-        }
-    }
 }
 
 impl Worker {
@@ -211,7 +165,7 @@ impl Worker {
             deadlines: Deadlines::new(),
             date: DateField::default(),
             settings: RefCell::new(Rc::new(settings)),
-            listeners: RefCell::default(),
+            acceptors: RefCell::default(),
             generation: Cell::new(0),
             draining: Cell::new(false),
             sessions: Cell::new(0),
@@ -250,34 +204,34 @@ impl Worker {
                 &self.upstreams,
             );
             let address = &listener_plan.address;
-            let door = Door {
+            let service = Service {
                 table: Rc::new(table),
                 tls: tls.server(address).cloned(),
                 takes_h2: listener_plan.protocols.contains(&Protocol::Http2),
                 takes_h1: listener_plan.protocols.contains(&Protocol::Http1),
             };
             let known = self
-                .listeners
+                .acceptors
                 .borrow()
                 .iter()
                 .find(|old| old.address == *address)
                 .cloned();
-            if let Some(listener) = known {
-                *listener.door.borrow_mut() = door;
-                kept.push(listener);
+            if let Some(acceptor) = known {
+                acceptor.serve(service);
+                kept.push(acceptor);
             } else if let Some(at) = opened.iter().position(|open| open.address == *address) {
-                kept.extend(self.listen(opened.swap_remove(at), door));
+                kept.extend(self.listen(opened.swap_remove(at), service));
             }
         }
-        let old = self.listeners.replace(kept);
-        for listener in old {
+        let old = self.acceptors.replace(kept);
+        for acceptor in old {
             let stays = self
-                .listeners
+                .acceptors
                 .borrow()
                 .iter()
-                .any(|kept| Rc::ptr_eq(kept, &listener));
+                .any(|kept| Rc::ptr_eq(kept, &acceptor));
             if !stays {
-                listener.close();
+                acceptor.close();
             }
         }
         self.deadlines.wake_all();
@@ -289,7 +243,7 @@ impl Worker {
         self.sources.replace(self, plan);
     }
 
-    fn listen(self: &Rc<Self>, open: OpenListener, door: Door) -> Option<Rc<Listener>> {
+    fn listen(self: &Rc<Self>, open: OpenListener, service: Service) -> Option<Rc<Acceptor>> {
         let socket = match TcpListener::from_std(open.socket) {
             Ok(socket) => socket,
             Err(error) => {
@@ -297,35 +251,20 @@ impl Worker {
                 return None;
             }
         };
-        let listener = Rc::new(Listener {
-            address: open.address,
-            door: RefCell::new(door),
-            closed: Cell::new(false),
-            acceptor: RefCell::default(),
-        });
-        tokio::task::spawn_local(Rc::clone(self).accept(socket, Rc::clone(&listener)));
-        Some(listener)
+        let acceptor = Rc::new(Acceptor::new(open.address, service));
+        tokio::task::spawn_local(Rc::clone(self).accept(socket, Rc::clone(&acceptor)));
+        Some(acceptor)
     }
 
-    /// Accepts connections until the listener is closed. Those that the kernel has taken for us by
+    /// Accepts connections until the address is closed. Those that the kernel has taken for us by
     /// then are served too.
-    async fn accept(self: Rc<Self>, socket: TcpListener, listener: Rc<Listener>) {
+    async fn accept(self: Rc<Self>, socket: TcpListener, acceptor: Rc<Acceptor>) {
         loop {
-            let accepted = poll_fn(|context| match socket.poll_accept(context) {
-                Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-                Poll::Pending if listener.is_closed() => Poll::Ready(None),
-                Poll::Pending => {
-                    *listener.acceptor.borrow_mut() = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            });
-            match accepted.await {
+            match acceptor.accept(&socket).await {
                 None => return,
-                Some(Ok((stream, peer))) => self.welcome(stream, peer, &listener),
+                Some(Ok((stream, peer))) => self.welcome(stream, peer, &acceptor.listener()),
+                Some(Err(error)) if net::listen::concerns_one_connection(&error) => {}
                 Some(Err(error)) => {
-                    if crate::forward::is_closed(&error) {
-                        continue;
-                    }
                     tracing::warn!(target: "proxy", %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -441,8 +380,8 @@ impl Worker {
     async fn drain(&self) {
         self.draining.set(true);
         self.sources.stop();
-        for listener in self.listeners.borrow().iter() {
-            listener.close();
+        for acceptor in self.acceptors.borrow().iter() {
+            acceptor.close();
         }
         self.deadlines.wake_all();
         // Connections that the kernel has accepted for us become sessions first.

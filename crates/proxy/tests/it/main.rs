@@ -13,6 +13,7 @@ mod lifetimes;
 mod messages;
 mod odd;
 mod proxied;
+mod reload;
 mod streams;
 mod support;
 mod upstreams;
