@@ -1,7 +1,6 @@
 //! The forward path: a request goes to the upstream, its reply to the client, neither collected.
 
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::h1_to_h2;
 use crate::pipe::{Encoding, Pipe, PipeError};
 use crate::request_head::{self, CameBy, ForwardTarget, Outgoing};
 use crate::rescue;
-use crate::response_head::{self, ClientSide, encoding_for};
+use crate::response_head::{self, ClientSide, ClientVersion, encoding_for, passes_interim};
 use crate::session::{After, Served, Session};
 use crate::stream::Streams;
 use crate::tunnel;
@@ -298,7 +297,7 @@ async fn reply_head(
         if result.is_err() || !session.response.is_interim() {
             return (result, written);
         }
-        if let Err(failure) = interim(session, upstream).await {
+        if let Err(failure) = interim(session, target, upstream).await {
             return (Err(failure), written);
         }
     }
@@ -306,9 +305,14 @@ async fn reply_head(
 }
 
 /// Passes an interim reply on, where the client can understand it (RFC 9110, section 15.2).
-async fn interim(session: &mut Session, upstream: &mut Connection) -> Result<(), Failure> {
+async fn interim(
+    session: &mut Session,
+    target: &ForwardTarget,
+    upstream: &mut Connection,
+) -> Result<(), Failure> {
     let length = session.response.length;
-    if session.head.version == net::http1::Version::Http11 {
+    let client = ClientVersion::Http1(session.head.version);
+    if passes_interim(session.response.status, client, &target.plan) {
         let mut out = Vec::with_capacity(length);
         let client = ClientSide {
             version: session.head.version,
@@ -320,6 +324,7 @@ async fn interim(session: &mut Session, upstream: &mut Connection) -> Result<(),
             upstream.input.bytes(),
             client,
             &edits,
+            |_| {},
             &mut out,
         );
         session
@@ -391,7 +396,10 @@ async fn begin_events(
     let closes = ends || session.closes_after_this();
     let client = ClientSide { version, closes };
     out.clear();
-    response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
+    let (now, date) = (session.now, &session.worker.date);
+    let write_date = |out: &mut Vec<u8>| date.append(now, out);
+    let edits = &target.plan.reply_fields;
+    response_head::write_relayed(response, bytes, client, edits, write_date, out);
     let promised = response.keep_alive_time(bytes);
     let keeps = response.keeps_alive().then_some(promised);
     upstream.input.consume(response.length);
@@ -487,7 +495,10 @@ fn begin_reply(
     out.clear();
     let bytes = upstream.input.bytes();
     let client = ClientSide { version, closes };
-    response_head::write_relayed(response, bytes, client, &target.plan.reply_fields, out);
+    let (now, date) = (session.now, &session.worker.date);
+    let write_date = |out: &mut Vec<u8>| date.append(now, out);
+    let edits = &target.plan.reply_fields;
+    response_head::write_relayed(response, bytes, client, edits, write_date, out);
     let promised = response.keep_alive_time(bytes);
     let timeouts = &session.settings.timeouts;
     let idle_time = match response.is_event_stream {

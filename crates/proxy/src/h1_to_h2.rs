@@ -11,12 +11,15 @@ use net::http2::{Head, Link, Stream};
 use tokio::time::Instant;
 
 use crate::bridge::{Bridge, Flow, Http1Side, ReplyHead, Side, is_stream};
+use crate::date::DateField;
 use crate::events::{self, Done, Events};
 use crate::exchange::{Failed, Failure};
 use crate::forward::{INTERIM_MAX, head_limits};
 use crate::h2_forward::{invalid, is_dead, open};
 use crate::request_head::{ForwardTarget, Http2Head, Lines, write_decimal};
-use crate::response_head::{self, ClientSide, relayed_fields};
+use crate::response_head::{
+    self, ClientSide, ClientVersion, needs_date, passes_interim, relayed_fields,
+};
 use crate::session::{After, Served, Session};
 use crate::stream::{OpenStream, Streams};
 use crate::upstream::Lease;
@@ -61,6 +64,7 @@ pub(crate) async fn forward(
         closes,
         stream_time: timeouts.stream,
         streams,
+        date: &session.worker.date,
     };
     let result = receive(&mut bridge, target, &asked, lease).await;
     let uploaded = bridge.up.finished && bridge.upload_failed.is_none();
@@ -144,6 +148,7 @@ struct Asked<'a> {
     closes: bool,
     stream_time: Duration,
     streams: Streams<'a>,
+    date: &'a DateField,
 }
 
 /// Reads a request that was written for HTTP/1.1: its head, what is there of its body, and the
@@ -217,7 +222,11 @@ async fn receive(
             ReplyHead::Http1 => return Err(bridge.failed(invalid("a reply of another kind"))),
         };
         if head.is_interim() {
-            if asked.version == Version::Http11 {
+            if passes_interim(
+                head.status(),
+                ClientVersion::Http1(asked.version),
+                &target.plan,
+            ) {
                 stage_head(bridge, target, asked, &head, Framing::None);
             }
             continue;
@@ -323,7 +332,9 @@ fn stage_head(
     let status = head.status();
     response_head::status_line(status, message::reason_phrase(status).as_bytes(), out);
     let edits = &target.plan.reply_fields;
-    for (field, name, value) in relayed_fields(head.fields.view(), None, edits) {
+    let fields = head.fields.view();
+    let date = needs_date(status, fields, edits).then(|| asked.date.text(Instant::now()));
+    for (field, name, value) in relayed_fields(fields, None, edits, date.as_deref()) {
         if field != Field::ContentLength {
             out.copy(name, value, None);
         }

@@ -17,7 +17,7 @@ use crate::forward::{INTERIM_MAX, balance_key, head_limits};
 use crate::h2_request::{Served, StreamSession};
 use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
 use crate::rescue;
-use crate::response_head::relayed_fields;
+use crate::response_head::{ClientVersion, needs_date, passes_interim, relayed_fields};
 use crate::stream::{OpenStream, Streams};
 use crate::upstream::{Attempt, Lease, Lent, Line, Patience};
 
@@ -234,7 +234,11 @@ impl<'a> Exchange<'a> {
                 ReplyHead::Http2(head) => head.status(),
             };
             if (100..200).contains(&status) && status != 101 {
-                self.pass_interim(bridge, &head, status);
+                if passes_interim(status, ClientVersion::Http2, &self.target.plan) {
+                    // A client that has left is noticed at the next poll.
+                    let _ = self.send_head(bridge, &head, status, false);
+                }
+                bridge.consume_head();
                 continue;
             }
             lease.succeed();
@@ -250,12 +254,6 @@ impl<'a> Exchange<'a> {
         Err(bridge.failed(invalid("too many interim replies")))
     }
 
-    fn pass_interim(&self, bridge: &mut Bridge<'_>, head: &ReplyHead, status: u16) {
-        // A client that has left is noticed at the next poll.
-        let _ = self.send_head(bridge, head, status, false);
-        bridge.consume_head();
-    }
-
     /// Sends the head of a reply to the client. Fails when the client has left.
     fn send_head(
         &self,
@@ -266,16 +264,24 @@ impl<'a> Exchange<'a> {
     ) -> Option<()> {
         let edits = &self.target.plan.reply_fields;
         let stream = &self.session.stream;
+        let dated = |fields| {
+            let date = &self.session.worker.date;
+            needs_date(status, fields, edits).then(|| date.text(Instant::now()))
+        };
         let sent = match (head, &bridge.upstream) {
             (ReplyHead::Http2(head), _) => {
-                let fields = relayed_fields(head.fields.view(), None, edits);
+                let fields = head.fields.view();
+                let date = dated(fields);
+                let fields = relayed_fields(fields, None, edits, date.as_deref());
                 stream.respond(status, fields, end)
             }
             (ReplyHead::Http1, Side::Http1(side)) => {
                 let bytes = side.connection.input.bytes();
                 let response = &*bridge.response;
                 let listed = Some((&response.connection, bytes));
-                let fields = relayed_fields(response.headers(bytes), listed, edits);
+                let fields = response.headers(bytes);
+                let date = dated(fields);
+                let fields = relayed_fields(fields, listed, edits, date.as_deref());
                 stream.respond(status, fields, end)
             }
             // invariant: only an HTTP/1.1 side has such a head.

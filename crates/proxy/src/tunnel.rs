@@ -57,7 +57,7 @@ pub(crate) async fn begin(
     };
     let edits: &FieldEdits = &target.plan.reply_fields;
     let bytes = upstream.input.bytes();
-    response_head::write_relayed(&session.response, bytes, client, edits, out);
+    response_head::write_relayed(&session.response, bytes, client, edits, |_| {}, out);
     upstream.input.consume(session.response.length);
     if session.write_all(out).await.is_err() {
         return session.after_reply(101, true, Err(io::ErrorKind::BrokenPipe.into()));
