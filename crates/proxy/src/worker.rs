@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 
 use crate::background::Sources;
 use crate::date::DateField;
+use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
 pub(crate) use crate::listener::Listener;
 use crate::listener::{Acceptor, Service};
 use crate::observe::AccessLog;
@@ -50,6 +52,7 @@ pub struct Engine {
     pub access_log: Option<Arc<dyn AccessLog>>,
     connections: AtomicUsize,
     pub(crate) health: Arc<HealthBoard>,
+    heartbeats: Heartbeats,
 }
 
 impl Engine {
@@ -60,7 +63,14 @@ impl Engine {
             access_log,
             connections: AtomicUsize::new(0),
             health: Arc::default(),
+            heartbeats: Heartbeats::new(),
         }
+    }
+
+    /// The workers that have done nothing at all for this time, be it only to say so: what runs on
+    /// them does not give way. A worker that has nothing to do says so twice a second.
+    pub fn stuck_workers(&self, limit: Duration) -> Vec<StuckWorker> {
+        self.heartbeats.stuck(limit)
     }
 
     /// Every endpoint that is asked how it is: its upstream, its address, and whether it is down.
@@ -111,6 +121,41 @@ pub struct WorkerSetup {
     pub commands: mpsc::UnboundedReceiver<Command>,
 }
 
+impl WorkerSetup {
+    fn share(&self) -> Share {
+        Share {
+            number: self.number,
+            count: self.count,
+        }
+    }
+}
+
+/// The task that has panicked though the worker cannot do without it.
+#[derive(Default)]
+struct Failure {
+    task: Cell<Option<&'static str>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Failure {
+    fn report(&self, task: &'static str) {
+        self.task.set(Some(task));
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<&'static str> {
+        match self.task.get() {
+            Some(task) => Poll::Ready(task),
+            None => {
+                *self.waker.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
 /// The state of a worker, seen by its sessions.
 pub struct Worker {
     pub(crate) share: Share,
@@ -131,35 +176,38 @@ pub struct Worker {
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
+    heartbeat: Heartbeat,
+    failure: Failure,
 }
 
 impl Worker {
     /// Runs a worker on this thread until it has drained.
     ///
     /// # Errors
-    /// When the runtime cannot be made.
+    /// When the runtime cannot be made, or a task has panicked that the worker cannot do without:
+    /// its connections are cut then.
     pub fn run(setup: WorkerSetup) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
-        runtime.block_on(Self::serve(setup));
-        Ok(())
+        runtime.block_on(async {
+            let worker = Self::new(setup.share(), setup.engine);
+            worker.supervise("deadlines", worker.deadlines.clone().sweep());
+            worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
+            worker.serve(setup.commands).await
+        })
     }
 
-    async fn serve(setup: WorkerSetup) {
-        let WorkerSetup {
-            number,
-            count,
-            engine,
-            mut commands,
-        } = setup;
+    fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {
         let settings = Settings::default();
         let metrics = engine.registry.add_worker();
-        let worker = Rc::new(Self {
-            share: Share { number, count },
+        let place = (share.number, share.count);
+        Rc::new(Self {
+            upstreams: Upstreams::new(&engine.health, place, &metrics),
+            heartbeat: engine.heartbeats.add(share.number),
+            share,
             resources: Resources::default(),
-            upstreams: Upstreams::new(&engine.health, (number, count), &metrics),
             metrics,
             engine,
             deadlines: Deadlines::new(),
@@ -173,21 +221,55 @@ impl Worker {
             scratch: RefCell::default(),
             callees: RefCell::default(),
             sources: Sources::default(),
+            failure: Failure::default(),
+        })
+    }
+
+    /// Serves plans until it is told to stop, then drains.
+    async fn serve(self: &Rc<Self>, commands: mpsc::UnboundedReceiver<Command>) -> io::Result<()> {
+        let mut commands = commands;
+        let mut work = pin!(async {
+            while let Some(Command::Serve {
+                plan,
+                tls,
+                opened,
+                applied,
+            }) = commands.recv().await
+            {
+                self.apply(&plan, &tls, opened);
+                // Whoever gave the order may have left; the order stands all the same.
+                let _ = applied.send(());
+            }
+            self.drain().await;
         });
-        tokio::task::spawn_local(worker.deadlines.clone().sweep());
-        tokio::task::spawn_local(Rc::clone(&worker).keep_house());
-        while let Some(Command::Serve {
-            plan,
-            tls,
-            opened,
-            applied,
-        }) = commands.recv().await
-        {
-            worker.apply(&plan, &tls, opened);
-            // Whoever gave the order may have left; the order stands all the same.
-            let _ = applied.send(());
-        }
-        worker.drain().await;
+        poll_fn(|context| match self.failure.poll(context) {
+            Poll::Ready(task) => {
+                let message = format!(
+                    "the task `{task}` of worker {} has panicked",
+                    self.share.number
+                );
+                Poll::Ready(Err(io::Error::other(message)))
+            }
+            Poll::Pending => work.as_mut().poll(context).map(Ok),
+        })
+        .await
+    }
+
+    /// Starts a task that the worker cannot do without. `tokio` keeps a panic to the task in which it
+    /// happens: without an accept loop or deadlines the worker would seem to run for ever. So it
+    /// ends with an error instead.
+    pub(crate) fn supervise(
+        self: &Rc<Self>,
+        name: &'static str,
+        task: impl Future<Output = ()> + 'static,
+    ) {
+        let task = tokio::task::spawn_local(task);
+        let worker = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            if task.await.is_err_and(|error| error.is_panic()) {
+                worker.failure.report(name);
+            }
+        });
     }
 
     /// Takes a plan over: new routes for addresses that stay, new listeners, old ones closed.
@@ -252,7 +334,10 @@ impl Worker {
             }
         };
         let acceptor = Rc::new(Acceptor::new(open.address, service));
-        tokio::task::spawn_local(Rc::clone(self).accept(socket, Rc::clone(&acceptor)));
+        self.supervise(
+            "accept",
+            Rc::clone(self).accept(socket, Rc::clone(&acceptor)),
+        );
         Some(acceptor)
     }
 
@@ -362,6 +447,7 @@ impl Worker {
     async fn keep_house(self: Rc<Self>) {
         loop {
             tokio::time::sleep(HOUSEKEEPING).await;
+            self.heartbeat.beat();
             self.upstreams.prune(Instant::now());
             for resource in self.resources.take(false) {
                 tokio::task::spawn_local(resource.close());
@@ -460,5 +546,35 @@ impl Drop for Busy {
         {
             waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_task_that_it_needs_ends_a_worker() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let result = runtime.block_on(async {
+            let share = Share {
+                number: 3,
+                count: 4,
+            };
+            let worker = Worker::new(share, Arc::new(Engine::new(None)));
+            worker.supervise("ended", async {});
+            worker.supervise("sweep", async {
+                tokio::task::yield_now().await;
+                panic!("on purpose");
+            });
+            worker.serve(receiver).await
+        });
+        drop(commands);
+        let error = result.unwrap_err().to_string();
+        assert_eq!(error, "the task `sweep` of worker 3 has panicked");
     }
 }

@@ -131,7 +131,13 @@ fn a_reply_goes_through_without_its_connections_own_fields() {
         .collect();
     assert_eq!(
         names,
-        ["Set-Cookie", "Set-Cookie", "Content-Length", "Server", "Date"]
+        [
+            "Set-Cookie",
+            "Set-Cookie",
+            "Content-Length",
+            "Server",
+            "Date"
+        ]
     );
     assert_eq!(response.header("server"), Some("edge"));
 }

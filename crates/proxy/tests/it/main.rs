@@ -12,6 +12,7 @@ mod heads;
 mod lifetimes;
 mod messages;
 mod odd;
+mod panics;
 mod proxied;
 mod reload;
 mod streams;
