@@ -35,6 +35,9 @@ pub struct ForwardPlan {
     pub reply_fields: FieldEdits,
     /// Time-outs that differ from the engine's.
     pub timeouts: ForwardTimeouts,
+    /// Whether clients of HTTP/1.1 get 103 Early Hints, and other interim replies beside
+    /// `100 Continue`.
+    pub early_hints: bool,
     /// Whether only WebSocket handshakes are forwarded (RFC 6455, section 4).
     pub websocket: bool,
     /// What its streams may take, when it is all that its flow does.
@@ -57,6 +60,7 @@ impl ForwardPlan {
             request_fields: FieldEdits::default(),
             reply_fields: FieldEdits::default(),
             timeouts: ForwardTimeouts::default(),
+            early_hints: false,
             websocket: false,
             streams: None,
         }

@@ -91,6 +91,28 @@ impl States {
         state
     }
 
+    /// A copy for loading files into: it has the states that are there, and keeps to itself those
+    /// that the load makes. When the load is refused it is dropped and leaves no trace.
+    pub fn stage(&self) -> Self {
+        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Self(Mutex::new(states.clone()))
+    }
+
+    /// Takes over what has been made in a staged copy.
+    pub fn commit(&self, staged: Self) {
+        let staged = staged
+            .0
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, state) in staged {
+            match states.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, known)) => *known = state,
+                None => states.push((key, state)),
+            }
+        }
+    }
+
     /// What the admin port shows: each measure with the flow and step it belongs to. Forgets the
     /// states that no flow has any more.
     pub fn measures(&self, now: Instant) -> Vec<(StateKey, Measure)> {
@@ -137,6 +159,25 @@ mod tests {
         assert_eq!(states.get(key("b"), || Count(3)).0, 3);
         assert_eq!(states.measures(Instant::now()).len(), 1);
         drop(first);
+        assert_eq!(states.measures(Instant::now()).len(), 0);
+    }
+
+    #[test]
+    fn what_a_refused_load_makes_leaves_no_trace() {
+        let states = States::default();
+        let first = states.get(key("a"), || Count(1));
+        let refused = states.stage();
+        assert_eq!(refused.get(key("a"), || Count(2)).0, 1);
+        let made = refused.get(key("b"), || Count(3));
+        drop(refused);
+        assert_eq!(states.measures(Instant::now()).len(), 1);
+        assert_eq!(states.get(key("b"), || Count(4)).0, 4);
+        let taken = states.stage();
+        let other = taken.get(key("c"), || Count(5));
+        states.commit(taken);
+        assert_eq!(states.get(key("c"), || Count(6)).0, 5);
+        assert_eq!(states.measures(Instant::now()).len(), 2, "of `a` and `c`");
+        drop((first, made, other));
         assert_eq!(states.measures(Instant::now()).len(), 0);
     }
 }

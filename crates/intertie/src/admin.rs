@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
@@ -12,7 +13,7 @@ use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern, Segment};
 use message::secret::redact;
 use message::{Fault, Method, Reply, Request};
-use proxy::Engine;
+use proxy::{Engine, StuckWorker};
 
 use crate::cli::Admin;
 use crate::crew::Crew;
@@ -21,10 +22,14 @@ use crate::metrics::Metrics;
 /// The content type of the exposition format that `/metrics` speaks.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long a worker may do nothing at all before `/health` says so. Expressions hold a worker up for
+/// much less.
+const STUCK: Duration = Duration::from_secs(10);
+
 /// What a page says.
 enum Page {
-    /// The process runs.
-    Health,
+    /// All workers move.
+    Health(Arc<Engine>),
     /// It takes requests.
     Ready(Arc<AtomicBool>),
     /// Its counters.
@@ -56,7 +61,10 @@ impl Page {
             )
         };
         match self {
-            Self::Health => text(200, "ok\n"),
+            Self::Health(engine) => match stuck_text(&engine.stuck_workers(STUCK)) {
+                None => text(200, "ok\n"),
+                Some(stuck) => text(503, &stuck),
+            },
             Self::Ready(ready) if ready.load(Ordering::Acquire) => text(200, "ready\n"),
             Self::Ready(_) => text(503, "not ready\n"),
             Self::Metrics(metrics) => match metrics.text() {
@@ -65,6 +73,15 @@ impl Page {
             },
         }
     }
+}
+
+/// What `/health` says of workers that do not move.
+fn stuck_text(stuck: &[StuckWorker]) -> Option<String> {
+    let lines = stuck.iter().map(|worker| {
+        let StuckWorker { number, time } = worker;
+        format!("worker {number} has not moved for {} s\n", time.as_secs())
+    });
+    Some(lines.collect()).filter(|text: &String| !text.is_empty())
 }
 
 /// Starts the admin port.
@@ -85,7 +102,7 @@ pub(crate) async fn start(
         port: address.port(),
     };
     let pages = [
-        ("health", Page::Health),
+        ("health", Page::Health(Arc::clone(engine))),
         ("ready", Page::Ready(Arc::clone(ready))),
         ("metrics", Page::Metrics(Metrics::new(engine, states))),
     ];
@@ -103,9 +120,10 @@ pub(crate) async fn start(
         ..Plan::default()
     };
     let mut crew = Crew::start("admin", 1, &Arc::new(Engine::new(None)))?;
-    crew.serve(plan, &Arc::default())
-        .await
-        .context("the admin port cannot be opened; choose another with --admin, or `off`")?;
+    let opened = crew.prepare(plan, &Arc::default());
+    let opened =
+        opened.context("the admin port cannot be opened; choose another with --admin, or `off`")?;
+    crew.commit(opened).await?;
     Ok(Some(crew))
 }
 
@@ -121,5 +139,26 @@ fn route(name: &str, page: Page) -> RoutePlan {
             handler: Arc::new(page),
             body_max: 0,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_names_each_worker_that_does_not_move() {
+        let worker = |number, seconds| StuckWorker {
+            number,
+            time: Duration::from_secs(seconds),
+        };
+        assert_eq!(stuck_text(&[]), None);
+        let text = stuck_text(&[worker(0, 11), worker(3, 62)]).unwrap();
+        assert_eq!(
+            text,
+            "worker 0 has not moved for 11 s\nworker 3 has not moved for 62 s\n"
+        );
+        let page = Page::Health(Arc::new(Engine::new(None)));
+        assert_eq!(page.reply().status, 200);
     }
 }

@@ -29,7 +29,7 @@ enum Command {
     /// Run the flows of files and folders until told to stop.
     ///
     /// SIGTERM or SIGINT stops accepting, lets requests in flight end, and exits with 0; a second
-    /// one stops at once.
+    /// one stops at once. SIGHUP reloads files, certificates and secrets.
     Run(RunArguments),
     /// Check files and folders: print all problems, and exit with 1 when there are any.
     Check {

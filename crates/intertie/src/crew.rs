@@ -7,6 +7,7 @@ use std::thread;
 use anyhow::Context;
 use component::plan::Plan;
 use component::trigger::ListenAddress;
+use net::listen::{Binding, BoundSocket};
 use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,6 +18,20 @@ pub(crate) const STACK: usize = 256 * 1024 * 1024;
 pub(crate) struct Crew {
     members: Vec<Member>,
     addresses: Vec<ListenAddress>,
+}
+
+/// A plan that can be served, with the sockets of addresses that are new.
+pub(crate) struct PreparedPlan {
+    plan: Arc<Plan>,
+    tls: Arc<TlsTable>,
+    addresses: Vec<ListenAddress>,
+    bound: Vec<BoundAddress>,
+}
+
+/// The sockets of an address, one for each worker. They refuse connections still.
+struct BoundAddress {
+    address: ListenAddress,
+    sockets: Vec<BoundSocket>,
 }
 
 struct Member {
@@ -58,36 +73,73 @@ impl Crew {
         })
     }
 
-    /// Has all workers serve a plan. Everything that can fail is done before any of them hears of
-    /// it, so a failure leaves what is served as it was.
+    /// Does everything for a plan that can fail, and nothing that anybody could notice: what is
+    /// served stays as it is until the plan is [committed](Self::commit).
     ///
     /// # Errors
     /// When a new address cannot be listened on.
-    pub async fn serve(&mut self, plan: Plan, tls: &Arc<TlsTable>) -> anyhow::Result<()> {
+    pub fn prepare(&self, plan: Plan, tls: &Arc<TlsTable>) -> anyhow::Result<PreparedPlan> {
         self.check_limits(&plan)?;
-        let mut opened: Vec<Vec<OpenListener>> = self.members.iter().map(|_| Vec::new()).collect();
         let addresses: Vec<ListenAddress> = plan
             .listeners
             .iter()
             .map(|listener| listener.address.clone())
             .collect();
+        let mut bound: Vec<BoundAddress> = Vec::new();
         for address in &addresses {
             if self.addresses.contains(address) {
                 continue;
             }
-            let sockets = net::listen::bind(address.host.as_deref(), address.port, opened.len())
-                .with_context(|| format!("cannot listen on {address}"))?;
+            let new = bound.iter().map(|bound| &bound.address);
+            let binding = Binding {
+                host: address.host.as_deref(),
+                port: address.port,
+                count: self.members.len(),
+                beside_ours: self
+                    .addresses
+                    .iter()
+                    .chain(new)
+                    .any(|it| it.port == address.port),
+            };
+            let sockets = binding.bind();
+            bound.push(BoundAddress {
+                sockets: sockets.with_context(|| format!("cannot listen on {address}"))?,
+                address: address.clone(),
+            });
+        }
+        Ok(PreparedPlan {
+            plan: Arc::new(plan),
+            tls: Arc::clone(tls),
+            addresses,
+            bound,
+        })
+    }
+
+    /// Has all workers serve a plan that has been prepared.
+    ///
+    /// # Errors
+    /// When another process has begun to listen on a new address meanwhile: what is served stays as
+    /// it is. When a worker has ended.
+    pub async fn commit(&mut self, prepared: PreparedPlan) -> anyhow::Result<()> {
+        let PreparedPlan {
+            plan,
+            tls,
+            addresses,
+            bound,
+        } = prepared;
+        let mut opened: Vec<Vec<OpenListener>> = self.members.iter().map(|_| Vec::new()).collect();
+        for BoundAddress { address, sockets } in bound {
             for (socket, opened) in sockets.into_iter().zip(&mut opened) {
+                let socket = socket.listen();
                 opened.push(OpenListener {
+                    socket: socket.with_context(|| format!("cannot listen on {address}"))?,
                     address: address.clone(),
-                    socket,
                 });
             }
         }
-        let plan = Arc::new(plan);
         let (applied, mut all_applied) = mpsc::unbounded_channel();
         for (member, opened) in self.members.iter().zip(opened) {
-            let (plan, tls) = (Arc::clone(&plan), Arc::clone(tls));
+            let (plan, tls) = (Arc::clone(&plan), Arc::clone(&tls));
             let applied = applied.clone();
             member
                 .commands
@@ -132,7 +184,7 @@ impl Crew {
             .any(|member| member.commands.is_closed())
     }
 
-    /// Has all workers drain, and waits until they have ended.
+    /// Has all workers drain, and waits until they have ended, each of them.
     ///
     /// # Errors
     /// When one has failed.
@@ -141,13 +193,12 @@ impl Crew {
             // A worker that is gone already needs no telling.
             let _ = member.commands.send(Command::Drain);
         }
+        let mut result = Ok(());
         for member in self.members {
-            member
-                .ended
-                .await
-                .context("a worker has panicked")?
-                .context("a worker could not run")?;
+            let ended = member.ended.await.context("a worker has panicked");
+            let ended = ended.and_then(|ended| ended.context("a worker has failed"));
+            result = result.and(ended);
         }
-        Ok(())
+        result
     }
 }

@@ -25,7 +25,7 @@ const READ_MAX: u64 = 64 * 1024 * 1024;
 const NAMED_MAX: u64 = 16 * 1024 * 1024;
 
 /// The files that flows are read from, in a fixed order.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Files(Vec<(PathBuf, Vec<u8>)>);
 
 /// What is wrong with the files.

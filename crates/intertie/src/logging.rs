@@ -185,21 +185,72 @@ impl AccessWriter {
             .unwrap_or_default();
         let (seconds, millis) = (time.as_secs(), time.subsec_millis());
         if self.is_json {
-            // Targets, methods and flow names have been checked: none needs escaping.
+            write!(
+                line,
+                "{{\"time\":{seconds}.{millis:03},\"peer\":\"{peer}\",\"flow\":\""
+            )?;
+            escape_json(flow, line);
+            line.extend_from_slice(b"\",\"method\":\"");
+            escape_json(method, line);
+            line.extend_from_slice(b"\",\"target\":\"");
+            escape_json(target, line);
             writeln!(
                 line,
-                "{{\"time\":{seconds}.{millis:03},\"peer\":\"{peer}\",\"flow\":\"{flow}\",\
-                 \"method\":\"{method}\",\"target\":\"{target}\",\"status\":{status},\
-                 \"duration_us\":{microseconds},\"body_bytes\":{received}}}"
+                "\",\"status\":{status},\"duration_us\":{microseconds},\"body_bytes\":{received}}}"
             )
         } else {
-            writeln!(
-                line,
-                "{seconds}.{millis:03} {peer} {flow} {method} {target} {status} \
-                 {microseconds}us {received}B"
-            )
+            write!(line, "{seconds}.{millis:03} {peer} ")?;
+            for word in [flow, method, target] {
+                escape_word(word, line);
+                line.push(b' ');
+            }
+            writeln!(line, "{status} {microseconds}us {received}B")
         }
     }
+}
+
+/// Appends a text that stands between the quotes of a JSON string (RFC 8259, section 7). The writer
+/// escapes every value itself: a request that is refused is logged too, with whatever is in it.
+fn escape_json(text: &str, out: &mut Vec<u8>) {
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0..0x20 | 0x7f => {
+                let [high, low] = hex(byte);
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+            }
+            byte => out.push(byte),
+        }
+    }
+}
+
+/// Appends a text as one word of a line: blanks, control characters, and the backslash itself
+/// become `\xHH`. An empty text becomes `-`, so that words keep their positions.
+fn escape_word(text: &str, out: &mut Vec<u8>) {
+    if text.is_empty() {
+        out.push(b'-');
+    }
+    for byte in text.bytes() {
+        match byte {
+            0..=0x20 | 0x7f | b'\\' => {
+                let [high, low] = hex(byte);
+                out.extend_from_slice(&[b'\\', b'x', high, low]);
+            }
+            byte => out.push(byte),
+        }
+    }
+}
+
+/// Both hexadecimal digits of a byte.
+fn hex(byte: u8) -> [u8; 2] {
+    let digit = |value: u8| {
+        if value < 10 {
+            b'0' + value
+        } else {
+            b'a' + value - 10
+        }
+    };
+    [digit(byte >> 4), digit(byte & 15)]
 }
 
 impl AccessLog for AccessWriter {
@@ -217,5 +268,57 @@ impl AccessLog for AccessWriter {
                 self.hand_over(lines);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(is_json: bool, method: &str, target: &str) -> String {
+        let (batches, _receiver) = sync_channel(1);
+        let writer = AccessWriter {
+            is_json,
+            batches,
+            dropped: AtomicU64::new(0),
+        };
+        let entry = AccessEntry {
+            flow: None,
+            peer: [127, 0, 0, 1].into(),
+            method,
+            target,
+            status: 400,
+            microseconds: 7,
+            received: 0,
+        };
+        let mut line = Vec::new();
+        writer.write(&entry, &mut line).unwrap();
+        String::from_utf8(line).unwrap()
+    }
+
+    #[test]
+    fn no_value_of_a_request_becomes_a_field_of_its_line() {
+        let forged = "/x\",\"status\":200,\"flow\":\"payments";
+        for target in [forged, "/\\", "/\n{}", "/\u{7f}\u{fffd}\t", ""] {
+            let text = line(true, "GE\"T", target);
+            let entry: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(entry["target"], *target, "{text}");
+            assert_eq!(
+                (&entry["status"], &entry["flow"]),
+                (&400.into(), &"-".into())
+            );
+            assert_eq!(entry["method"], "GE\"T");
+            assert_eq!(text.matches('\n').count(), 1);
+        }
+    }
+
+    #[test]
+    fn every_value_is_one_word_of_a_line_of_text() {
+        for target in ["/a b 200 1us 5B", "/a\n1.000 ::1 forged", "/\\x20\r", ""] {
+            let text = line(false, "GET", target);
+            assert_eq!(text.split_whitespace().count(), 8, "{text}");
+            assert_eq!(text.matches('\n').count(), 1);
+        }
+        assert!(line(false, "GET", "/a b\\").contains(" GET /a\\x20b\\x5c 400 7us 0B\n"));
     }
 }

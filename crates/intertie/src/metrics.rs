@@ -137,6 +137,9 @@ impl Collector for EngineCollector {
         let workers = self.0.registry.workers();
         encode_workers(&mut encoder, &workers)?;
         encode_endpoints(&mut encoder, &self.0)?;
+        let help = "Panics, which are mistakes of the engine: each is in the log";
+        describe(&mut encoder, "intertie_panics", help, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, u64, f64>(&shown::panic_count(), None)?;
         let mut open = describe(
             &mut encoder,
             "intertie_connections_open",

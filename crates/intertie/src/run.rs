@@ -4,13 +4,13 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use component::plan::Plan;
 use component::state::States;
 use proxy::{AccessLog, Engine};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin;
 use crate::cli::RunArguments;
@@ -24,6 +24,9 @@ use crate::watch::Watcher;
 
 /// How often the crew is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// How long after a failure changed certificates and secrets are tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// Runs flows until told to stop.
 ///
@@ -44,44 +47,84 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(
-        Application {
-            arguments,
-            log,
-            files,
-            tls: loaded.tls,
-            states,
-            secrets: loaded.secrets,
-        }
-        .run(loaded.flows),
-    )
+    let application = Application {
+        arguments,
+        log,
+        seen: files.clone(),
+        served: files,
+        tls: loaded.tls,
+        states,
+        secrets: loaded.secrets,
+        quiet_until: Instant::now(),
+    };
+    runtime.block_on(application.run(loaded.flows))
 }
 
 struct Application<'a> {
     arguments: &'a RunArguments,
     log: Log,
-    /// The files as they were loaded last, with or without success.
-    files: Files,
+    /// The files as they were read last, whether they could be served or not.
+    seen: Files,
+    /// The files that are served. While `seen` has a problem, a renewed certificate is served with
+    /// these.
+    served: Files,
     /// The TLS that is used.
     tls: LoadedTls,
     /// What steps remember.
     states: Arc<States>,
     /// The secrets that are used.
     secrets: LoadedSecrets,
+    /// Until then changed certificates and secrets are not looked for: serving the last ones has
+    /// failed, and it is soon enough to try again then.
+    quiet_until: Instant,
 }
 
 /// Why the main loop goes on.
 enum Event {
     Stop,
+    Hangup,
     FilesChanged,
     /// It is time to look after workers, certificates and secrets.
     Tick,
 }
 
+/// Why files are not served.
+enum Refused {
+    /// Something is wrong with them: so many problems, which have been printed.
+    Problems(usize),
+    /// What they need cannot be had now.
+    Failed(anyhow::Error),
+}
+
+/// The signals that the process listens to.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the process is asked to stop.
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 impl Application<'_> {
     async fn run(mut self, loaded: flow::Loaded) -> anyhow::Result<ExitCode> {
-        let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
+        let mut signals = Signals::new()?;
         let mut watcher = match self.arguments.watch {
             true => Some(Watcher::new(&self.arguments.paths)?),
             false => None,
@@ -90,54 +133,68 @@ impl Application<'_> {
         let access: Arc<dyn AccessLog> = Arc::new(access);
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
-        data::open(&self.arguments.data, &self.states).await?;
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
-        crew.serve(loaded.plan, &self.tls.table).await?;
+        let prepared = crew.prepare(loaded.plan, &self.tls.table)?;
+        data::open(&self.arguments.data, &self.states).await?;
+        crew.commit(prepared).await?;
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
         tracing::info!(flows, listeners, sources, workers, "started");
-        let mut tick = tokio::time::interval(LOOK_AFTER);
-        loop {
-            let event = tokio::select! {
-                _ = terminate.recv() => Event::Stop,
-                _ = interrupt.recv() => Event::Stop,
-                () = Watcher::changed(&mut watcher) => Event::FilesChanged,
-                _ = tick.tick() => Event::Tick,
-            };
-            match event {
-                Event::Stop => break,
-                Event::FilesChanged => self.reload(&mut crew).await,
-                Event::Tick if self.tls.has_changed() => {
-                    tracing::info!("a certificate or key has changed");
-                    self.take_over(&mut crew).await;
-                }
-                Event::Tick if self.secrets.has_changed() => {
-                    tracing::info!("a secret has changed");
-                    self.take_over(&mut crew).await;
-                }
-                Event::Tick if crew.has_lost_one() => {
-                    anyhow::bail!("a worker has ended unexpectedly");
-                }
-                Event::Tick => {}
-            }
-        }
+        let is_well = self.serve(&mut crew, &mut signals, &mut watcher).await;
         ready.store(false, Ordering::Release);
         tracing::info!(connections = engine.connection_count(), "stopping");
-        tokio::select! {
-            stopped = crew.stop() => stopped?,
-            _ = terminate.recv() => tracing::warn!("stopped at once"),
-            _ = interrupt.recv() => tracing::warn!("stopped at once"),
-        }
+        let stopped = tokio::select! {
+            stopped = crew.stop() => stopped,
+            () = signals.stop() => {
+                tracing::warn!("stopped at once");
+                Ok(())
+            }
+        };
         if let Some(admin) = admin {
             admin.stop().await?;
         }
         data::close(&self.states).await;
         drop(engine);
         access_end.wait();
+        stopped?;
+        anyhow::ensure!(is_well, "a worker has ended unexpectedly");
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Takes changes over until the process is asked to stop. False when a worker has ended: the
+    /// others end what is under way, and whoever supervises the process starts it again.
+    async fn serve(
+        &mut self,
+        crew: &mut Crew,
+        signals: &mut Signals,
+        watcher: &mut Option<Watcher>,
+    ) -> bool {
+        let mut tick = tokio::time::interval(LOOK_AFTER);
+        loop {
+            let event = tokio::select! {
+                _ = signals.terminate.recv() => Event::Stop,
+                _ = signals.interrupt.recv() => Event::Stop,
+                _ = signals.hangup.recv() => Event::Hangup,
+                () = Watcher::changed(watcher) => Event::FilesChanged,
+                _ = tick.tick() => Event::Tick,
+            };
+            match event {
+                Event::Stop => return true,
+                Event::Hangup => {
+                    tracing::info!("asked to reload by SIGHUP");
+                    self.reload(crew, true).await;
+                }
+                Event::FilesChanged => self.reload(crew, false).await,
+                Event::Tick if crew.has_lost_one() => {
+                    tracing::error!("a worker has ended unexpectedly");
+                    return false;
+                }
+                Event::Tick => self.renew(crew).await,
+            }
+        }
     }
 
     fn worker_count(&self) -> usize {
@@ -145,26 +202,65 @@ impl Application<'_> {
         self.arguments.workers.map_or_else(cores, usize::from)
     }
 
-    /// Takes changed files over. Whatever is wrong with them, what runs goes on.
-    async fn reload(&mut self, crew: &mut Crew) {
+    /// Takes the files over as they are now; those that have not changed since the last time only
+    /// when somebody has asked. Whatever is wrong with them, what runs goes on.
+    async fn reload(&mut self, crew: &mut Crew, is_asked: bool) {
         let files = match load::read(&self.arguments.paths) {
-            Ok(files) if files == self.files => return,
+            Ok(files) if files == self.seen && !is_asked => return,
             Ok(files) => files,
-            Err(error) => {
-                tracing::error!(
-                    error = format!("{error:#}"),
-                    "not reloaded, the old flows stay"
-                );
-                return;
-            }
+            Err(error) => return tell_refused(&Refused::Failed(error)),
         };
-        self.files = files;
-        self.take_over(crew).await;
+        self.seen = files.clone();
+        if let Err(refused) = self.take_over(crew, files).await {
+            tell_refused(&refused);
+            if let Refused::Problems(_) = refused {
+                self.tls.look_again();
+                self.secrets.look_again();
+            }
+        }
     }
 
-    /// Loads the files as they are, certificates and secrets too, and has the crew serve them.
-    async fn take_over(&mut self, crew: &mut Crew) {
-        let (loaded, problems) = load::load(&self.files, Purpose::Run, &self.tls, &self.states);
+    /// Serves certificates, keys and secrets that have changed: with the files as they were read
+    /// last, or, when something is wrong with these, with the files that are served. A renewed
+    /// certificate does not wait for the end of an edit.
+    async fn renew(&mut self, crew: &mut Crew) {
+        if Instant::now() < self.quiet_until {
+            return;
+        }
+        if self.tls.has_changed() {
+            tracing::info!("a certificate or key has changed");
+        } else if self.secrets.has_changed() {
+            tracing::info!("a secret has changed");
+        } else {
+            return;
+        }
+        let mut result = self.take_over(crew, self.seen.clone()).await;
+        if let Err(refused) = &result
+            && self.seen != self.served
+        {
+            tell_refused(refused);
+            tracing::info!("the files that are served are loaded with what has changed");
+            result = self.take_over(crew, self.served.clone()).await;
+        }
+        match result {
+            Ok(()) => {}
+            Err(refused @ Refused::Problems(_)) => {
+                tell_refused(&refused);
+                self.tls.look_again();
+                self.secrets.look_again();
+            }
+            Err(refused @ Refused::Failed(_)) => {
+                tell_refused(&refused);
+                self.quiet_until = Instant::now() + TRY_AGAIN;
+            }
+        }
+    }
+
+    /// Loads files, certificates and secrets, and has the crew serve them. Everything that can fail
+    /// comes first, so that a failure leaves no trace.
+    async fn take_over(&mut self, crew: &mut Crew, files: Files) -> Result<(), Refused> {
+        let states = self.states.stage();
+        let (loaded, problems) = load::load(&files, Purpose::Run, &self.tls, &states);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }
@@ -174,32 +270,28 @@ impl Application<'_> {
             secrets,
         }) = loaded
         else {
-            tracing::error!(
-                problems = problems.count(),
-                "not reloaded, the old flows stay"
-            );
-            self.tls.look_again();
-            self.secrets.look_again();
-            return;
+            return Err(Refused::Problems(problems.count()));
         };
-        self.log.change(&loaded.engine.log);
-        if let Err(error) = data::open(&self.arguments.data, &self.states).await {
-            let error = format!("{error:#}");
-            tracing::error!(error, "not reloaded, the old flows stay");
-            return;
-        }
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
-        match crew.serve(loaded.plan, &tls.table).await {
-            Ok(()) => tracing::info!(flows, listeners, sources, "reloaded"),
-            Err(error) => {
-                tracing::error!(
-                    error = format!("{error:#}"),
-                    "not reloaded, the old flows stay"
-                );
-            }
-        }
-        self.tls = tls;
-        self.secrets = secrets;
+        let prepared = crew.prepare(loaded.plan, &tls.table);
+        let prepared = prepared.map_err(Refused::Failed)?;
+        let opened = data::open(&self.arguments.data, &states).await;
+        opened.map_err(Refused::Failed)?;
+        crew.commit(prepared).await.map_err(Refused::Failed)?;
+        self.states.commit(states);
+        self.log.change(&loaded.engine.log);
+        (self.tls, self.secrets, self.served) = (tls, secrets, files);
+        tracing::info!(flows, listeners, sources, "reloaded");
+        Ok(())
+    }
+}
+
+/// Logs why files are not served.
+fn tell_refused(refused: &Refused) {
+    const MESSAGE: &str = "not reloaded, the old flows stay";
+    match refused {
+        Refused::Problems(problems) => tracing::error!(problems, "{MESSAGE}"),
+        Refused::Failed(error) => tracing::error!(error = format!("{error:#}"), "{MESSAGE}"),
     }
 }
 

@@ -4,9 +4,13 @@
 //! it. Reports, the log, the access log, `/metrics`, errors and panics come this way; faults have
 //! their own in `message`.
 
-use std::backtrace::{Backtrace, BacktraceStatus};
+use std::backtrace::Backtrace;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io::{self, Write};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use message::secret::{redact, redact_bytes};
 
@@ -29,19 +33,64 @@ pub fn error(error: &anyhow::Error) {
     eprintln!("intertie: {}", redact(&format!("{error:#}")));
 }
 
-/// Has panics told without secrets.
+/// How many panics there have been.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+/// Where there have been panics: each is told with its back-trace once, since that takes time that
+/// whoever provokes a panic must not be able to take again and again.
+static PLACES: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
+/// The most places that are remembered.
+const PLACES_MAX: usize = 64;
+
+/// How many panics there have been since the start.
+pub(crate) fn panic_count() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+/// Has panics logged, without secrets, and counted. Before there is a log they go to stderr.
 pub fn guard_panics() {
     std::panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("<unnamed>");
+        let backtrace = panic.location().filter(|place| is_new(place));
+        let backtrace = backtrace.map(|_| Backtrace::force_capture());
+        if tracing::dispatcher::has_been_set() && !is_telling() {
+            TELLING.set(true);
+            let place = panic.location().map(ToString::to_string);
+            let what = panic.payload_as_str().unwrap_or("no text");
+            let backtrace = backtrace.map(|it| it.to_string());
+            tracing::error!(target: "panic", thread = name, place, backtrace, "a panic: {what}");
+            TELLING.set(false);
+            return;
+        }
         let mut text = format!("thread '{name}' {panic}\n");
-        let backtrace = Backtrace::capture();
-        if backtrace.status() == BacktraceStatus::Captured {
+        if let Some(backtrace) = backtrace {
             text.push_str(&format!("stack backtrace:\n{backtrace}"));
         }
         // There is nowhere else to tell it.
         let _ = Stderr.write_all(text.as_bytes());
     }));
+}
+
+thread_local! {
+    /// Whether a panic is being logged: one of the log itself goes to stderr.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True when the thread's values are gone too.
+fn is_telling() -> bool {
+    TELLING.try_with(Cell::get).unwrap_or(true)
+}
+
+/// Whether there has been no panic at this place yet.
+fn is_new(place: &Location<'_>) -> bool {
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = |(file, line): &(String, u32)| *file == place.file() && *line == place.line();
+    let is_new = places.len() < PLACES_MAX && !places.iter().any(known);
+    if is_new {
+        places.push((place.file().to_owned(), place.line()));
+    }
+    is_new
 }
 
 /// An OpenMetrics page with secrets taken out of its quoted label values; names of metrics and
@@ -95,6 +144,39 @@ mod tests {
         assert!(text.contains("no value: Some(\"***\")"), "{text}");
         assert!(
             text.contains("shown.rs") && text.contains("stack backtrace:"),
+            "{text}"
+        );
+        assert!(!text.contains("panicking-secret"), "{text}");
+    }
+
+    #[test]
+    fn a_panic_is_logged_and_counted_and_its_back_trace_told_once() {
+        const NAME: &str =
+            "shown::tests::a_panic_is_logged_and_counted_and_its_back_trace_told_once";
+        const MARK: &str = "INTERTIE_TEST_PANIC_LOG";
+        if std::env::var_os(MARK).is_some() {
+            guard_panics();
+            crate::logging::start(&flow::LogSettings::default());
+            message::secret::register("panicking-secret");
+            for _ in 0..2 {
+                let panicking = || panic!("no value: {:?}", Some("panicking-secret"));
+                std::panic::catch_unwind(panicking).unwrap_err();
+            }
+            eprintln!("{} panics", panic_count());
+            return;
+        }
+        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
+        own.args(["--exact", NAME, "--nocapture"]).env(MARK, "1");
+        let output = own.env_remove("RUST_BACKTRACE").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            text.matches("a panic: no value: Some(").count(),
+            2,
+            "{text}"
+        );
+        assert_eq!(text.matches("\"backtrace\":").count(), 1, "{text}");
+        assert!(
+            text.contains("shown.rs") && text.contains("2 panics"),
             "{text}"
         );
         assert!(!text.contains("panicking-secret"), "{text}");

@@ -9,54 +9,100 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// How many connections the kernel keeps for us before we accept them.
 const BACKLOG: i32 = 4096;
 
-/// Opens `count` listening sockets on one address, one for each worker. Without a host all
-/// interfaces are meant: IPv6 with IPv4 mapped into it, or IPv4 alone where there is no IPv6.
+/// A socket that is bound and refuses connections until it listens.
+#[derive(Debug)]
+pub struct BoundSocket(Socket);
+
+impl BoundSocket {
+    /// Takes connections from now on.
+    ///
+    /// # Errors
+    /// When the address is in use after all.
+    pub fn listen(self) -> io::Result<TcpListener> {
+        self.0.listen(BACKLOG)?;
+        Ok(self.0.into())
+    }
+}
+
+/// Sockets on one address, one for each worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding<'a> {
+    /// An IP address or a name. Without one all interfaces are meant: IPv6 with IPv4 mapped into
+    /// it, or IPv4 alone where there is no IPv6.
+    pub host: Option<&'a str>,
+    /// The port.
+    pub port: u16,
+    /// How many workers there are.
+    pub count: usize,
+    /// Whether this process listens on the port already, on another address. Its own sockets are
+    /// no reason to refuse this one: `:8080` can become `127.0.0.1:8080`.
+    pub beside_ours: bool,
+}
+
+/// Opens `count` listening sockets on one address, one for each worker.
 ///
 /// # Errors
 /// When the host has no address, or the address cannot be bound: in use, not allowed, not ours.
 pub fn bind(host: Option<&str>, port: u16, count: usize) -> io::Result<Vec<TcpListener>> {
-    let Some(host) = host else {
-        let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        return match bind_all(all, count) {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                bind_all(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), count)
-            }
-            result => result,
-        };
+    let binding = Binding {
+        host,
+        port,
+        count,
+        beside_ours: false,
     };
+    let sockets = binding.bind()?;
+    sockets.into_iter().map(BoundSocket::listen).collect()
+}
+
+impl Binding<'_> {
+    /// Binds the sockets.
+    ///
+    /// # Errors
+    /// When the host has no address, or the address cannot be bound: in use, not allowed, not ours.
+    pub fn bind(self) -> io::Result<Vec<BoundSocket>> {
+        let Some(host) = self.host else {
+            let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.port));
+            return match self.bind_to(all) {
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    self.bind_to(SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.port)))
+                }
+                result => result,
+            };
+        };
+        self.bind_to(resolve(host, self.port)?)
+    }
+
+    /// Refuses an address that another process listens on: `SO_REUSEPORT` alone would share it with
+    /// any process of the same user, and requests would go to both. Beside our own sockets that
+    /// cannot be asked, and another process can have the port only if it shares it on purpose.
+    fn bind_to(self, address: SocketAddr) -> io::Result<Vec<BoundSocket>> {
+        if !self.beside_ours {
+            let probe = socket(address)?;
+            probe.set_reuse_address(true)?;
+            probe.bind(&address.into())?;
+        }
+        (0..self.count).map(|_| bind_one(address)).collect()
+    }
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
     // A name such as `localhost` may stand for several addresses; IPv4 is what its users expect.
     let address = addresses
         .iter()
         .find(|address| address.is_ipv4())
         .or(addresses.first());
-    match address {
-        Some(address) => bind_all(*address, count),
-        None => Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "the host has no address",
-        )),
-    }
+    let none = || io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    address.copied().ok_or_else(none)
 }
 
-/// Refuses an address that another process listens on: `SO_REUSEPORT` alone would share it with
-/// any process of the same user, and requests would go to both.
-fn bind_all(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    let probe = socket(address)?;
-    probe.set_reuse_address(true)?;
-    probe.bind(&address.into())?;
-    drop(probe);
-    (0..count).map(|_| bind_one(address)).collect()
-}
-
-fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind_one(address: SocketAddr) -> io::Result<BoundSocket> {
     let socket = socket(address)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    Ok(socket.into())
+    Ok(BoundSocket(socket))
 }
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
@@ -71,10 +117,58 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Errors of `accept` that have no [`io::ErrorKind`]: of Linux `ENONET`, `EPROTO`, `ENOPROTOOPT`,
+/// `EOPNOTSUPP` and `EHOSTDOWN`.
+#[cfg(target_os = "linux")]
+const CONNECTION_ERRNOS: &[i32] = &[64, 71, 92, 95, 112];
+#[cfg(not(target_os = "linux"))]
+const CONNECTION_ERRNOS: &[i32] = &[];
+
+/// Whether an error of `accept` is about the one connection that would have been next: the client
+/// or the network has ended it in the queue (accept(2), "Error handling"). The next call may work
+/// at once. After any other error, such as that of too many open files, it would fail again.
+pub fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable, NotConnected, PermissionDenied, TimedOut,
+    };
+    let has_kind = matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+            | NotConnected
+            // A rule of the firewall forbids the connection.
+            | PermissionDenied
+            | TimedOut
+    );
+    let number = error.raw_os_error();
+    has_kind || number.is_some_and(|number| CONNECTION_ERRNOS.contains(&number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::TcpStream;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn accepting_rests_only_when_the_next_call_would_fail_too() {
+        // ECONNABORTED, EPROTO, EINTR, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH,
+        // EOPNOTSUPP, ENETUNREACH, EPERM
+        for number in [103, 71, 4, 100, 92, 112, 64, 113, 95, 101, 1] {
+            let error = io::Error::from_raw_os_error(number);
+            assert!(concerns_one_connection(&error), "{error}");
+        }
+        // EMFILE, ENFILE, ENOMEM, ENOBUFS, EBADF, EINVAL
+        for number in [24, 23, 12, 105, 9, 22] {
+            let error = io::Error::from_raw_os_error(number);
+            assert!(!concerns_one_connection(&error), "{error}");
+        }
+    }
 
     fn free_port() -> u16 {
         TcpListener::bind("127.0.0.1:0")
@@ -106,5 +200,40 @@ mod tests {
         );
         drop(ours);
         bind(Some("localhost"), port, 1).unwrap();
+    }
+
+    #[test]
+    fn addresses_of_one_port_may_be_exchanged() {
+        let pairs = [(None, Some("127.0.0.1")), (Some("127.0.0.1"), None)];
+        for (first, second) in pairs {
+            let port = free_port();
+            let _ours = bind(first, port, 2).unwrap();
+            let binding = Binding {
+                host: second,
+                port,
+                count: 2,
+                beside_ours: true,
+            };
+            let sockets = binding.bind().unwrap();
+            let listening: io::Result<Vec<TcpListener>> =
+                sockets.into_iter().map(BoundSocket::listen).collect();
+            assert_eq!(listening.unwrap().len(), 2);
+            TcpStream::connect(("127.0.0.1", port)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_bound_socket_refuses_connections_until_it_listens() {
+        let port = free_port();
+        let binding = Binding {
+            host: Some("127.0.0.1"),
+            port,
+            count: 1,
+            beside_ours: false,
+        };
+        let socket = binding.bind().unwrap().remove(0);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        let _listening = socket.listen().unwrap();
+        TcpStream::connect(("127.0.0.1", port)).unwrap();
     }
 }

@@ -1,22 +1,28 @@
 //! Work of flows that no client waits for: what steps start, what goes on when its client has left,
 //! and the sources that start flows by themselves.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use component::handler::{Handler, Outcome, Work};
 use component::plan::Plan;
-use component::source::SourcePlan;
+use component::source::{SourcePlan, Started};
 use message::{Fault, Request};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::call::Caller;
+use crate::panics::{self, CaughtFlow};
 use crate::router::ForwardTargets;
 use crate::worker::Worker;
+
+/// How long a source rests that has panicked.
+const SOURCE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a handler on a request until it is done or its client has left: `None` then. The work of a
 /// handler that detaches goes on all the same.
@@ -29,7 +35,7 @@ pub(crate) async fn run(
 ) -> Option<Result<Outcome, Fault>> {
     let caller = Caller::new(worker, forwards);
     if !handler.detaches() {
-        let mut work = handler.handle(request, &caller);
+        let mut work = pin!(panics::caught(|| handler.handle(request, &caller)));
         return poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
             Poll::Pending if has_left(context) => Poll::Ready(None),
@@ -40,12 +46,12 @@ pub(crate) async fn run(
     let (tell, mut told) = oneshot::channel();
     let handler = Arc::clone(handler);
     start(worker, async move {
-        let outcome = handler.handle(request, &caller).await;
+        let outcome = panics::caught(|| handler.handle(request, &caller)).await;
         // The client may have left.
         let _ = tell.send(outcome);
     });
     poll_fn(|context| {
-        if let Poll::Ready(outcome) = std::pin::Pin::new(&mut told).poll(context) {
+        if let Poll::Ready(outcome) = Pin::new(&mut told).poll(context) {
             return Poll::Ready(outcome.ok());
         }
         match has_left(context) {
@@ -108,27 +114,55 @@ impl Sources {
     }
 }
 
+/// Tells a source to stop, also one that has been started again.
+struct Stop {
+    receiver: RefCell<oneshot::Receiver<()>>,
+    is_over: Cell<bool>,
+}
+
+impl Stop {
+    fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.is_over.get() {
+            ready!(Pin::new(&mut *self.receiver.borrow_mut()).poll(context)).ok();
+            self.is_over.set(true);
+        }
+        Poll::Ready(())
+    }
+}
+
 fn run_source(
     worker: &Rc<Worker>,
     plan: SourcePlan,
     before: Option<JoinHandle<()>>,
 ) -> RunningSource {
-    let (stop, stopped) = oneshot::channel::<()>();
+    let (stop_source, stopped) = oneshot::channel::<()>();
     let caller = Caller::new(worker, &Rc::default());
     let flow = Arc::clone(plan.flow.name());
+    let started: Arc<dyn Started> = Arc::new(CaughtFlow(Arc::clone(&plan.flow)));
+    let stop = Rc::new(Stop {
+        receiver: RefCell::new(stopped),
+        is_over: Cell::new(false),
+    });
     let task = start(worker, async move {
         if let Some(before) = before {
             // Whatever became of it, it has ended.
             let _ = before.await;
         }
-        let stopped = Box::pin(async move {
-            let _ = stopped.await;
-        });
-        plan.source.run(&plan.flow, &caller, stopped).await;
+        loop {
+            let stopped = Rc::clone(&stop);
+            let stopped = Box::pin(poll_fn(move |context| stopped.poll(context)));
+            let work = plan.source.run(&started, &caller, stopped);
+            if panics::survives(work).await || stop.is_over.get() {
+                return;
+            }
+            let flow = &**started.name();
+            tracing::error!(target: "proxy", flow, "a source has panicked and is started again");
+            tokio::time::sleep(SOURCE_PAUSE).await;
+        }
     });
     RunningSource {
         flow,
-        _stop: stop,
+        _stop: stop_source,
         task,
     }
 }

@@ -15,6 +15,13 @@ pub(crate) struct DateField {
 }
 
 impl DateField {
+    /// The date as text.
+    pub fn text(&self, now: Instant) -> Vec<u8> {
+        let mut text = Vec::with_capacity(LENGTH);
+        self.append(now, &mut text);
+        text
+    }
+
     /// Appends the date to a head that is being written.
     pub fn append(&self, now: Instant, out: &mut Vec<u8>) {
         let mut cached = self.cached.borrow_mut();

@@ -1,7 +1,6 @@
 //! The forward path over HTTP/1.1: a request goes to the upstream, its reply to the client, neither
 //! collected.
 
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -138,14 +137,6 @@ async fn begin_events(
     }
     let events = Events::new(source, stream.is_coded, &session.worker, streams);
     session.go_on(events, stream, closes, lease)
-}
-
-/// Whether an error says that the other side has closed, which is no news.
-pub(crate) fn is_closed(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
-    )
 }
 
 /// The limits of heads as `net` wants them.

@@ -171,17 +171,10 @@ impl StreamSession {
                 route.metrics.finish(served.status, elapsed);
                 (Some(route), served)
             }
-            Found::OtherMethods(methods) => {
-                self.reject(405);
-                let fault = Fault::invalid("the method is not allowed here").with_status(405);
-                let mut reply = fault.to_reply();
-                reply.headers.append("Allow", &methods);
+            found => {
+                let reply = rescue::unrouted(&found);
+                self.reject(reply.status);
                 (None, self.answer(&reply, method).await)
-            }
-            Found::Nothing => {
-                self.reject(404);
-                let fault = Fault::invalid("there is nothing at this path").with_status(404);
-                (None, self.answer(&fault.to_reply(), method).await)
             }
         }
     }

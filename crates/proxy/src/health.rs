@@ -29,7 +29,7 @@ pub(crate) fn start(worker: &Rc<Worker>, plan: &Plan) {
                 target: Rc::new(target(worker, upstream, check, at)),
                 down: worker.engine.health.entry(upstream, at),
             };
-            tokio::task::spawn_local(checker.run());
+            worker.supervise("health check", checker.run());
         }
     }
 }

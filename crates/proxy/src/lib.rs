@@ -6,7 +6,7 @@
 //! lends a connection, [`exchange`] sends the head and waits for the reply's, [`response_head`]
 //! rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the body is read, a
 //! handler runs, its reply is written. A reply that goes on takes the connection over ([`stream`]).
-//! [`background`] runs what no client waits for.
+//! [`background`] runs what no client waits for, and [`panics`] turns what must not happen into faults.
 //! What goes wrong becomes a reply in [`rescue`], and [`observe`] counts it.
 //!
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
@@ -27,7 +27,10 @@ mod h2_request;
 mod h2_session;
 mod handle;
 mod health;
+mod heartbeat;
+mod listener;
 mod observe;
+mod panics;
 mod reception;
 mod relay;
 mod request_head;
@@ -41,6 +44,7 @@ mod upstream;
 mod upstreams;
 mod worker;
 
+pub use heartbeat::StuckWorker;
 pub use observe::{AccessEntry, AccessLog};
 pub use upstreams::TlsTable;
 pub use worker::{Command, Engine, OpenListener, Worker, WorkerSetup};

@@ -6,6 +6,7 @@ use message::{Fault, Kind, Origin, Reply, Retry};
 use net::http1::HeadError;
 
 use crate::relay::failure::Failure;
+use crate::router::Found;
 
 /// The fault behind a failure to get a reply; none when there is nobody to tell.
 pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
@@ -51,6 +52,22 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
         Failure::ReplyTimeout => upstream(Kind::Timeout, "the back end did not answer in time")
             .with_retry(Retry::IfRepeatable),
     })
+}
+
+/// The reply to a request that no route takes. `OPTIONS *` gets 204, a "ping" of the server; which
+/// methods there are depends on the path, so it names none.
+pub(crate) fn unrouted(found: &Found) -> Reply {
+    let refused = |status, detail| Fault::invalid(detail).with_status(status).to_reply();
+    match found {
+        Found::Server => Reply::new(204),
+        Found::OtherMethods(methods) => {
+            let mut reply = refused(405, "the method is not allowed here");
+            reply.headers.append("Allow", methods);
+            reply
+        }
+        // invariant: nobody asks for the reply to a request that a route takes.
+        Found::Nothing | Found::Route(_) => refused(404, "there is nothing at this path"),
+    }
 }
 
 /// The reply to a request that is no WebSocket handshake where only those are forwarded (RFC 9110,

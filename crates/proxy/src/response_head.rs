@@ -1,9 +1,11 @@
 //! Writes the head of a reply to the client: one that is relayed, or one of our own.
 
-use component::forward::FieldEdits;
+use component::forward::{FieldEdits, ForwardPlan};
 use message::{Field, Headers, HeadersView, Method, Reply, reason_phrase};
 use net::http1::{ConnectionOptions, Framing, Version};
+use tokio::time::Instant;
 
+use crate::date::DateField;
 use crate::relay::ReplyHead;
 use crate::request_head::{copy_line, line, write_decimal};
 
@@ -16,7 +18,28 @@ pub(crate) struct ClientSide {
     pub closes: bool,
 }
 
-/// The head of a reply that is relayed to an HTTP/1.1 client.
+/// The version of HTTP that a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientVersion {
+    Http1(Version),
+    Http2,
+}
+
+/// Whether an interim reply of a back end is passed on to the client (RFC 9110, section 15.2).
+///
+/// Many clients of HTTP/1.1, Python's `http.client` among them, take any interim reply but
+/// `100 Continue` for the final one, so others (103 Early Hints, RFC 8297) pass only where the flow
+/// says so. In HTTP/2 interim replies cannot be mistaken, and in HTTP/1.0 there are none.
+pub(crate) fn passes_interim(status: u16, client: ClientVersion, plan: &ForwardPlan) -> bool {
+    match client {
+        ClientVersion::Http1(Version::Http10) => false,
+        ClientVersion::Http1(Version::Http11) => status == 100 || plan.early_hints,
+        ClientVersion::Http2 => true,
+    }
+}
+
+/// The head of a reply that is relayed to an HTTP/1.1 client. A final reply without a `Date` gets
+/// one (RFC 9110, section 6.6.1), unless the flow removes it.
 pub(crate) struct Relayed<'a> {
     pub head: &'a ReplyHead<'a>,
     /// How the body goes to the client.
@@ -25,6 +48,8 @@ pub(crate) struct Relayed<'a> {
     /// The method of the client's request.
     pub method: &'a Method,
     pub edits: &'a FieldEdits,
+    /// Where the date comes from, and when the request came.
+    pub date: Option<(&'a DateField, Instant)>,
 }
 
 impl Relayed<'_> {
@@ -40,7 +65,9 @@ impl Relayed<'_> {
             .connection
             .filter(|(options, _)| !options.listed.is_empty());
         let edited = !self.edits.is_empty();
+        let mut lacks_date = status >= 200;
         for (field, name, value, whole) in head.fields.lines() {
+            lacks_date &= !is_date(name);
             let dropped = match field {
                 Field::ContentLength => !keeps_length,
                 Field::Upgrade => !keeps_upgrade,
@@ -56,6 +83,14 @@ impl Relayed<'_> {
         }
         for (name, value) in &self.edits.set {
             line(out, name.as_bytes(), &[value.as_bytes()]);
+        }
+        if let Some((date, now)) = self.date
+            && lacks_date
+            && !(edited && self.edits.drops(b"date"))
+        {
+            out.extend_from_slice(b"Date: ");
+            date.append(now, out);
+            out.extend_from_slice(b"\r\n");
         }
         self.write_framing(out);
         out.extend_from_slice(b"\r\n");
@@ -107,7 +142,7 @@ pub(crate) fn write_own(
         if field == Field::ContentLength || (field.is_hop_by_hop() && !keeps) {
             continue;
         }
-        has_date |= name.eq_ignore_ascii_case(b"date");
+        has_date |= is_date(name);
         line(out, name, &[value]);
     }
     if asks_for_upgrade {
@@ -150,7 +185,7 @@ pub(crate) fn write_stream(
             field => field.is_hop_by_hop(),
         };
         if !is_dropped {
-            has_date |= name.eq_ignore_ascii_case(b"date");
+            has_date |= is_date(name);
             line(out, name, &[value]);
         }
     }
@@ -168,6 +203,16 @@ pub(crate) fn write_stream(
         write_connection(client, out);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn is_date(name: &[u8]) -> bool {
+    name.len() == 4 && name.eq_ignore_ascii_case(b"date")
+}
+
+/// Whether a relayed reply lacks the `Date` that a proxy adds (RFC 9110, section 6.6.1).
+pub(crate) fn needs_date(status: u16, fields: HeadersView<'_>, edits: &FieldEdits) -> bool {
+    status >= 200 && !fields.iter().any(|(_, name, _)| is_date(name)) && !edits.drops(b"date")
 }
 
 pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
@@ -190,11 +235,13 @@ pub(crate) fn write_connection(client: ClientSide, out: &mut Vec<u8>) {
 }
 
 /// The fields of a relayed reply for HTTP/2: those of its connection are left out, and the flow's
-/// edits applied. `connection` is what an HTTP/1.1 head says of its connection.
+/// edits applied. `connection` is what an HTTP/1.1 head says of its connection, `date` the `Date`
+/// of a reply that [needs one](needs_date).
 pub(crate) fn relayed_fields<'a>(
     fields: HeadersView<'a>,
     connection: Option<(&'a ConnectionOptions, &'a [u8])>,
     edits: &'a FieldEdits,
+    date: Option<&'a [u8]>,
 ) -> impl Iterator<Item = (Field, &'a [u8], &'a [u8])> {
     let edited = !edits.is_empty();
     let kept = fields.iter().filter(move |(field, name, _)| {
@@ -204,7 +251,9 @@ pub(crate) fn relayed_fields<'a>(
         !is_dropped
     });
     let set = edits.set.iter();
-    kept.chain(set.map(|(name, value)| (Field::Other, name.as_bytes(), value.as_bytes())))
+    let set = set.map(|(name, value)| (Field::Other, name.as_bytes(), value.as_bytes()));
+    let date = date.map(|date| (Field::Other, &b"date"[..], date));
+    kept.chain(set).chain(date)
 }
 
 /// The fields of a reply of our own for HTTP/2. One that goes on has no length.
@@ -215,7 +264,7 @@ pub(crate) fn own_fields(reply: &Reply, goes_on: bool, date: impl FnOnce(&mut Ve
         if field == Field::ContentLength || field.is_hop_by_hop() {
             continue;
         }
-        has_date |= name.eq_ignore_ascii_case(b"date");
+        has_date |= is_date(name);
         headers.append(&String::from_utf8_lossy(name), value);
     }
     if !has_date {
@@ -228,4 +277,52 @@ pub(crate) fn own_fields(reply: &Reply, goes_on: bool, date: impl FnOnce(&mut Ve
         headers.append("content-length", length);
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use component::upstream::UpstreamPlan;
+
+    #[test]
+    fn interim_replies_go_to_clients_that_can_tell_them_from_final_ones() {
+        let mut plan = ForwardPlan::new(UpstreamPlan::single("a", 80, None).into(), "/");
+        let clients = [
+            ClientVersion::Http1(Version::Http10),
+            ClientVersion::Http1(Version::Http11),
+            ClientVersion::Http2,
+        ];
+        for (early_hints, expected) in [(false, [false, false, true]), (true, [false, true, true])]
+        {
+            plan.early_hints = early_hints;
+            for status in [102, 103, 104] {
+                let passes = clients.map(|client| passes_interim(status, client, &plan));
+                assert_eq!(passes, expected, "{status}");
+            }
+            let passes = clients.map(|client| passes_interim(100, client, &plan));
+            assert_eq!(passes, [false, true, true]);
+        }
+    }
+
+    #[test]
+    fn a_final_reply_over_http_2_gets_the_date_that_it_lacks() {
+        let fields = |name| {
+            let mut headers = Headers::new();
+            headers.append(name, "x");
+            headers
+        };
+        let (dated, plain) = (fields("Date"), fields("a"));
+        let edits = FieldEdits::default();
+        assert!(!needs_date(200, dated.view(), &edits));
+        assert!(!needs_date(103, plain.view(), &edits));
+        assert!(needs_date(200, plain.view(), &edits));
+        let removed = FieldEdits {
+            remove: vec!["date".to_owned()],
+            set: Vec::new(),
+        };
+        assert!(!needs_date(200, plain.view(), &removed));
+        let fields = relayed_fields(plain.view(), None, &edits, Some(b"now"));
+        let names: Vec<&[u8]> = fields.map(|(_, name, _)| name).collect();
+        assert_eq!(names, [&b"a"[..], b"date"]);
+    }
 }

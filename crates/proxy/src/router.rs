@@ -80,6 +80,8 @@ pub(crate) enum Found {
     Route(Rc<Route>),
     /// There are routes for the path, but for other methods: these.
     OtherMethods(String),
+    /// The request is about the server as a whole: `OPTIONS *` (RFC 9110, section 9.3.7).
+    Server,
     /// There is no route for the path.
     Nothing,
 }
@@ -142,7 +144,9 @@ impl Table {
     /// parameter, a parameter before `*`, a named method before `any`.
     pub fn find(&self, method: &Method, path: &[u8], captures: &mut Captures) -> Found {
         captures.clear();
-        // `OPTIONS *` is for the server as a whole, which no flow is.
+        if path == b"*" && *method == Method::Options {
+            return Found::Server;
+        }
         if path.first() != Some(&b'/') {
             return Found::Nothing;
         }

@@ -252,18 +252,9 @@ impl Session {
     }
 
     async fn no_route(&mut self, found: Found) -> Served {
-        let mut reply = match found {
-            Found::OtherMethods(_) => Fault::invalid("the method is not allowed here")
-                .with_status(405)
-                .to_reply(),
-            _ => Fault::invalid("there is nothing at this path")
-                .with_status(404)
-                .to_reply(),
-        };
-        if let Found::OtherMethods(methods) = &found {
-            reply.headers.append("Allow", methods);
-        }
-        if let Some(counter) = self.worker.metrics.rejected.get(4) {
+        let reply = rescue::unrouted(&found);
+        let class = usize::from(reply.status / 100);
+        if let Some(counter) = self.worker.metrics.rejected.get(class) {
             counter.add(1);
         }
         let mut upload = self.take_head();

@@ -62,6 +62,7 @@ pub(crate) async fn begin(
         client,
         method: &session.head.method,
         edits: &target.plan.reply_fields,
+        date: None,
     };
     reply.write(&mut out);
     let Http1Upstream { exchange, head } = up;

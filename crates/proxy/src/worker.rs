@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,13 +22,15 @@ use component::trigger::ListenAddress;
 use net::Connection;
 use net::deadline::Deadlines;
 use net::http1::ResponseHead;
-use net::tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::background::Sources;
 use crate::date::DateField;
+use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
+pub(crate) use crate::listener::Listener;
+use crate::listener::{Acceptor, Service};
 use crate::observe::AccessLog;
 use crate::router::Table;
 use crate::upstreams::{HealthBoard, TlsTable, Upstreams};
@@ -52,6 +55,7 @@ pub struct Engine {
     pub access_log: Option<Arc<dyn AccessLog>>,
     connections: AtomicUsize,
     pub(crate) health: Arc<HealthBoard>,
+    heartbeats: Heartbeats,
 }
 
 impl Engine {
@@ -62,7 +66,14 @@ impl Engine {
             access_log,
             connections: AtomicUsize::new(0),
             health: Arc::default(),
+            heartbeats: Heartbeats::new(),
         }
+    }
+
+    /// The workers that have done nothing at all for this time, be it only to say so: what runs on
+    /// them does not give way. A worker that has nothing to do says so twice a second.
+    pub fn stuck_workers(&self, limit: Duration) -> Vec<StuckWorker> {
+        self.heartbeats.stuck(limit)
     }
 
     /// Every endpoint that is asked how it is: its upstream, its address, and whether it is down.
@@ -113,6 +124,41 @@ pub struct WorkerSetup {
     pub commands: mpsc::UnboundedReceiver<Command>,
 }
 
+impl WorkerSetup {
+    fn share(&self) -> Share {
+        Share {
+            number: self.number,
+            count: self.count,
+        }
+    }
+}
+
+/// The task that has panicked though the worker cannot do without it.
+#[derive(Default)]
+struct Failure {
+    task: Cell<Option<&'static str>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Failure {
+    fn report(&self, task: &'static str) {
+        self.task.set(Some(task));
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<&'static str> {
+        match self.task.get() {
+            Some(task) => Poll::Ready(task),
+            None => {
+                *self.waker.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
 /// The state of a worker, seen by its sessions.
 pub struct Worker {
     pub(crate) share: Share,
@@ -123,7 +169,7 @@ pub struct Worker {
     pub(crate) upstreams: Upstreams,
     pub(crate) date: DateField,
     settings: RefCell<Rc<Settings>>,
-    listeners: RefCell<Vec<Rc<Listener>>>,
+    acceptors: RefCell<Vec<Rc<Acceptor>>>,
     /// Counts plans.
     generation: Cell<u64>,
     draining: Cell<bool>,
@@ -135,89 +181,44 @@ pub struct Worker {
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
-}
-
-/// One address that a worker listens on.
-pub(crate) struct Listener {
-    address: ListenAddress,
-    door: RefCell<Door>,
-    closed: Cell<bool>,
-    acceptor: RefCell<Option<Waker>>,
-}
-
-/// What a listener does with those who come; a reload changes it.
-struct Door {
-    table: Rc<Table>,
-    tls: Option<tls::Server>,
-    takes_h2: bool,
-    takes_h1: bool,
-}
-
-impl Listener {
-    /// The routes that hold now.
-    #[inline]
-    pub fn table(&self) -> Rc<Table> {
-        Rc::clone(&self.door.borrow().table)
-    }
-
-    /// The TLS that it speaks, when it does.
-    fn tls(&self) -> Option<tls::Server> {
-        self.door.borrow().tls.clone()
-    }
-
-    /// Whether it takes HTTP/1.1, and HTTP/2.
-    pub fn takes(&self) -> (bool, bool) {
-        let door = self.door.borrow();
-        (door.takes_h1, door.takes_h2)
-    }
-
-    /// Whether the address is no longer served.
-    pub fn is_closed(&self) -> bool {
-        self.closed.get()
-    }
-
-    fn close(&self) {
-        self.closed.set(true);
-        if let Some(waker) = self.acceptor.borrow_mut().take() {
-            waker.wake();
-        }
-    }
+    heartbeat: Heartbeat,
+    failure: Failure,
 }
 
 impl Worker {
     /// Runs a worker on this thread until it has drained.
     ///
     /// # Errors
-    /// When the runtime cannot be made.
+    /// When the runtime cannot be made, or a task has panicked that the worker cannot do without:
+    /// its connections are cut then.
     pub fn run(setup: WorkerSetup) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
-        runtime.block_on(Self::serve(setup));
-        Ok(())
+        runtime.block_on(async {
+            let worker = Self::new(setup.share(), setup.engine);
+            worker.supervise("deadlines", worker.deadlines.clone().sweep());
+            worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
+            worker.serve(setup.commands).await
+        })
     }
 
-    async fn serve(setup: WorkerSetup) {
-        let WorkerSetup {
-            number,
-            count,
-            engine,
-            mut commands,
-        } = setup;
+    fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {
         let settings = Settings::default();
         let metrics = engine.registry.add_worker();
         let deadlines = Deadlines::new();
-        let worker = Rc::new(Self {
-            share: Share { number, count },
-            resources: Resources::default(),
+        Rc::new(Self {
             upstreams: Upstreams::new(&engine.health, &deadlines, &metrics),
+            heartbeat: engine.heartbeats.add(share.number),
+            share,
+            resources: Resources::default(),
             metrics,
             engine,
             deadlines,
             date: DateField::default(),
             settings: RefCell::new(Rc::new(settings)),
-            listeners: RefCell::default(),
+            acceptors: RefCell::default(),
             generation: Cell::new(0),
             draining: Cell::new(false),
             sessions: Cell::new(0),
@@ -226,21 +227,55 @@ impl Worker {
             reply_heads: RefCell::default(),
             callees: RefCell::default(),
             sources: Sources::default(),
+            failure: Failure::default(),
+        })
+    }
+
+    /// Serves plans until it is told to stop, then drains.
+    async fn serve(self: &Rc<Self>, commands: mpsc::UnboundedReceiver<Command>) -> io::Result<()> {
+        let mut commands = commands;
+        let mut work = pin!(async {
+            while let Some(Command::Serve {
+                plan,
+                tls,
+                opened,
+                applied,
+            }) = commands.recv().await
+            {
+                self.apply(&plan, &tls, opened);
+                // Whoever gave the order may have left; the order stands all the same.
+                let _ = applied.send(());
+            }
+            self.drain().await;
         });
-        tokio::task::spawn_local(worker.deadlines.clone().sweep());
-        tokio::task::spawn_local(Rc::clone(&worker).keep_house());
-        while let Some(Command::Serve {
-            plan,
-            tls,
-            opened,
-            applied,
-        }) = commands.recv().await
-        {
-            worker.apply(&plan, &tls, opened);
-            // Whoever gave the order may have left; the order stands all the same.
-            let _ = applied.send(());
-        }
-        worker.drain().await;
+        poll_fn(|context| match self.failure.poll(context) {
+            Poll::Ready(task) => {
+                let message = format!(
+                    "the task `{task}` of worker {} has panicked",
+                    self.share.number
+                );
+                Poll::Ready(Err(io::Error::other(message)))
+            }
+            Poll::Pending => work.as_mut().poll(context).map(Ok),
+        })
+        .await
+    }
+
+    /// Starts a task that the worker cannot do without. `tokio` keeps a panic to the task in which it
+    /// happens: without an accept loop or deadlines the worker would seem to run for ever. So it
+    /// ends with an error instead.
+    pub(crate) fn supervise(
+        self: &Rc<Self>,
+        name: &'static str,
+        task: impl Future<Output = ()> + 'static,
+    ) {
+        let task = tokio::task::spawn_local(task);
+        let worker = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            if task.await.is_err_and(|error| error.is_panic()) {
+                worker.failure.report(name);
+            }
+        });
     }
 
     /// Takes a plan over: new routes for addresses that stay, new listeners, old ones closed.
@@ -257,34 +292,34 @@ impl Worker {
                 &self.upstreams,
             );
             let address = &listener_plan.address;
-            let door = Door {
+            let service = Service {
                 table: Rc::new(table),
                 tls: tls.server(address).cloned(),
                 takes_h2: listener_plan.protocols.contains(&Protocol::Http2),
                 takes_h1: listener_plan.protocols.contains(&Protocol::Http1),
             };
             let known = self
-                .listeners
+                .acceptors
                 .borrow()
                 .iter()
                 .find(|old| old.address == *address)
                 .cloned();
-            if let Some(listener) = known {
-                *listener.door.borrow_mut() = door;
-                kept.push(listener);
+            if let Some(acceptor) = known {
+                acceptor.serve(service);
+                kept.push(acceptor);
             } else if let Some(at) = opened.iter().position(|open| open.address == *address) {
-                kept.extend(self.listen(opened.swap_remove(at), door));
+                kept.extend(self.listen(opened.swap_remove(at), service));
             }
         }
-        let old = self.listeners.replace(kept);
-        for listener in old {
+        let old = self.acceptors.replace(kept);
+        for acceptor in old {
             let stays = self
-                .listeners
+                .acceptors
                 .borrow()
                 .iter()
-                .any(|kept| Rc::ptr_eq(kept, &listener));
+                .any(|kept| Rc::ptr_eq(kept, &acceptor));
             if !stays {
-                listener.close();
+                acceptor.close();
             }
         }
         self.deadlines.wake_all();
@@ -296,7 +331,7 @@ impl Worker {
         self.sources.replace(self, plan);
     }
 
-    fn listen(self: &Rc<Self>, open: OpenListener, door: Door) -> Option<Rc<Listener>> {
+    fn listen(self: &Rc<Self>, open: OpenListener, service: Service) -> Option<Rc<Acceptor>> {
         let socket = match TcpListener::from_std(open.socket) {
             Ok(socket) => socket,
             Err(error) => {
@@ -304,35 +339,23 @@ impl Worker {
                 return None;
             }
         };
-        let listener = Rc::new(Listener {
-            address: open.address,
-            door: RefCell::new(door),
-            closed: Cell::new(false),
-            acceptor: RefCell::default(),
-        });
-        tokio::task::spawn_local(Rc::clone(self).accept(socket, Rc::clone(&listener)));
-        Some(listener)
+        let acceptor = Rc::new(Acceptor::new(open.address, service));
+        self.supervise(
+            "accept",
+            Rc::clone(self).accept(socket, Rc::clone(&acceptor)),
+        );
+        Some(acceptor)
     }
 
-    /// Accepts connections until the listener is closed. Those that the kernel has taken for us by
+    /// Accepts connections until the address is closed. Those that the kernel has taken for us by
     /// then are served too.
-    async fn accept(self: Rc<Self>, socket: TcpListener, listener: Rc<Listener>) {
+    async fn accept(self: Rc<Self>, socket: TcpListener, acceptor: Rc<Acceptor>) {
         loop {
-            let accepted = poll_fn(|context| match socket.poll_accept(context) {
-                Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-                Poll::Pending if listener.is_closed() => Poll::Ready(None),
-                Poll::Pending => {
-                    *listener.acceptor.borrow_mut() = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            });
-            match accepted.await {
+            match acceptor.accept(&socket).await {
                 None => return,
-                Some(Ok((stream, peer))) => self.welcome(stream, peer, &listener),
+                Some(Ok((stream, peer))) => self.welcome(stream, peer, &acceptor.listener()),
+                Some(Err(error)) if net::listen::concerns_one_connection(&error) => {}
                 Some(Err(error)) => {
-                    if crate::forward::is_closed(&error) {
-                        continue;
-                    }
                     tracing::warn!(target: "proxy", %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -445,6 +468,7 @@ impl Worker {
     async fn keep_house(self: Rc<Self>) {
         loop {
             tokio::time::sleep(HOUSEKEEPING).await;
+            self.heartbeat.beat();
             self.upstreams.prune(Instant::now());
             for resource in self.resources.take(false) {
                 tokio::task::spawn_local(resource.close());
@@ -463,8 +487,8 @@ impl Worker {
     async fn drain(&self) {
         self.draining.set(true);
         self.sources.stop();
-        for listener in self.listeners.borrow().iter() {
-            listener.close();
+        for acceptor in self.acceptors.borrow().iter() {
+            acceptor.close();
         }
         self.deadlines.wake_all();
         // Connections that the kernel has accepted for us become sessions first.
@@ -543,5 +567,35 @@ impl Drop for Busy {
         {
             waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_task_that_it_needs_ends_a_worker() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let result = runtime.block_on(async {
+            let share = Share {
+                number: 3,
+                count: 4,
+            };
+            let worker = Worker::new(share, Arc::new(Engine::new(None)));
+            worker.supervise("ended", async {});
+            worker.supervise("sweep", async {
+                tokio::task::yield_now().await;
+                panic!("on purpose");
+            });
+            worker.serve(receiver).await
+        });
+        drop(commands);
+        let error = result.unwrap_err().to_string();
+        assert_eq!(error, "the task `sweep` of worker 3 has panicked");
     }
 }

@@ -38,6 +38,8 @@ pub const BAD_BRANCH: Code = Code::new("IT0255");
 pub const BAD_RAISE: Code = Code::new("IT0256");
 /// Settings of a call that contradict each other or cannot be sent.
 pub const BAD_CALL: Code = Code::new("IT0257");
+/// A forward whose reply could not be the reply to the client's request.
+pub const BAD_FORWARD: Code = Code::new("IT0258");
 /// Groups of messages that are never complete.
 pub const BAD_AGGREGATE: Code = Code::new("IT0260");
 /// A JSON Schema that is none.
@@ -155,6 +157,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_CALL,
         title: "bad call",
+    },
+    CodeInfo {
+        code: BAD_FORWARD,
+        title: "bad forward",
     },
     CodeInfo {
         code: BAD_AGGREGATE,

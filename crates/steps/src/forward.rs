@@ -15,13 +15,14 @@ use component::handler::{Call, Services};
 use component::step::{Next, Progress, Step};
 use component::text::{parse_authority, parse_method};
 use component::tls::Protocol;
+use component::trigger::Methods;
 use config::{Node, Report, Span, Spanned, Value};
 use message::{Fault, Field, Headers, Method, Reply};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
+use crate::codes::{BAD_FORWARD, BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::status::status_fault;
 use crate::tls::TlsConfig;
@@ -77,6 +78,11 @@ struct ForwardConfig {
     /// The name that is added to the request's `Via`, or `false` to add none.
     #[schemars(extend("default" = VIA))]
     via: Option<ViaConfig>,
+    /// Whether clients of HTTP/1.1 get `103 Early Hints`, and other interim replies beside
+    /// `100 Continue`: some of them take any other for the final reply. Clients of HTTP/2 get them
+    /// always. Only when `forward` is the last step.
+    #[serde(default)]
+    early_hints: bool,
     /// Time-outs that differ from `engine.timeouts`. Each is from 1ms to 1d.
     timeouts: Option<TimeoutsConfig>,
     /// TLS to an `https` URL. A connection of `use:` has its own.
@@ -233,6 +239,7 @@ fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option
     let value = text.to_owned();
     let to = To::read(&Spanned { value, span }, true, context)?;
     let method = to.method.clone();
+    check_method(method.as_ref(), span, context);
     let found = to.find((None, None), method.as_ref(), context)?;
     let plan = ForwardPlan {
         websocket: found.websocket,
@@ -281,8 +288,19 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
             )
             .hint("only the reply's body, its Content-Type and Content-Encoding go on from here");
     }
+    if let Some(entry) = node.entry("early_hints").filter(|_| !context.is_last) {
+        let message = "`early_hints` has no effect before another step";
+        report
+            .error(NO_EFFECT, entry.key_span, message)
+            .hint("the reply is read whole here");
+    }
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
     let own = (config.tls.as_ref(), config.protocols.as_ref());
+    let span = config
+        .method
+        .as_ref()
+        .map_or(node.span, |method| method.span);
+    check_method(method.as_ref(), span, context);
     let found = to?.find(own, method.as_ref(), context)?;
     check_body_time(found.websocket, config.timeouts.as_ref(), context.report);
     let way = found.way;
@@ -299,10 +317,32 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
         request_fields,
         reply_fields,
         timeouts,
+        early_hints: config.early_hints,
         websocket: found.websocket,
         ..plain_plan(way, method)
     };
     (context.report.diagnostics().len() == before).then_some((plan, found.aim))
+}
+
+/// A reply to `HEAD` goes on only to a client that has sent `HEAD`: to any other it announces a body
+/// that never comes (RFC 9112, section 6.3).
+fn check_method(method: Option<&Method>, span: Span, context: &mut BuildContext<'_>) {
+    if method != Some(&Method::Head) || !context.is_last {
+        return;
+    }
+    let only_head = context
+        .trigger
+        .is_some_and(|trigger| match &trigger.methods {
+            Methods::Only(methods) => methods.iter().all(|method| *method == Method::Head),
+            Methods::Any => false,
+        });
+    if !only_head {
+        let message = "the reply to `HEAD` has no body and cannot be the client's reply";
+        context
+            .report
+            .error(BAD_FORWARD, span, message)
+            .hint("leave the method out: `HEAD` is sent when the client has sent `HEAD`");
+    }
 }
 
 fn check_body_time(websocket: bool, timeouts: Option<&TimeoutsConfig>, report: &mut Report) {

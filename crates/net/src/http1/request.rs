@@ -68,7 +68,10 @@ impl RequestHead {
             .unwrap_or_default();
         let mut lines = [];
         let mut parsed = httparse::Request::new(&mut lines);
-        let status = parsed.parse_with_uninit_headers(head, room)?;
+        let status = match parsed.parse_with_uninit_headers(head, room) {
+            Err(httparse::Error::Version) => return self.parse_as_http11(bytes, skipped, limits),
+            status => status?,
+        };
         let httparse::Status::Complete(length) = status else {
             check_size(head, limits)?;
             return Ok(false);
@@ -99,6 +102,36 @@ impl RequestHead {
         self.read_target(bytes, parsed.path.unwrap_or_default().as_bytes())?;
         self.read_expectations(bytes)?;
         Ok(true)
+    }
+
+    /// Reads a head of a later minor version as one of HTTP/1.1. Places in the copy, which is never
+    /// longer than the largest head, are places in `bytes`.
+    #[cold]
+    fn parse_as_http11(
+        &mut self,
+        bytes: &[u8],
+        skipped: usize,
+        limits: HeadLimits,
+    ) -> Result<bool, HeadError> {
+        let version = HeadError::from(httparse::Error::Version);
+        let head = bytes.get(skipped..).unwrap_or_default();
+        if memchr::memchr(b'\n', head).is_none() {
+            // Without the end of the line it is only the beginning of a version.
+            let line = memchr::memmem::rfind(head, b" HTTP/1.").map(|at| head.len() - at);
+            check_size(head, limits)?;
+            return if line.is_some_and(|length| length <= 10) {
+                Ok(false)
+            } else {
+                Err(version)
+            };
+        }
+        let minor = later_minor_version(head).ok_or(version)?;
+        let end = bytes.len().min(skipped + limits.bytes);
+        let mut copy = bytes.get(..end).unwrap_or_default().to_vec();
+        if let Some(byte) = copy.get_mut(skipped + minor) {
+            *byte = b'1';
+        }
+        self.parse(&copy, limits)
     }
 
     /// The field lines, which lie in `bytes`.
@@ -201,16 +234,35 @@ fn part(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
     bytes.get(start as usize..end as usize).unwrap_or_default()
 }
 
-/// One empty line before a request is ignored (RFC 9112, section 2.2).
+/// How many empty lines before a request are ignored. RFC 9112, section 2.2 asks for at least one;
+/// old clients send a line end behind a body, and some of them two.
+const EMPTY_LINES_MAX: usize = 2;
+
 fn leading_line_ends(bytes: &[u8]) -> Result<usize, HeadError> {
-    let skipped = if bytes.starts_with(b"\r\n") { 2 } else { 0 };
-    match bytes.get(skipped) {
-        Some(b'\r' | b'\n') if bytes.len() > skipped + 1 || bytes.get(skipped) == Some(&b'\n') => {
-            // A lone CR may still become the CRLF of the one empty line.
-            Err(HeadError::bad("malformed request line"))
+    let mut skipped = 0;
+    for _ in 0..EMPTY_LINES_MAX {
+        match bytes.get(skipped..) {
+            Some([b'\r', b'\n', ..]) => skipped += 2,
+            // It may still become a line end.
+            Some([b'\r']) => return Ok(skipped),
+            _ => break,
         }
+    }
+    match bytes.get(skipped) {
+        Some(b'\r' | b'\n') => Err(HeadError::bad("malformed request line")),
         _ => Ok(skipped),
     }
+}
+
+/// Where the minor version stands, when the first line ends with a later minor version of HTTP/1:
+/// such a request is understood as one of HTTP/1.1 (RFC 9110, section 2.5).
+fn later_minor_version(head: &[u8]) -> Option<usize> {
+    let end = memchr::memchr(b'\n', head)?;
+    let line = head.get(..end)?;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (minor, before) = line.split_last()?;
+    let is_later = before.ends_with(b" HTTP/1.") && matches!(minor, b'2'..=b'9');
+    is_later.then_some(before.len())
 }
 
 fn read_method(name: &str) -> Result<Method, HeadError> {

@@ -39,7 +39,11 @@ pub struct ServerSettings {
 
 /// The server side of TLS, shared by all connections of a listener on all workers.
 #[derive(Clone, Debug)]
-pub struct Server(pub(super) Arc<ServerConfig>);
+pub struct Server {
+    pub(super) config: Arc<ServerConfig>,
+    client_auth: ClientAuth,
+    min_version: MinVersion,
+}
 
 impl Server {
     /// Puts the settings to use.
@@ -62,9 +66,9 @@ impl Server {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(min_version.versions())
             .map_err(|error| unusable(&error))?;
-        let verifier = |roots: Roots, optional: bool| {
-            let builder =
-                WebPkiClientVerifier::builder_with_provider(roots.0, Arc::clone(&provider));
+        let verifier = |roots: &Roots, optional: bool| {
+            let roots = Arc::clone(&roots.0);
+            let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
             let builder = if optional {
                 builder.allow_unauthenticated()
             } else {
@@ -72,7 +76,7 @@ impl Server {
             };
             builder.build().map_err(|error| unusable(&error))
         };
-        let builder = match client_auth {
+        let builder = match &client_auth {
             ClientAuth::None => builder.with_no_client_auth(),
             ClientAuth::Optional(roots) => {
                 builder.with_client_cert_verifier(verifier(roots, true)?)
@@ -86,7 +90,26 @@ impl Server {
         config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS_MAX);
         config.ticketer =
             rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| unusable(&error))?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            client_auth,
+            min_version,
+        })
+    }
+
+    /// Whether the other side asks the same of clients: the same lowest version, and certificates of
+    /// the same authorities. Its own certificates may differ: a connection that was made with one
+    /// before its renewal is as good as a new one.
+    pub fn admits_like(&self, other: &Self) -> bool {
+        let same_clients = match (&self.client_auth, &other.client_auth) {
+            (ClientAuth::None, ClientAuth::None) => true,
+            (ClientAuth::Optional(ours), ClientAuth::Optional(theirs))
+            | (ClientAuth::Required(ours), ClientAuth::Required(theirs)) => {
+                ours.0.roots == theirs.0.roots
+            }
+            _ => false,
+        };
+        same_clients && self.min_version == other.min_version
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct TlsStream {
 
 impl TlsStream {
     pub fn server(socket: TcpStream, server: &Server) -> io::Result<Self> {
-        let session = ServerConnection::new(server.0.clone()).map_err(io::Error::other)?;
+        let session = ServerConnection::new(server.config.clone()).map_err(io::Error::other)?;
         Ok(Self::new(socket, session.into()))
     }
 

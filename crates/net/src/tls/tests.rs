@@ -294,3 +294,30 @@ async fn an_end_that_was_not_told_is_an_error() {
     assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     assert!(theirs.is_stale());
 }
+
+#[test]
+fn only_what_is_asked_of_clients_tells_servers_apart() {
+    let (one, two) = (Authority::new("one"), Authority::new("two"));
+    let issued = one.issue(&["localhost"]);
+    let make = |client_auth, min_version| {
+        let settings = ServerSettings {
+            client_auth,
+            min_version,
+            ..server(vec![identity(&issued)])
+        };
+        Server::new(settings).unwrap()
+    };
+    let (tls12, tls13) = (MinVersion::Tls12, MinVersion::Tls13);
+    let open = make(ClientAuth::None, tls12);
+    let renewed = Server::new(server(vec![identity(&two.issue(&["localhost"]))])).unwrap();
+    assert!(open.admits_like(&renewed));
+    let strict = make(ClientAuth::Required(roots(&one)), tls12);
+    assert!(strict.admits_like(&make(ClientAuth::Required(roots(&one)), tls12)));
+    let others = [
+        make(ClientAuth::None, tls12),
+        make(ClientAuth::Optional(roots(&one)), tls12),
+        make(ClientAuth::Required(roots(&two)), tls12),
+        make(ClientAuth::Required(roots(&one)), tls13),
+    ];
+    assert!(others.iter().all(|other| !strict.admits_like(other)));
+}

@@ -19,7 +19,7 @@ use super::{
     has_left,
 };
 use crate::request_head::{CameBy, Outgoing};
-use crate::response_head::{self, ClientSide};
+use crate::response_head::{self, ClientSide, ClientVersion, passes_interim};
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -266,7 +266,8 @@ impl Downstream for Http1Downstream<'_> {
     }
 
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
-        if self.session.head.version == Version::Http11 {
+        let client = ClientVersion::Http1(self.session.head.version);
+        if passes_interim(head.status, client, plan) {
             let client = self.client_side(false);
             let reply = response_head::Relayed {
                 head,
@@ -274,6 +275,7 @@ impl Downstream for Http1Downstream<'_> {
                 client,
                 method: &self.session.head.method,
                 edits: &plan.reply_fields,
+                date: None,
             };
             reply.write(self.writer.staged_mut());
         }
@@ -293,6 +295,7 @@ impl Downstream for Http1Downstream<'_> {
             client: self.client_side(self.closes),
             method: &self.session.head.method,
             edits: &plan.reply_fields,
+            date: Some((&self.session.worker.date, self.session.now)),
         };
         let staged = self.writer.staged_mut();
         if staged.capacity() == 0 {

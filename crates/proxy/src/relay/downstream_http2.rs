@@ -17,7 +17,7 @@ use super::{
 };
 use crate::h2_request::StreamSession;
 use crate::request_head::Outgoing;
-use crate::response_head::relayed_fields;
+use crate::response_head::{ClientVersion, needs_date, passes_interim, relayed_fields};
 use crate::worker::Worker;
 
 /// A request of an HTTP/2 client, and where its reply goes.
@@ -170,7 +170,10 @@ impl Downstream for Http2Downstream<'_> {
     }
 
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
-        let fields = relayed_fields(head.fields, head.connection, &plan.reply_fields);
+        if !passes_interim(head.status, ClientVersion::Http2, plan) {
+            return;
+        }
+        let fields = relayed_fields(head.fields, head.connection, &plan.reply_fields, None);
         // A client that has left is noticed at the next poll.
         let _ = self.session.stream.respond(head.status, fields, false);
     }
@@ -186,7 +189,10 @@ impl Downstream for Http2Downstream<'_> {
         // Of a reply without a body the length is what the body would have.
         let keeps_length =
             has_body || asks_for_head || head.status == 304 || head.framing == Framing::Length(0);
-        let fields = relayed_fields(head.fields, head.connection, &plan.reply_fields)
+        let edits = &plan.reply_fields;
+        let date = &self.session.worker.date;
+        let date = needs_date(head.status, head.fields, edits).then(|| date.text(self.session.now));
+        let fields = relayed_fields(head.fields, head.connection, edits, date.as_deref())
             .filter(|(field, _, _)| keeps_length || *field != Field::ContentLength);
         let sent = self.session.stream.respond(head.status, fields, !has_body);
         sent.map_err(|_| ClientGone)?;

@@ -70,6 +70,7 @@ fn find(table: &Table, request: &str) -> String {
     let mut captures = Captures::new();
     match table.find(&Method::from_token(method), path.as_bytes(), &mut captures) {
         Found::Nothing => "404".to_owned(),
+        Found::Server => "204".to_owned(),
         Found::OtherMethods(names) => format!("405 {names}"),
         Found::Route(route) => {
             let mut text = route.flow.to_string();
@@ -111,7 +112,8 @@ fn the_most_specific_route_wins() {
         ("PUT /a/b/c", "PUT /a/b/c"),
         ("GET /a/b/d/e", "GET /a/b/* rest=d/e"),
         ("GET /x/y", "any /* rest=x/y"),
-        ("OPTIONS *", "404"),
+        ("OPTIONS *", "204"),
+        ("GET *", "404"),
     ];
     for (request, expected) in cases {
         assert_eq!(find(&table, request), expected, "{request}");

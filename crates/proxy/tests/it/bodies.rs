@@ -127,23 +127,35 @@ fn replies_without_a_body_end_with_their_head() {
 
 #[test]
 fn interim_replies_go_through_and_continue_lets_the_body_come() {
-    let backend = ScriptedBackend::start(vec![vec![
-        Action::ReadUntil(HEAD_END),
-        Action::Send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec()),
-        Action::Send(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()),
-        Action::ReadUntil(b"hello"),
-        Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),
-        Action::Stall,
-    ]]);
-    let proxy = Proxy::to(backend.port());
-    let mut client = proxy.client();
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
-    let hints = client.response();
-    assert_eq!((hints.status, hints.header("link")), (103, Some("</a>")));
-    assert_eq!(client.response().status, 100);
-    client.send("hello");
-    assert_eq!(client.response().text(), "ok");
-    assert!(backend.received().contains("Expect: 100-continue"));
+    // Many clients of HTTP/1.1 take any interim reply but `100 Continue` for the final one.
+    for early_hints in [false, true] {
+        let backend = ScriptedBackend::start(vec![vec![
+            Action::ReadUntil(HEAD_END),
+            Action::Send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec()),
+            Action::Send(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()),
+            Action::ReadUntil(b"hello"),
+            Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),
+            Action::Stall,
+        ]]);
+        let proxy = Proxy::forward(
+            backend.port(),
+            |plan| plan.early_hints = early_hints,
+            |_| {},
+        );
+        let mut client = proxy.client();
+        client.send(
+            "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+        );
+        if early_hints {
+            let hints = client.response();
+            assert_eq!((hints.status, hints.header("link")), (103, Some("</a>")));
+            assert_eq!(hints.header("date"), None);
+        }
+        assert_eq!(client.response().status, 100);
+        client.send("hello");
+        assert_eq!(client.response().text(), "ok");
+        assert!(backend.received().contains("Expect: 100-continue"));
+    }
 }
 
 #[test]

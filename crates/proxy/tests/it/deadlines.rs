@@ -169,7 +169,7 @@ fn behind_an_interim_reply_the_time_for_the_reply_holds() {
     let backend = hinting(Duration::from_millis(700));
     let proxy = Proxy::forward(
         backend.port(),
-        |_| {},
+        |plan| plan.early_hints = true,
         |settings| {
             settings.timeouts.body = Duration::from_millis(200);
             settings.timeouts.response = LONG;
@@ -186,7 +186,7 @@ fn behind_an_interim_reply_the_time_for_the_reply_ends() {
     let backend = hinting(Duration::from_secs(20));
     let proxy = Proxy::forward(
         backend.port(),
-        |_| {},
+        |plan| plan.early_hints = true,
         |settings| {
             settings.timeouts.body = LONG;
             settings.timeouts.response = Duration::from_millis(300);

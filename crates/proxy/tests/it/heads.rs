@@ -131,7 +131,13 @@ fn a_reply_goes_through_without_its_connections_own_fields() {
         .collect();
     assert_eq!(
         names,
-        ["Set-Cookie", "Set-Cookie", "Content-Length", "Server"]
+        [
+            "Set-Cookie",
+            "Set-Cookie",
+            "Content-Length",
+            "Server",
+            "Date"
+        ]
     );
     assert_eq!(response.header("server"), Some("edge"));
 }
@@ -178,4 +184,45 @@ fn old_clients_get_what_they_understand() {
     client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().header("connection"), Some("close"));
     assert!(client.is_closed());
+}
+
+#[test]
+fn a_reply_without_a_date_gets_one() {
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let send = |reply: &str, remove: &[&str]| {
+        let backend = ScriptedBackend::start(vec![vec![
+            Action::ReadUntil(b"\r\n\r\n"),
+            Action::Send(reply.as_bytes().to_vec()),
+            Action::Stall,
+        ]]);
+        let proxy = Proxy::forward(
+            backend.port(),
+            |plan| plan.reply_fields.remove = remove.iter().map(|it| (*it).to_owned()).collect(),
+            |_| {},
+        );
+        let mut client = proxy.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let reply = client.response();
+        reply.all("date").join("|")
+    };
+    for status in ["200 OK", "304 Not Modified", "500 No"] {
+        let reply = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        let made = send(&reply, &[]);
+        assert!(made.len() == date.len() && made.ends_with(" GMT"), "{made}");
+        assert_eq!(send(&reply, &["Date"]), "");
+        let reply = format!("HTTP/1.1 {status}\r\ndate: {date}\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(send(&reply, &[]), date);
+    }
+}
+
+#[test]
+fn options_of_the_whole_server_are_answered() {
+    let backend = StrictBackend::start();
+    let proxy = Proxy::to(backend.port());
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        client.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().status, 204);
+    }
+    assert_eq!(backend.requests().len(), 0);
 }

@@ -13,7 +13,8 @@ use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern};
 use component::upstream::UpstreamPlan;
 use message::{Body, Fault, Reply, Request};
-use proxy::{Command, Engine, OpenListener, Worker, WorkerSetup};
+use net::tls;
+use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use testkit::{RawClient, free_port, wait_until};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -115,6 +116,20 @@ impl Proxy {
 
     /// Has the worker serve another target.
     pub fn serve(&self, target: RouteTarget, settings: Settings, opened: Vec<OpenListener>) {
+        let plan = self.plan(target, settings);
+        self.order(plan, Arc::default(), opened);
+    }
+
+    /// Has the worker serve another target, over TLS when there is a server.
+    pub fn serve_tls(&self, target: RouteTarget, settings: Settings, server: Option<tls::Server>) {
+        let mut table = TlsTable::default();
+        let servers = server.map(|server| (self.address(), server));
+        table.servers.extend(servers);
+        let plan = self.plan(target, settings);
+        self.order(plan, Arc::new(table), Vec::new());
+    }
+
+    fn plan(&self, target: RouteTarget, settings: Settings) -> Plan {
         let listener_target = target.clone();
         let route = RoutePlan {
             flow: "test".into(),
@@ -131,7 +146,7 @@ impl Proxy {
             protocols: self.protocols.clone(),
             routes: vec![route],
         };
-        let plan = Plan {
+        Plan {
             listeners: vec![listener],
             upstreams: match &listener_target {
                 RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
@@ -139,17 +154,16 @@ impl Proxy {
             },
             settings,
             ..Plan::default()
-        };
-        self.order(plan, opened);
+        }
     }
 
-    fn order(&self, plan: Plan, opened: Vec<OpenListener>) {
+    fn order(&self, plan: Plan, tls: Arc<TlsTable>, opened: Vec<OpenListener>) {
         let plan = Arc::new(plan);
         let (applied, mut done) = unbounded_channel();
         self.commands
             .send(Command::Serve {
                 plan,
-                tls: Arc::default(),
+                tls,
                 opened,
                 applied,
             })
@@ -160,7 +174,7 @@ impl Proxy {
 
     /// Has the worker serve nothing any more.
     pub fn serve_nothing(&self) {
-        self.order(Plan::default(), Vec::new());
+        self.order(Plan::default(), Arc::default(), Vec::new());
     }
 
     fn address(&self) -> ListenAddress {

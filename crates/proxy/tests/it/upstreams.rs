@@ -164,18 +164,14 @@ fn a_request_that_may_have_been_acted_on_is_not_sent_twice() {
 
 #[test]
 fn requests_wait_in_turn_for_a_connection() {
-    let slow = || {
-        vec![
-            Action::ReadRequest,
-            Action::Pause(Duration::from_millis(100)),
-            Action::Send(OK.to_vec()),
-            Action::ReadRequest,
-            Action::Pause(Duration::from_millis(100)),
-            Action::Send(OK.to_vec()),
-            Action::Stall,
-        ]
-    };
-    let backend = ScriptedBackend::start(vec![slow()]);
+    let answer = [
+        Action::ReadRequest,
+        Action::Pause(Duration::from_millis(300)),
+        Action::Send(OK.to_vec()),
+    ];
+    // One connection may serve all four, if the other one is slow.
+    let slow = answer.iter().cycle().take(3 * 4).cloned();
+    let backend = ScriptedBackend::start(vec![slow.chain([Action::Stall]).collect()]);
     let proxy = proxy_to(&[backend.port()], |plan| {
         plan.connections.limit = Some(2);
         plan.connections.queue = 2;

@@ -224,6 +224,35 @@ fn every_problem_is_told_at_its_place() {
 }
 
 #[test]
+fn a_reply_to_head_is_no_reply_to_other_methods() {
+    let refused = "the reply to `HEAD` has no body and cannot be the client's reply";
+    let cases = [
+        ("HEAD http://b/a", format!("IT0258 1:1 {refused}")),
+        (
+            "{ to: http://b/a, method: HEAD }",
+            format!("IT0258 1:27 {refused}"),
+        ),
+    ];
+    for (yaml, expected) in cases {
+        assert_eq!(build(&DEFINITION, yaml, LAST).err().unwrap(), [expected]);
+        assert!(build(&DEFINITION, yaml, MIDDLE).is_ok());
+    }
+}
+
+#[test]
+fn early_hints_are_passed_on_where_the_flow_says_so() {
+    let with = |more: &str| plan(&format!("{{ to: 'http://b/'{more} }}"), LAST);
+    assert!(!with("").early_hints);
+    assert!(with(", early_hints: true").early_hints);
+    let yaml = "{ to: 'http://a/', early_hints: true }";
+    let problems = build(&DEFINITION, yaml, MIDDLE).err().unwrap();
+    assert_eq!(
+        problems,
+        ["IT0245 1:20 `early_hints` has no effect before another step"]
+    );
+}
+
+#[test]
 fn reply_headers_in_the_middle_are_refused() {
     let yaml = "{ to: 'http://a/', reply_headers: { remove: [A] } }";
     let place = Place {

@@ -53,6 +53,24 @@ fn every_prefix_of_a_head_needs_more() {
 }
 
 #[test]
+fn a_later_minor_version_is_understood_as_the_one_that_we_know() {
+    let text = "\r\n\r\nPOST /a?b HTTP/1.2\r\nHost: a\r\nX: y\r\nContent-Length: 2\r\n\r\nhiGET";
+    let whole = text.len() - 5;
+    for end in 0..whole {
+        assert!(parse(&text.as_bytes()[..end]).unwrap().is_none(), "{end}");
+    }
+    let (head, bytes) = (taken(text), text.as_bytes());
+    assert_eq!((head.version, head.length), (Version::Http11, whole));
+    assert_eq!(head.path(bytes), b"/a");
+    assert_eq!(head.query(bytes), Some(&b"b"[..]));
+    assert_eq!(head.headers(bytes).get("x"), Some(&b"y"[..]));
+    assert_eq!(head.framing, Framing::Length(2));
+    assert!(head.keeps_alive());
+    let large = format!("GET / HTTP/1.9\r\nHost: a\r\nX: {}", "a".repeat(5000));
+    assert_eq!(parse(large.as_bytes()).unwrap_err().status, 431);
+}
+
+#[test]
 fn framing_that_could_be_read_in_two_ways_is_refused() {
     let lines = [
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
@@ -105,7 +123,9 @@ fn framing_that_could_be_read_in_two_ways_is_refused() {
 #[test]
 fn start_lines_that_are_none_are_refused() {
     let lines = [
-        "GET /a HTTP/1.2",
+        "GET /a HTTP/1.10",
+        "GET /a HTTP/1.1.2",
+        "GET /a HTTP/1.x",
         "GET /a HTTP/2.0",
         "GET /a HTTP/0.9",
         "GET /a",
@@ -164,6 +184,7 @@ fn hosts_are_needed_once_and_must_match_the_target() {
         "GET http://a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
         "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
         "\r\nGET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
+        "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
         taken(text);
     }
@@ -176,7 +197,9 @@ fn hosts_are_needed_once_and_must_match_the_target() {
 #[test]
 fn only_one_empty_line_may_come_before() {
     for text in [
-        "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\r\rGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
         assert!(parse(text.as_bytes()).is_err(), "{text:?}");
