@@ -8,6 +8,7 @@
 
 mod bodies;
 mod failures;
+mod h2_bounds;
 mod heads;
 mod lifetimes;
 mod messages;
