@@ -165,7 +165,7 @@ impl Driver {
                     self.shared.clear_suspicion();
                 }
             }
-            // GOAWAY is in the engine's output. Streams end now, whether that can be written or not.
+            // GOAWAY is in the engine's output. Streams end now, though it may never be written.
             Err(_) => {
                 input.consume(input.len());
                 self.shared.close();

@@ -39,6 +39,8 @@ pub(crate) struct Stream {
     pub is_blocked: bool,
     /// It stands in the list of blocked streams.
     pub is_listed: bool,
+    /// When it last sent data, in turns of the connection.
+    pub served: u64,
     /// `Data` waits among the events.
     pub has_data_event: bool,
     /// `Writable` waits among the events.
