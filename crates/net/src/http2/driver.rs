@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use super::link::{Shared, Slot, Stream, StreamError};
-use super::{Code, ConnectionError, Event};
+use super::{Code, ConnectionError, Event, OpenError};
 use crate::Connection;
 
 /// Moves bytes between the socket and the engine. Whoever owns it polls it, and bounds how long
@@ -199,7 +199,9 @@ impl Driver {
     /// way, and everything has been sent.
     fn is_finished(&self) -> bool {
         let engine = self.shared.engine.borrow();
-        let going = self.shared.is_going.get() && engine.is_idle();
+        // At a client also when the stream numbers are used up.
+        let is_used_up = !self.shared.is_server && engine.may_open() == Err(OpenError::GoingAway);
+        let going = (self.shared.is_going.get() || is_used_up) && engine.is_idle();
         (going || engine.error().is_some()) && engine.pending().is_empty()
     }
 

@@ -276,7 +276,9 @@ pub(crate) struct ResetHere {
 }
 
 impl ResetHere {
-    const MOST: usize = 256;
+    /// More than a client has under way: early answers to uploads may be a thousand in one round
+    /// trip.
+    const MOST: usize = 1024;
 
     pub(crate) fn new() -> Self {
         Self {

@@ -320,3 +320,109 @@ fn a_lone_request_is_written_without_a_detour() {
         assert_eq!(link.batches().writes, before + 2);
     });
 }
+
+/// Answers with the request's body.
+async fn echo(stream: Stream) -> Option<()> {
+    stream.take_head()?;
+    stream.respond(200, [], false).ok()?;
+    send_back(&stream).await
+}
+
+/// Sends a stream's body back to its end.
+async fn send_back(stream: &Stream) -> Option<()> {
+    poll_fn(|context| {
+        loop {
+            let (bytes, end) = stream.read(|bytes, end| (0, (bytes.to_vec(), end)));
+            let Ok(count) = stream.send(&bytes, end) else {
+                return Poll::Ready(None);
+            };
+            stream.read(|_, _| (count, ()));
+            if end && count == bytes.len() {
+                return Poll::Ready(Some(()));
+            }
+            if count == 0 {
+                return match stream.fate(context) {
+                    Some(_) => Poll::Ready(None),
+                    None => Poll::Pending,
+                };
+            }
+        }
+    })
+    .await
+}
+
+/// Sends a body and reads the same back.
+async fn exchange(link: &Link, length: usize) -> Option<usize> {
+    let body = vec![5; length];
+    let (stream, mut sent) = link.open_with(LINE, [], &body, true).ok()?;
+    let (mut received, mut has_head) = (0, false);
+    poll_fn(|context| {
+        if sent < length {
+            match stream.send(&body[sent..], true) {
+                Ok(count) => sent += count,
+                Err(_) => return Poll::Ready(None),
+            }
+        }
+        has_head = has_head || stream.take_head().is_some();
+        let end = stream.read(|bytes, end| {
+            received += bytes.len();
+            (bytes.len(), end)
+        });
+        match stream.fate(context) {
+            _ if end => Poll::Ready(Some(received)),
+            Some(_) => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Polls a future so many times at most, then drops it.
+async fn give_up_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+#[test]
+fn a_stream_may_be_dropped_at_every_await_on_either_side() {
+    const LENGTH: usize = 300_000;
+    run(async {
+        let (client, server) = sockets().await;
+        let (server, mut server_driver, _) = link(server, Role::Server, Limits::default());
+        let (link, driver, _) = link(client, Role::Client, Limits::default());
+        spawn(driver);
+        let give_up = Rc::new(std::cell::Cell::new(usize::MAX));
+        let polls = Rc::clone(&give_up);
+        tokio::task::spawn_local(async move {
+            while let Some(stream) = poll_fn(|context| server_driver.poll_next(context)).await {
+                let polls = polls.get();
+                tokio::task::spawn_local(async move {
+                    give_up_after(polls, echo(stream)).await;
+                });
+            }
+        });
+        let mut cut = [0, 0];
+        for polls in 0..40 {
+            // A client that gives up, and a server that does; each beside one that does not.
+            let given_up = give_up_after(polls, exchange(&link, LENGTH)).await;
+            cut[0] += usize::from(given_up.is_none());
+            give_up.set(polls);
+            let broken = exchange(&link, LENGTH).await;
+            cut[1] += usize::from(broken.is_none());
+            give_up.set(usize::MAX);
+            assert_eq!(exchange(&link, LENGTH).await, Some(LENGTH));
+        }
+        assert!(cut.iter().all(|count| (5..40).contains(count)), "{cut:?}");
+        while !link.is_idle() || !server.is_idle() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
