@@ -9,6 +9,9 @@ use super::link::{Shared, Slot, Stream, StreamError};
 use super::{Code, ConnectionError, Event, OpenError};
 use crate::Connection;
 
+/// Above so much output that the socket does not take, nothing more is read.
+const OUTPUT_MAX: usize = 512 * 1024;
+
 /// Moves bytes between the socket and the engine. Whoever owns it polls it, and bounds how long
 /// the other side may take: see [`Driver::is_blocked`], [`Driver::unfinished`] and
 /// [`Driver::suspicion`]. When it is dropped, every stream has ended.
@@ -93,6 +96,9 @@ impl Driver {
                 Ok(false) if self.is_finished() => return self.end(),
                 Ok(false) if self.error().is_some() => return Poll::Pending,
                 Ok(false) => {}
+            }
+            if self.holds_too_much() {
+                return Poll::Pending;
             }
             match self.connection.poll_fill(context) {
                 Poll::Pending => return Poll::Pending,
@@ -193,6 +199,13 @@ impl Driver {
             }
         }
         Ok(self.written > before)
+    }
+
+    /// Whether so much waits for a client that nothing is read until it takes some. DATA is bounded
+    /// by [`super::Limits::backlog`]; heads are not, and a client could ask for ever and read none.
+    fn holds_too_much(&self) -> bool {
+        let is_blocked = self.shared.is_server && self.is_blocked;
+        is_blocked && self.shared.engine.borrow().pending().len() > OUTPUT_MAX
     }
 
     /// Whether nothing is left to do: the connection has failed or is going away, nothing is under

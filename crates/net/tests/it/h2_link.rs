@@ -257,12 +257,12 @@ fn a_request_and_its_body_go_out_in_one_write() {
     });
 }
 
-/// A server that answers every request at once.
-async fn answer_all(mut driver: Driver) {
+/// A server that answers every request at once, with a field of this value.
+async fn answer_all(mut driver: Driver, value: &'static str) {
     while let Some(stream) = poll_fn(|context| driver.poll_next(context)).await {
         tokio::task::spawn_local(async move {
             stream.take_head().unwrap();
-            stream.respond(200, [], true).unwrap();
+            stream.respond(200, [line("x", value)], true).unwrap();
         });
     }
 }
@@ -273,7 +273,7 @@ fn many_requests_go_out_in_few_writes_and_all_are_answered() {
         let (client, server) = sockets().await;
         let (server, server_driver, _) = link(server, Role::Server, Limits::default());
         let (link, driver, _) = link(client, Role::Client, Limits::default());
-        tokio::task::spawn_local(answer_all(server_driver));
+        tokio::task::spawn_local(answer_all(server_driver, ""));
         spawn(driver);
         let tasks: Vec<_> = (0..100)
             .map(|_| {
@@ -423,6 +423,48 @@ fn a_stream_may_be_dropped_at_every_await_on_either_side() {
         assert!(cut.iter().all(|count| (5..40).contains(count)), "{cut:?}");
         while !link.is_idle() || !server.is_idle() {
             tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_client_that_asks_and_does_not_read_is_not_read_any_more() {
+    run(async {
+        let (mut client, server) = sockets().await;
+        let limits = Limits {
+            control_frames: u32::MAX,
+            ..Limits::default()
+        };
+        let (server, driver, _) = link(server, Role::Server, limits);
+        let value = "v".repeat(2000).leak();
+        tokio::task::spawn_local(answer_all(driver, value));
+        client.write_all(PREFACE).await.unwrap();
+        client.write_all(&frame(SETTINGS, 0, 0, b"")).await.unwrap();
+        // Answers without a body use no window.
+        let mut wanted = 0;
+        for round in 0.. {
+            assert!(round < 1000, "it is read for ever");
+            // No more than may be open at a time.
+            let first = 1 + round * 200;
+            let batch: Vec<u8> = (0..100)
+                .flat_map(|number| frame(HEADERS, 5, first + 2 * number, GET))
+                .collect();
+            wanted += 100;
+            let answered = async {
+                client.write_all(&batch).await.unwrap();
+                while server.batches().frames < wanted {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let time = Duration::from_millis(300);
+            if tokio::time::timeout(time, answered).await.is_err() {
+                break;
+            }
+        }
+        // Once it reads, it is read again.
+        let mut buffer = vec![0; 64 * 1024];
+        while server.batches().frames < wanted {
+            assert!(client.read(&mut buffer).await.unwrap() > 0);
         }
     });
 }
