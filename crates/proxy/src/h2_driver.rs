@@ -146,3 +146,157 @@ pub(crate) fn http2_limits(settings: &Settings) -> net::http2::Limits {
         ..net::http2::Limits::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use net::Connection;
+    use net::deadline::Deadlines;
+    use net::http2::{Link, RequestLine, Role, Stream, StreamError};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const SHORT: Bounds = Bounds {
+        blocked: Duration::from_millis(100),
+        suspect: Duration::from_millis(100),
+        linger: Duration::from_millis(100),
+    };
+
+    fn run(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(Default::default())
+            .unwrap()
+            .block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await })
+            .unwrap();
+    }
+
+    /// A server of raw frames, a link to it, and the task that drives it.
+    async fn begin(bounds: Bounds) -> (TcpStream, Link, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        server.write_all(&SETTINGS).await.unwrap();
+        let connection = Connection::new(client, address).unwrap();
+        let limits = net::http2::Limits::default();
+        let (link, driver) = Link::new(connection, Role::Client, limits, Default::default());
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let runner = Runner {
+            driver,
+            deadline: deadlines.add(),
+            watched: Watched::Nothing,
+            bounds,
+        };
+        (server, link, tokio::task::spawn_local(runner.run()))
+    }
+
+    fn open(link: &Link, end: bool) -> Stream {
+        let line = RequestLine {
+            method: b"POST",
+            scheme: b"http",
+            authority: b"a",
+            path: b"/",
+        };
+        link.open(line, [], end).unwrap()
+    }
+
+    async fn read_until(socket: &mut TcpStream, end: &[u8]) {
+        let mut input = Vec::new();
+        while !input.windows(end.len()).any(|part| part == end) {
+            assert!(socket.read_buf(&mut input).await.unwrap() > 0);
+        }
+    }
+
+    async fn error(stream: &Stream) -> StreamError {
+        poll_fn(|context| match stream.fate(context) {
+            Some(error) => Poll::Ready(error),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    #[test]
+    fn a_server_that_does_not_close_after_its_goaway_is_left() {
+        run(async {
+            let (mut server, link, driving) = begin(SHORT).await;
+            server.write_all(&GOAWAY).await.unwrap();
+            driving.await.unwrap();
+            assert!(link.is_over());
+        });
+    }
+
+    #[test]
+    fn a_server_that_does_not_close_after_our_goaway_is_left() {
+        run(async {
+            let (_server, link, driving) = begin(SHORT).await;
+            link.go_away();
+            driving.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_server_that_reads_nothing_is_left() {
+        run(async {
+            let (mut server, link, driving) = begin(SHORT).await;
+            // Windows without end: 2^31 - 1 for streams, as much again for the connection.
+            let windows: [u8; 28] = [
+                0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff, // SETTINGS
+                0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0, // WINDOW_UPDATE
+            ];
+            server.write_all(&windows).await.unwrap();
+            let stream = open(&link, false);
+            let piece = vec![0; 64 * 1024];
+            let end = poll_fn(|context| {
+                loop {
+                    if let Some(error) = stream.fate(context) {
+                        return Poll::Ready(error);
+                    }
+                    if stream.send(&piece, false).unwrap_or_default() == 0 {
+                        return Poll::Pending;
+                    }
+                }
+            });
+            assert_eq!(end.await, StreamError::Closed);
+            driving.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_suspected_server_that_is_silent_is_left_and_its_streams_end() {
+        run(async {
+            let (mut server, link, driving) = begin(SHORT).await;
+            // Nothing of the server is under way once its settings are acknowledged.
+            read_until(&mut server, &[0, 0, 0, 4, 1, 0, 0, 0, 0]).await;
+            let stream = open(&link, true);
+            link.suspect();
+            assert_eq!(error(&stream).await, StreamError::Closed);
+            assert!(link.is_over());
+            driving.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_suspected_server_that_answers_is_kept() {
+        run(async {
+            let patient = Bounds {
+                suspect: Duration::from_secs(20),
+                ..SHORT
+            };
+            let (mut server, link, driving) = begin(patient).await;
+            let _stream = open(&link, true);
+            link.suspect();
+            read_until(&mut server, b"suspect?").await;
+            let answer = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], b"suspect?"].concat();
+            server.write_all(&answer).await.unwrap();
+            while link.is_suspected() {
+                tokio::task::yield_now().await;
+            }
+            assert!(link.may_open().is_ok() && !driving.is_finished());
+        });
+    }
+}

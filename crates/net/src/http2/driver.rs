@@ -6,8 +6,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use super::link::{Shared, Slot, Stream, StreamError};
-use super::{Code, ConnectionError, Event};
+use super::{Code, ConnectionError, Event, OpenError};
 use crate::Connection;
+
+/// Above so much output that the socket does not take, nothing more is read.
+const OUTPUT_MAX: usize = 512 * 1024;
 
 /// Moves bytes between the socket and the engine. Whoever owns it polls it, and bounds how long
 /// the other side may take: see [`Driver::is_blocked`], [`Driver::unfinished`] and
@@ -95,6 +98,9 @@ impl Driver {
                 Ok(false) if self.error().is_some() => return Poll::Pending,
                 Ok(false) => {}
             }
+            if self.holds_too_much() {
+                return Poll::Pending;
+            }
             match self.connection.poll_fill(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(count)) if count > 0 => self.receive(),
@@ -166,7 +172,7 @@ impl Driver {
                     self.shared.clear_suspicion();
                 }
             }
-            // GOAWAY is in the engine's output. Streams end now, whether that can be written or not.
+            // GOAWAY is in the engine's output. Streams end now, though it may never be written.
             Err(_) => {
                 input.consume(input.len());
                 self.shared.close();
@@ -196,11 +202,20 @@ impl Driver {
         Ok(self.written > before)
     }
 
+    /// Whether so much waits for a client that nothing is read until it takes some. DATA is bounded
+    /// by [`super::Limits::backlog`]; heads are not, and a client could ask for ever and read none.
+    fn holds_too_much(&self) -> bool {
+        let is_blocked = self.shared.is_server && self.is_blocked;
+        is_blocked && self.shared.engine.borrow().pending().len() > OUTPUT_MAX
+    }
+
     /// Whether nothing is left to do: the connection has failed or is going away, nothing is under
     /// way, and everything has been sent.
     fn is_finished(&self) -> bool {
         let engine = self.shared.engine.borrow();
-        let going = self.shared.is_going.get() && engine.is_idle();
+        // At a client also when the stream numbers are used up.
+        let is_used_up = !self.shared.is_server && engine.may_open() == Err(OpenError::GoingAway);
+        let going = (self.shared.is_going.get() || is_used_up) && engine.is_idle();
         (going || engine.error().is_some()) && engine.pending().is_empty()
     }
 

@@ -385,7 +385,8 @@ impl Stream {
     }
 
     /// Hands what has been received of the body to `take`, with whether the body ends behind it;
-    /// as much as it says it has used is dropped.
+    /// as much as it says it has used is dropped. `take` may send on streams of other connections,
+    /// not of this one.
     pub fn read<T>(&self, take: impl FnOnce(&[u8], bool) -> (usize, T)) -> T {
         let (used, result) = {
             let engine = self.shared.engine.borrow();

@@ -39,6 +39,8 @@ pub(crate) struct Stream {
     pub is_blocked: bool,
     /// It stands in the list of blocked streams.
     pub is_listed: bool,
+    /// When it last sent data, in turns of the connection.
+    pub served: u64,
     /// `Data` waits among the events.
     pub has_data_event: bool,
     /// `Writable` waits among the events.
@@ -274,7 +276,9 @@ pub(crate) struct ResetHere {
 }
 
 impl ResetHere {
-    const MOST: usize = 256;
+    /// More than a client has under way: early answers to uploads may be a thousand in one round
+    /// trip.
+    const MOST: usize = 1024;
 
     pub(crate) fn new() -> Self {
         Self {

@@ -140,6 +140,18 @@ impl Pair {
         );
     }
 
+    /// Whether nothing is under way.
+    pub fn is_quiet(&self) -> bool {
+        let is_written = self.client.pending().is_empty() && self.server.pending().is_empty();
+        is_written && self.to_server.is_empty() && self.to_client.is_empty()
+    }
+
+    /// Moves everything that is there each way, once.
+    pub fn flush(&mut self) {
+        carry_all(&mut self.client, &mut self.server, &mut self.to_server);
+        carry_all(&mut self.server, &mut self.client, &mut self.to_client);
+    }
+
     /// Moves everything until nothing is left.
     pub fn settle(&mut self) {
         let mut random = Random(1);
@@ -156,6 +168,13 @@ fn carry(from: &mut Engine, to: &mut Engine, wire: &mut Vec<u8>, random: &mut Ra
     let count = from.pending().len().min(random.below(most) + 1);
     wire.extend_from_slice(&from.pending()[..count]);
     from.written(count);
+    let used = to.receive(wire, Instant::now()).unwrap();
+    wire.drain(..used);
+}
+
+fn carry_all(from: &mut Engine, to: &mut Engine, wire: &mut Vec<u8>) {
+    wire.extend_from_slice(from.pending());
+    from.written(from.pending().len());
     let used = to.receive(wire, Instant::now()).unwrap();
     wire.drain(..used);
 }

@@ -26,7 +26,7 @@ fn run(test: impl Future<Output = ()>) {
         .build_local(Default::default())
         .unwrap()
         .block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await })
-        .expect("the test hangs");
+        .unwrap();
 }
 
 async fn sockets() -> (TcpStream, TcpStream) {
@@ -201,7 +201,7 @@ fn streams_end_with_an_error_of_the_connection_though_nothing_can_be_written() {
                 sent.await;
             }
         });
-        assert!(filled.await.is_err() as bool);
+        assert!(filled.await.is_err());
         server
             .write_all(&frame(SETTINGS, 0, 0, b"odd"))
             .await
@@ -252,12 +252,12 @@ fn a_request_and_its_body_go_out_in_one_write() {
     });
 }
 
-/// A server that answers every request at once.
-async fn answer_all(mut driver: Driver) {
+/// A server that answers every request at once, with a field of this value.
+async fn answer_all(mut driver: Driver, value: &'static str) {
     while let Some(stream) = poll_fn(|context| driver.poll_next(context)).await {
         tokio::task::spawn_local(async move {
             stream.take_head().unwrap();
-            stream.respond(200, [], true).unwrap();
+            stream.respond(200, [line("x", value)], true).unwrap();
         });
     }
 }
@@ -268,7 +268,7 @@ fn many_requests_go_out_in_few_writes_and_all_are_answered() {
         let (client, server) = sockets().await;
         let (server, server_driver, _) = link(server, Role::Server, Limits::default());
         let (link, driver, _) = link(client, Role::Client, Limits::default());
-        tokio::task::spawn_local(answer_all(server_driver));
+        tokio::task::spawn_local(answer_all(server_driver, ""));
         spawn(driver);
         let tasks: Vec<_> = (0..100)
             .map(|_| {
@@ -313,5 +313,153 @@ fn a_lone_request_is_written_without_a_detour() {
         assert_eq!(link.batches().writes, before + 1);
         assert!(driver.poll_next(&mut context).is_pending());
         assert_eq!(link.batches().writes, before + 2);
+    });
+}
+
+/// Answers with the request's body.
+async fn echo(stream: Stream) -> Option<()> {
+    stream.take_head()?;
+    stream.respond(200, [], false).ok()?;
+    send_back(&stream).await
+}
+
+/// Sends a stream's body back to its end.
+async fn send_back(stream: &Stream) -> Option<()> {
+    poll_fn(|context| {
+        loop {
+            let (bytes, end) = stream.read(|bytes, end| (0, (bytes.to_vec(), end)));
+            let Ok(count) = stream.send(&bytes, end) else {
+                return Poll::Ready(None);
+            };
+            stream.read(|_, _| (count, ()));
+            if end && count == bytes.len() {
+                return Poll::Ready(Some(()));
+            }
+            if count == 0 {
+                return match stream.fate(context) {
+                    Some(_) => Poll::Ready(None),
+                    None => Poll::Pending,
+                };
+            }
+        }
+    })
+    .await
+}
+
+/// Sends a body and reads the same back.
+async fn exchange(link: &Link, length: usize) -> Option<usize> {
+    let body = vec![5; length];
+    let (stream, mut sent) = link.open_with(LINE, [], &body, true).ok()?;
+    let (mut received, mut has_head) = (0, false);
+    poll_fn(|context| {
+        if sent < length {
+            match stream.send(&body[sent..], true) {
+                Ok(count) => sent += count,
+                Err(_) => return Poll::Ready(None),
+            }
+        }
+        has_head = has_head || stream.take_head().is_some();
+        let end = stream.read(|bytes, end| {
+            received += bytes.len();
+            (bytes.len(), end)
+        });
+        match stream.fate(context) {
+            _ if end => Poll::Ready(Some(received)),
+            Some(_) => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Polls a future so many times at most, then drops it.
+async fn give_up_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+#[test]
+fn a_stream_may_be_dropped_at_every_await_on_either_side() {
+    const LENGTH: usize = 300_000;
+    run(async {
+        let (client, server) = sockets().await;
+        let (server, mut server_driver, _) = link(server, Role::Server, Limits::default());
+        let (link, driver, _) = link(client, Role::Client, Limits::default());
+        spawn(driver);
+        let give_up = Rc::new(std::cell::Cell::new(usize::MAX));
+        let polls = Rc::clone(&give_up);
+        tokio::task::spawn_local(async move {
+            while let Some(stream) = poll_fn(|context| server_driver.poll_next(context)).await {
+                let polls = polls.get();
+                tokio::task::spawn_local(async move {
+                    give_up_after(polls, echo(stream)).await;
+                });
+            }
+        });
+        let mut cut = [0, 0];
+        for polls in 0..40 {
+            // A client that gives up, and a server that does; each beside one that does not.
+            let given_up = give_up_after(polls, exchange(&link, LENGTH)).await;
+            cut[0] += usize::from(given_up.is_none());
+            give_up.set(polls);
+            let broken = exchange(&link, LENGTH).await;
+            cut[1] += usize::from(broken.is_none());
+            give_up.set(usize::MAX);
+            assert_eq!(exchange(&link, LENGTH).await, Some(LENGTH));
+        }
+        assert!(cut.iter().all(|count| (5..40).contains(count)), "{cut:?}");
+        while !link.is_idle() || !server.is_idle() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_client_that_asks_and_does_not_read_is_not_read_any_more() {
+    run(async {
+        let (mut client, server) = sockets().await;
+        let limits = Limits {
+            control_frames: u32::MAX,
+            ..Limits::default()
+        };
+        let (server, driver, _) = link(server, Role::Server, limits);
+        let value = "v".repeat(2000).leak();
+        tokio::task::spawn_local(answer_all(driver, value));
+        client.write_all(PREFACE).await.unwrap();
+        client.write_all(&frame(SETTINGS, 0, 0, b"")).await.unwrap();
+        // Answers without a body use no window.
+        let mut wanted = 0;
+        for round in 0.. {
+            assert!(round < 1000, "it is read for ever");
+            // No more than may be open at a time.
+            let first = 1 + round * 200;
+            let batch: Vec<u8> = (0..100)
+                .flat_map(|number| frame(HEADERS, 5, first + 2 * number, GET))
+                .collect();
+            wanted += 100;
+            let answered = async {
+                client.write_all(&batch).await.unwrap();
+                while server.batches().frames < wanted {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let time = Duration::from_millis(300);
+            if tokio::time::timeout(time, answered).await.is_err() {
+                break;
+            }
+        }
+        // Once it reads, it is read again.
+        let mut buffer = vec![0; 64 * 1024];
+        while server.batches().frames < wanted {
+            assert!(client.read(&mut buffer).await.unwrap() > 0);
+        }
     });
 }

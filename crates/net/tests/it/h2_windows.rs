@@ -2,7 +2,7 @@
 //! is held for them is bounded.
 
 use crate::common::*;
-use net::http2::{Engine, Limits, OpenError};
+use net::http2::{Engine, Event, Limits, OpenError};
 
 /// What a peer may send, as the engine has announced it.
 struct Sender {
@@ -159,4 +159,38 @@ fn the_connection_window_is_exact_whatever_becomes_of_streams() {
     // Everything has come back but for what is not worth a frame.
     assert!(sender.connection > 512 << 10, "{}", sender.connection);
     assert!(sender.connection <= 1 << 20, "{}", sender.connection);
+}
+
+#[test]
+fn streams_share_a_narrow_connection_window() {
+    let mut engine = server(Limits::default());
+    let streams = [1, 3, 5, 7];
+    for stream in streams {
+        give(&mut engine, &frame(HEADERS, 5, stream, GET)).unwrap();
+        engine.respond(stream, 200, [], false).unwrap();
+    }
+    // Streams have windows without end; the connection's is given back in steps.
+    give(
+        &mut engine,
+        &frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]),
+    )
+    .unwrap();
+    let piece = vec![7; 64 * 1024];
+    let mut taken = std::collections::BTreeMap::new();
+    for stream in streams {
+        let count = engine.send_data(stream, &piece, false).unwrap();
+        taken.insert(stream, count);
+    }
+    for _ in 0..400 {
+        give(&mut engine, &frame(WINDOW_UPDATE, 0, 0, &[0, 0, 16, 0])).unwrap();
+        sent(&mut engine);
+        for event in events(&mut engine) {
+            if let Event::Writable { stream } = event {
+                let count = engine.send_data(stream, &piece, false).unwrap();
+                *taken.entry(stream).or_default() += count;
+            }
+        }
+    }
+    let (least, most) = (taken.values().min().unwrap(), taken.values().max().unwrap());
+    assert!(most - least <= 2 * 64 * 1024, "{taken:?}");
 }

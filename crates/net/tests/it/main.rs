@@ -9,4 +9,5 @@ mod h2_limits;
 mod h2_link;
 mod h2_pair;
 mod h2_peers;
+mod h2_stall;
 mod h2_windows;

@@ -9,6 +9,7 @@
 mod bodies;
 mod deadlines;
 mod failures;
+mod h2_bounds;
 mod heads;
 mod lifetimes;
 mod messages;

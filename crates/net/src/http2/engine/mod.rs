@@ -128,6 +128,8 @@ pub struct Engine {
     messages: u64,
     /// Streams that wait for the connection's window or for output to be written.
     blocked: VecDeque<StreamId>,
+    /// Counts the times that data was sent.
+    turn: u64,
     reset_here: ResetHere,
     guard: Guard,
     spare_heads: Vec<Head>,
@@ -181,6 +183,7 @@ impl Engine {
             frames: 0,
             messages: 0,
             blocked: VecDeque::new(),
+            turn: 0,
             reset_here: ResetHere::new(),
             guard: Guard::new(is_client),
             spare_heads: Vec::new(),

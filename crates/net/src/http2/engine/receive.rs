@@ -219,11 +219,6 @@ impl Engine {
         if head.is_too_large() {
             return self.too_large(id, head);
         }
-        // RFC 9113, section 8.6: there is no switching of protocols.
-        if head.status() == 101 {
-            self.recycle(head);
-            return self.stream_error(id, Code::PROTOCOL);
-        }
         if head.is_interim() {
             stream.interims += 1;
             if stream.interims > INTERIMS_MAX {

@@ -192,6 +192,10 @@ impl Engine {
         let is_whole = count == data.len();
         let is_end = end && is_whole;
         found.send_window.take(count);
+        if count > 0 {
+            self.turn += 1;
+            found.served = self.turn;
+        }
         found.is_blocked = !is_whole;
         found.is_send_ended = is_end;
         let waits_for_all = !is_whole && found.send_window.size() > 0;
@@ -250,11 +254,15 @@ impl Engine {
         }
     }
 
-    /// Raises [`Event::Writable`] for the streams that wait for the connection, in their order.
+    /// Raises [`Event::Writable`] for the streams that wait for the connection. The first to ask
+    /// may take all the room there is, so those come first that have sent nothing for longest.
     pub(super) fn wake_all(&mut self) {
         if self.room() == 0 {
             return;
         }
+        let streams = &self.streams;
+        let served = |id: &StreamId| streams.get(*id).map_or(0, |stream| stream.served);
+        self.blocked.make_contiguous().sort_by_key(served);
         while let Some(id) = self.blocked.pop_front() {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.is_listed = false;
