@@ -79,7 +79,6 @@ impl Crew {
     /// # Errors
     /// When a new address cannot be listened on.
     pub fn prepare(&self, plan: Plan, tls: &Arc<TlsTable>) -> anyhow::Result<PreparedPlan> {
-        self.check_limits(&plan)?;
         let addresses: Vec<ListenAddress> = plan
             .listeners
             .iter()
@@ -159,21 +158,6 @@ impl Crew {
                 .context("a worker has ended unexpectedly")?;
         }
         self.addresses = addresses;
-        Ok(())
-    }
-
-    /// A limit that all workers share must leave each of them something.
-    fn check_limits(&self, plan: &Plan) -> anyhow::Result<()> {
-        let workers = self.members.len();
-        for upstream in &plan.upstreams {
-            if let Some(limit) = upstream.connections.limit.filter(|limit| *limit < workers) {
-                let name = &upstream.name;
-                anyhow::bail!(
-                    "`{name}` may have {limit} connections, fewer than the {workers} workers: \
-                     start with `--workers {limit}`"
-                );
-            }
-        }
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`listen`] makes listening sockets, [`connection`] is a socket with its buffer, [`transport`] what protocols need of one,
 //! [`tls`] encrypts it, [`deadline`] bounds every wait, [`http1`] reads and frames messages,
-//! [`websocket`] does the same behind an upgrade, [`endpoint`] keeps connections to other systems.
+//! [`websocket`] does the same behind an upgrade, [`endpoint`] makes connections to other systems,
+//! [`pool`] says which request gets them.
 //! Everything here belongs to one worker thread and never crosses to another. What to do with a
 //! message is decided elsewhere.
 

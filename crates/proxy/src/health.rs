@@ -115,6 +115,9 @@ impl Checker {
         let call = Call::new(&self.worker, Rc::clone(&self.target));
         let reply = tokio::time::timeout(self.check.timeout, call.run(&request)).await;
         let Ok(Ok(reply)) = reply else {
+            // The call may have been dropped anywhere: the next one goes over a new connection, so
+            // that a dead one is not asked for ever.
+            self.target.upstream.forget_connections();
             return false;
         };
         match self.check.status {

@@ -372,9 +372,12 @@ impl World {
             assert!(round < 1000, "pools wake each other for ever");
             let mut was_woken = false;
             for own in &mut self.workers {
-                was_woken |= own.is_woken();
-                own.pool.on_wake(self.now);
-                own.collect();
+                // Only then: what nobody was woken for must have been done already.
+                if own.is_woken() {
+                    was_woken = true;
+                    own.pool.on_wake(self.now);
+                    own.collect();
+                }
             }
             if !was_woken {
                 return;

@@ -11,6 +11,8 @@ mod deadlines;
 mod failures;
 mod h2_bounds;
 mod heads;
+mod lending;
+
 mod lifetimes;
 mod messages;
 mod odd;
