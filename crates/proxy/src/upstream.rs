@@ -3,6 +3,8 @@
 
 mod balance;
 mod lend;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use std::cell::{Cell, RefCell};

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use component::observe::WorkerMetrics;
+use component::plan::Plan;
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::ListenAddress;
-use component::upstream::UpstreamPlan;
+use component::upstream::{ConnectionLimits, UpstreamPlan};
 use net::deadline::Deadlines;
 use net::endpoint::{Endpoint, EndpointConfig};
 use net::pool::{Permits, QueueCount};
@@ -93,8 +94,7 @@ impl HealthBoard {
 
     /// The permits of this endpoint, whichever plan it comes from: a limit holds for connections
     /// of the plan before a reload too.
-    fn permits(&self, plan: &UpstreamPlan, at: usize) -> Arc<Permits> {
-        let limit = plan.connections.limit;
+    fn permits(&self, plan: &UpstreamPlan, at: usize, limit: Option<usize>) -> Arc<Permits> {
         let Some(endpoint) = plan.endpoints.get(at) else {
             return Permits::new(limit);
         };
@@ -119,6 +119,8 @@ pub(crate) struct Upstreams {
     settings: Cell<Settings>,
     tls: RefCell<Arc<TlsTable>>,
     board: Arc<HealthBoard>,
+    /// The upstreams of the plan that is served.
+    current: RefCell<Vec<Arc<UpstreamPlan>>>,
     deadlines: Deadlines,
     metrics: Arc<WorkerMetrics>,
     known: RefCell<Vec<Rc<Upstream>>>,
@@ -134,18 +136,21 @@ impl Upstreams {
             settings: Cell::new(Settings::default()),
             tls: RefCell::default(),
             board: Arc::clone(board),
+            current: RefCell::default(),
             deadlines: deadlines.clone(),
             metrics: Arc::clone(metrics),
             known: RefCell::default(),
         }
     }
 
-    /// Takes new settings over.
-    pub fn update(&self, settings: &Settings, tls: &Arc<TlsTable>) {
+    /// Takes the settings and the limits of a plan over.
+    pub fn update(&self, plan: &Plan, tls: &Arc<TlsTable>) {
+        let settings = &plan.settings;
         self.settings.set(*settings);
+        self.current.borrow_mut().clone_from(&plan.upstreams);
         *self.tls.borrow_mut() = Arc::clone(tls);
         for upstream in self.known.borrow().iter() {
-            upstream.update(settings, &upstream.connections());
+            upstream.update(settings, &self.connections(&upstream.plan));
         }
     }
 
@@ -162,17 +167,26 @@ impl Upstreams {
                     .all(|(at, member)| member.endpoint.has_tls(clients.get(at)))
         };
         let found = self.known.borrow().iter().find(is_same).cloned();
+        let connections = self.connections(plan);
         if let Some(upstream) = found {
-            if upstream.connections() != plan.connections {
-                upstream.update(&self.settings.get(), &plan.connections);
+            if upstream.connections() != connections {
+                upstream.update(&self.settings.get(), &connections);
             }
             return upstream;
         }
-        let permits = |at| self.board.permits(plan, at);
+        let permits = |at| self.board.permits(plan, at, connections.limit);
         let queue = self.board.queue(&plan.name);
         let upstream = Rc::new(self.make(plan, clients, queue, permits));
         self.known.borrow_mut().push(Rc::clone(&upstream));
         upstream
+    }
+
+    /// The limits that hold for an upstream: those of the plan that is served, also where an older
+    /// one is still at work.
+    fn connections(&self, plan: &UpstreamPlan) -> ConnectionLimits {
+        let current = self.current.borrow();
+        let served = current.iter().find(|it| it.name == plan.name);
+        served.map_or(plan.connections, |it| it.connections)
     }
 
     /// A further upstream with one endpoint of another, for looking how that is: it has

@@ -459,10 +459,13 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         Poll::Pending
     }
 
-    /// Whether the waiter needs a permit; otherwise a connection is being made for it.
-    pub fn is_queued(&self, id: u64) -> bool {
-        let waiter = self.waiters.get(&id);
-        waiter.is_some_and(|it| matches!(it.phase, Phase::Queued { .. }))
+    /// The endpoint to which a connection is being made for the waiter; none while it needs a
+    /// permit.
+    pub fn bound_to(&self, id: u64) -> Option<usize> {
+        match self.waiters.get(&id)?.phase {
+            Phase::Bound(at) => Some(at),
+            Phase::Queued { .. } => None,
+        }
     }
 
     /// The waiter has left. What it was granted goes to the next.

@@ -125,7 +125,6 @@ impl Upstream {
             avoid: attempt.avoid.clone(),
             connect: patience.connect,
         };
-        // It may be an idle one of another endpoint than the first.
         let joined = self.pool.borrow_mut().join(join, now);
         let id = joined.ok_or(WaitError::GivenUp(Failure::QueueFull))?;
         let ticket = Ticket { upstream: self, id };
@@ -136,8 +135,7 @@ impl Upstream {
             ticket: &ticket,
             patience,
             queue_until,
-            at: lease.at(),
-            was_queued: None,
+            was_bound: None,
         };
         let grant = poll_fn(|context| wait.poll(context)).await?;
         self.lent(grant, lease)
@@ -286,10 +284,8 @@ struct Wait<'a> {
     ticket: &'a Ticket<'a>,
     patience: Patience<'a>,
     queue_until: Instant,
-    /// The endpoint that it waits for at first.
-    at: usize,
-    /// What the deadline stands for: a permit, or a connection that is being made.
-    was_queued: Option<bool>,
+    /// What the deadline stands for: a connection to this endpoint, or a permit of any.
+    was_bound: Option<Option<usize>>,
 }
 
 impl Wait<'_> {
@@ -302,25 +298,26 @@ impl Wait<'_> {
         if let Poll::Ready(grant) = pool.poll(*id, context) {
             return Poll::Ready(Ok(grant));
         }
-        let is_queued = pool.is_queued(*id);
+        let bound = pool.bound_to(*id);
         drop(pool);
         let deadline = self.patience.deadline;
-        if self.was_queued.replace(is_queued) != Some(is_queued) {
+        if self.was_bound.replace(bound) != Some(bound) {
             let now = Instant::now();
-            let time = match is_queued {
-                true => self.queue_until.saturating_duration_since(now),
-                false => self.patience.connect,
+            let time = match bound {
+                None => self.queue_until.saturating_duration_since(now),
+                Some(_) => self.patience.connect,
             };
             deadline.set(now, time);
         }
-        deadline.poll(context).map(|()| Err(self.over(is_queued)))
+        deadline.poll(context).map(|()| Err(self.over(bound)))
     }
 
-    fn over(&self, is_queued: bool) -> WaitError {
-        match (self.patience.deadline.is_over(), is_queued) {
+    fn over(&self, bound: Option<usize>) -> WaitError {
+        match (self.patience.deadline.is_over(), bound) {
+            // The time of the whole exchange.
             (true, _) => WaitError::GivenUp(Failure::ReplyTimeout),
-            (false, true) => WaitError::GivenUp(Failure::QueueFull),
-            (false, false) => WaitError::Connect(self.at, Failure::ConnectTimeout),
+            (false, None) => WaitError::GivenUp(Failure::QueueFull),
+            (false, Some(at)) => WaitError::Connect(at, Failure::ConnectTimeout),
         }
     }
 }
@@ -334,11 +331,8 @@ fn connect_failure(error: ConnectError) -> Failure {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.upstream
-            .pool
-            .borrow_mut()
-            .cancel(self.id, Instant::now());
-        self.upstream.start_connects();
+        let mut pool = self.upstream.pool.borrow_mut();
+        pool.cancel(self.id, Instant::now());
     }
 }
 

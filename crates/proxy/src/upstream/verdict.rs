@@ -121,7 +121,7 @@ impl Health {
     }
 
     /// Says whether the endpoint is left out from now on.
-    fn fail(&self, now: Instant, plan: &UpstreamPlan) -> bool {
+    pub(super) fn fail(&self, now: Instant, plan: &UpstreamPlan) -> bool {
         let failures = self.failures.get().saturating_add(1);
         self.failures.set(failures);
         let was_trying = self.trial.take().is_some();

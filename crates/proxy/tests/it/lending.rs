@@ -151,7 +151,11 @@ fn plan_of(address: ListenAddress, protocols: Vec<Protocol>, target: RouteTarget
         protocols,
         routes: vec![route],
     };
+    let RouteTarget::Forward(forward) = &listener.routes[0].target else {
+        panic!("these tests forward");
+    };
     Plan {
+        upstreams: vec![Arc::clone(&forward.upstream)],
         listeners: vec![listener],
         settings: Settings::default(),
         ..Plan::default()

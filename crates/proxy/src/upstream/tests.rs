@@ -1,0 +1,308 @@
+//! Lending over real sockets in one task's view: waits that are dropped, and names that cannot be
+//! looked up.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
+use net::deadline::Deadline;
+use net::endpoint::EndpointConfig;
+use net::resolve::{LookUp, Resolver};
+use tokio::net::TcpListener;
+
+use super::*;
+
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// Answers with these addresses; hangs while there are none.
+#[derive(Debug, Default)]
+struct Scripted {
+    addresses: RefCell<Vec<SocketAddr>>,
+    under_way: Cell<usize>,
+    most: Cell<usize>,
+}
+
+impl Resolver for Scripted {
+    fn look_up<'a>(&'a self, _: &'a str, port: u16) -> LookUp<'a> {
+        Box::pin(async move {
+            self.under_way.set(self.under_way.get() + 1);
+            self.most.set(self.most.get().max(self.under_way.get()));
+            while self.addresses.borrow().is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            self.under_way.set(self.under_way.get() - 1);
+            let mut found = self.addresses.borrow().clone();
+            found.iter_mut().for_each(|address| address.set_port(port));
+            Ok(found)
+        })
+    }
+}
+
+struct Setting {
+    upstream: Rc<Upstream>,
+    resolver: Rc<Scripted>,
+    deadlines: Deadlines,
+    permits: Arc<Permits>,
+    accepted: Rc<Cell<usize>>,
+}
+
+impl Setting {
+    /// An upstream whose back end takes connections and says nothing.
+    async fn new(limit: Option<usize>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let accepted = Rc::<Cell<usize>>::default();
+        let count = Rc::clone(&accepted);
+        tokio::task::spawn_local(async move {
+            let mut open = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                count.set(count.get() + 1);
+                open.push(stream);
+            }
+        });
+        let resolver = Rc::<Scripted>::default();
+        resolver
+            .addresses
+            .borrow_mut()
+            .push(([127, 0, 0, 1], 0).into());
+        let mut plan = UpstreamPlan::single("name.example", port, None);
+        plan.connections.limit = limit;
+        plan.connections.resolve = Duration::from_millis(1);
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let permits = Permits::new(limit);
+        let endpoint = Endpoint::new(EndpointConfig {
+            host: "name.example",
+            port,
+            tls: None,
+            may_h1: true,
+            may_h2: false,
+            resolve: plan.connections.resolve,
+            resolver: Rc::clone(&resolver) as _,
+        });
+        let member = MemberSetup {
+            endpoint,
+            down: Arc::default(),
+            permits: Arc::clone(&permits),
+            may_h1: true,
+            may_h2: false,
+        };
+        let upstream = Upstream::new(UpstreamSetup {
+            plan: &Arc::new(plan),
+            settings: Settings::default(),
+            endpoints: vec![member],
+            queue: Arc::default(),
+            deadlines: &deadlines,
+            metrics: &Arc::default(),
+        });
+        Self {
+            upstream: Rc::new(upstream),
+            resolver,
+            deadlines,
+            permits,
+            accepted,
+        }
+    }
+
+    async fn lend(&self) -> Result<(Connection, Lease), Failure> {
+        let deadline = self.deadlines.add();
+        self.lend_within(&deadline).await
+    }
+
+    async fn lend_within(&self, deadline: &Deadline) -> Result<(Connection, Lease), Failure> {
+        let mut attempt = Attempt::new(0);
+        let patience = Patience {
+            deadline,
+            connect: CONNECT,
+        };
+        let lending = self.upstream.lend(Instant::now(), &mut attempt, patience);
+        let Lent { line, lease, .. } = lending.await?;
+        match line {
+            Line::Http1(connection) => Ok((connection, lease)),
+            Line::Http2(_) => panic!("HTTP/2 is not offered"),
+        }
+    }
+
+    /// Puts it back.
+    fn keep(&self, (connection, lease): (Connection, Lease)) {
+        lease.answered();
+        lease.endpoint().keep(connection, Instant::now(), None);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.upstream.members[0].in_flight.get()
+    }
+
+    /// Lets tasks run until there is an idle connection, and nothing else.
+    async fn rests(&self) {
+        for _ in 0..2000 {
+            let has_idle = self.upstream.pool.borrow().idle_count(0) == self.permits.used();
+            if has_idle && self.in_flight() == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("a permit or a count is lost: {}", self.permits.used());
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build_local(Default::default());
+    runtime.unwrap().block_on(test);
+}
+
+/// Polls a future so many times, each time after other tasks have run, and drops it.
+async fn poll_and_drop<T>(mut future: Pin<Box<impl Future<Output = T>>>, times: usize) -> bool {
+    for _ in 0..times {
+        let mut context = Context::from_waker(Waker::noop());
+        if future.as_mut().poll(&mut context).is_ready() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    false
+}
+
+#[test]
+fn a_wait_for_a_new_connection_may_be_dropped_anywhere() {
+    run(async {
+        let mut was_ready = false;
+        let mut times = 0;
+        while !was_ready {
+            let setting = Setting::new(Some(1)).await;
+            was_ready = poll_and_drop(Box::pin(setting.lend()), times).await;
+            setting.rests().await;
+            let lent = setting.lend().await.unwrap();
+            assert_eq!(setting.in_flight(), 1);
+            setting.keep(lent);
+            assert_eq!((setting.in_flight(), setting.permits.used()), (0, 1));
+            times += 1;
+        }
+        assert!(times > 1);
+    });
+}
+
+#[test]
+fn a_wait_in_the_queue_may_be_dropped_anywhere() {
+    run(async {
+        for times in 0..6 {
+            for is_granted in [false, true] {
+                let setting = Setting::new(Some(1)).await;
+                let first = setting.lend().await.unwrap();
+                let mut second = Box::pin(setting.lend());
+                let mut third = Box::pin(setting.lend());
+                let mut context = Context::from_waker(Waker::noop());
+                for _ in 0..times {
+                    assert!(second.as_mut().poll(&mut context).is_pending());
+                    assert!(third.as_mut().poll(&mut context).is_pending());
+                    tokio::task::yield_now().await;
+                }
+                if is_granted {
+                    setting.keep(first);
+                    drop(second);
+                } else {
+                    drop(second);
+                    setting.keep(first);
+                }
+                let lent = third.await.unwrap();
+                assert_eq!(setting.in_flight(), 1);
+                setting.keep(lent);
+                setting.rests().await;
+                assert_eq!(setting.accepted.get(), 1);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_permit_that_was_granted_and_not_taken_is_passed_on() {
+    run(async {
+        let setting = Setting::new(Some(1)).await;
+        let first = setting.lend().await.unwrap();
+        let mut second = Box::pin(setting.lend());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        let mut third = Box::pin(setting.lend());
+        assert!(third.as_mut().poll(&mut context).is_pending());
+        // Its connection is closed: the permit is free, and granted from outside the pool.
+        drop(first);
+        drop(second);
+        setting.keep(third.await.unwrap());
+        setting.rests().await;
+    });
+}
+
+#[test]
+fn a_resolver_that_hangs_takes_no_request_away() {
+    run(async {
+        let setting = Setting::new(None).await;
+        let first = setting.lend().await.unwrap();
+        setting.keep(first);
+        setting.resolver.addresses.borrow_mut().clear();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        // Idle connections serve, and new ones go to the addresses that are known.
+        for _ in 0..20 {
+            let lending = tokio::time::timeout(Duration::from_secs(1), setting.lend());
+            let one = lending.await.unwrap().unwrap();
+            let other = setting.lend().await.unwrap();
+            setting.keep(one);
+            setting.keep(other);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(setting.accepted.get(), 2);
+        assert_eq!(setting.resolver.most.get(), 1, "one look-up at a time");
+        assert_eq!(setting.resolver.under_way.get(), 1);
+    });
+}
+
+#[test]
+fn connections_to_addresses_that_are_gone_are_retired() {
+    run(async {
+        let setting = Setting::new(None).await;
+        let first = setting.lend().await.unwrap();
+        setting.keep(first);
+        *setting.resolver.addresses.borrow_mut() = vec![([127, 0, 0, 2], 0).into()];
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let second = setting.lend().await.unwrap();
+        setting.keep(second);
+        while setting.permits.used() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(setting.upstream.pool.borrow().idle_count(0), 0);
+    });
+}
+
+/// A trial that is dropped leaves the next request to be the trial.
+#[test]
+fn a_cancelled_exchange_says_nothing() {
+    run(async {
+        let setting = Setting::new(None).await;
+        let health = &setting.upstream.members[0].health;
+        let lease = |now| setting.upstream.choose(now, &Attempt::new(0));
+        let now = Instant::now();
+        let mut plan = UpstreamPlan::clone(&setting.upstream.plan);
+        plan.endpoints.push(plan.endpoints[0].clone());
+        plan.eject.failures = 1;
+        assert!(health.fail(now, &plan));
+        assert!(!health.is_well(now));
+        let later = now + plan.eject.time;
+        assert!(health.is_well(later));
+        let trial = lease(later);
+        assert!(!health.is_well(later), "one at a time");
+        drop(trial);
+        assert!(health.is_well(later));
+        let trial = lease(later);
+        trial.gave_up();
+        drop(trial);
+        assert!(health.is_well(later));
+        // An answer counts at once, while the exchange goes on.
+        let trial = lease(later);
+        trial.answered();
+        assert!(health.is_well(now));
+        assert_eq!(setting.in_flight(), 1);
+        drop(trial);
+        assert_eq!(setting.in_flight(), 0);
+    });
+}
