@@ -10,6 +10,7 @@ mod bodies;
 mod failures;
 mod heads;
 mod lifetimes;
+mod matrix;
 mod messages;
 mod odd;
 mod proxied;
