@@ -207,13 +207,6 @@ impl Wire {
     pub fn is_open(&self) -> bool {
         self.0.borrow().stream.is_some()
     }
-
-    /// Has the kernel take few bytes that nobody has read.
-    pub fn shrink_receive_buffer(&self) {
-        if let Some(stream) = &self.0.borrow().stream {
-            let _ = SockRef::from(stream.tcp()).set_recv_buffer_size(4096);
-        }
-    }
 }
 
 fn duplex(inner: &mut Inner) -> io::Result<&mut dyn Duplex> {

@@ -131,6 +131,7 @@ impl Connection {
             let out = self
                 .wait(|state| {
                     let out = std::mem::take(&mut state.out);
+                    state.is_writing = !out.is_empty();
                     (!out.is_empty() || state.ended.is_some()).then_some(out)
                 })
                 .await;
@@ -140,6 +141,7 @@ impl Connection {
             if let Err(error) = self.0.wire.write(&out).await {
                 return self.end(error.to_string());
             }
+            self.with(|state| state.is_writing = false);
         }
     }
 
@@ -208,9 +210,11 @@ impl Connection {
 
     /// Waits until everything has been handed to the kernel.
     pub async fn flush(&self) {
-        self.wait(|state| (state.out.is_empty() || state.ended.is_some()).then_some(()))
-            .await;
-        tokio::task::yield_now().await;
+        self.wait(|state| {
+            let is_out = state.out.is_empty() && !state.is_writing;
+            (is_out || state.ended.is_some()).then_some(())
+        })
+        .await;
     }
 
     /// Gives a stream up.
@@ -230,7 +234,10 @@ impl Connection {
     /// # Errors
     /// When the stream or the connection ends before the content does.
     pub async fn take_data(&self, stream: u32, max: usize) -> Result<Option<Vec<u8>>, String> {
-        self.wait(|state| state.take_data(stream, max)).await
+        let taken = self.wait(|state| state.take_data(stream, max)).await;
+        // The writer has a WINDOW_UPDATE to send.
+        self.0.changed.notify_waiters();
+        taken
     }
 
     /// The connection below.
@@ -242,5 +249,104 @@ impl Connection {
     pub fn close(&self) {
         self.0.wire.close();
         self.end("closed by this side".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::runtime::Builder;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    async fn pair() -> [Connection; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let near = spawn_local(async move { Wire::connect(port, None).await.unwrap() });
+        let far = listener.accept().await.unwrap().0;
+        let far = Wire::accept(far, None).await.unwrap();
+        let near = Connection::start(near.await.unwrap(), Role::Client);
+        [near, Connection::start(far, Role::Server)]
+    }
+
+    fn run(work: impl Future<Output = ()>) {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(LocalSet::new().run_until(work));
+    }
+
+    const HEAD: [(&str, &str); 4] = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/"),
+    ];
+
+    #[test]
+    fn content_larger_than_every_window_arrives_with_its_trailers() {
+        run(async {
+            let [client, server] = pair().await;
+            let sent = vec![7; 1_000_000];
+            let stream = client.open();
+            client.send_head(stream, &HEAD, false);
+            let (upload, content) = (client.clone(), sent.clone());
+            spawn_local(async move {
+                upload.send_data(stream, &content, false, 9).await;
+                upload.send_head(stream, &[("x-sum", "1")], true);
+            });
+            server.wait(|state| state.opened.pop_front()).await;
+            let mut received = Vec::new();
+            while let Some(part) = server.take_data(stream, 9999).await.unwrap() {
+                received.extend(part);
+            }
+            assert!(received == sent);
+            server.with(|state| {
+                assert_eq!(state.streams[&stream].heads[1][0].0, "x-sum");
+                assert_eq!(state.violations, Vec::<String>::new());
+            });
+        });
+    }
+
+    #[test]
+    fn what_a_peer_does_wrong_is_noted() {
+        let block = |fields: &[(&str, &str)]| hpack::encode(fields.iter().copied());
+        let with = |more: &'static [(&'static str, &'static str)]| {
+            frame(kind::HEADERS, 4, 1, &block(&[&HEAD, more].concat()))
+        };
+        let samples = [
+            (with(&[("Upper", "a")]), "a field"),
+            (with(&[("connection", "close")]), "a field"),
+            (with(&[("a", "b\n")]), "a value"),
+            (with(&[(":path", "/")]), "pseudo-fields"),
+            (frame(kind::HEADERS, 4, 2, &block(&HEAD)), "a new stream"),
+            (frame(kind::DATA, 0, 1, b"x"), "DATA of an idle stream"),
+            (
+                [
+                    with(&[("content-length", "5")]),
+                    frame(kind::DATA, flag::END_STREAM, 1, b"x"),
+                ]
+                .concat(),
+                "content-length is",
+            ),
+            (
+                [
+                    with(&[]),
+                    frame(kind::DATA, 1, 1, b""),
+                    frame(kind::DATA, 0, 1, b"x"),
+                ]
+                .concat(),
+                "DATA where none may be",
+            ),
+            (vec![0, 0x80, 0, 0, 0, 0, 0, 0, 1], "a frame of 32768 bytes"),
+        ];
+        run(async {
+            for (bytes, said) in samples {
+                let [client, server] = pair().await;
+                client.send_raw(&bytes);
+                let violation = server.wait(|state| state.violations.first().cloned());
+                let violation = violation.await;
+                assert!(violation.contains(said), "{violation}");
+            }
+        });
     }
 }

@@ -51,6 +51,8 @@ pub struct State {
     role: Role,
     /// Bytes to be written.
     pub out: Vec<u8>,
+    /// Whether others are being written.
+    pub is_writing: bool,
     /// All streams there have been.
     pub streams: BTreeMap<u32, StreamState>,
     /// Streams that a client has opened and no test has taken.
@@ -75,6 +77,7 @@ impl State {
         Self {
             role,
             out: Vec::new(),
+            is_writing: false,
             streams: BTreeMap::new(),
             opened: VecDeque::new(),
             ended: None,
@@ -117,8 +120,7 @@ impl State {
             if parts.peek().is_none() {
                 flags |= flag::END_HEADERS;
             }
-            self.out
-                .extend(frame(kind_now, flags, stream, part));
+            self.out.extend(frame(kind_now, flags, stream, part));
             (kind_now, flags) = (kind::CONTINUATION, 0);
         }
         if let Some(stream) = self.streams.get_mut(&stream) {
@@ -132,7 +134,11 @@ impl State {
         if self.ended.is_some() || stream.peer_reset.is_some() || stream.was_reset {
             return Some(None);
         }
-        let padding = if padding > 0 { i64::from(padding) + 1 } else { 0 };
+        let padding = if padding > 0 {
+            i64::from(padding) + 1
+        } else {
+            0
+        };
         let window = stream.send_window.min(self.send_window) - padding;
         let most = usize::try_from(window.min(FRAME_MAX as i64 - padding)).unwrap_or(0);
         // What has not been written yet is bounded too.
@@ -235,7 +241,8 @@ impl State {
                 self.take_block(flags, id, block.to_vec())
             }
             kind::CONTINUATION => {
-                let (stream, first, mut block) = self.partial.take().ok_or("a stray CONTINUATION")?;
+                let (stream, first, mut block) =
+                    self.partial.take().ok_or("a stray CONTINUATION")?;
                 if stream != id {
                     return Err("a CONTINUATION of another stream".to_owned());
                 }
@@ -244,7 +251,10 @@ impl State {
             }
             kind::RST_STREAM => {
                 let code = number()?;
-                let stream = self.streams.get_mut(&id).ok_or("RST_STREAM of an idle stream")?;
+                let stream = self
+                    .streams
+                    .get_mut(&id)
+                    .ok_or("RST_STREAM of an idle stream")?;
                 stream.peer_reset.get_or_insert(code);
                 Ok(())
             }
@@ -348,14 +358,17 @@ impl State {
         }
         let fields = self.decoder.decode(&block)?;
         if self.role == Role::Server && !self.streams.contains_key(&id) {
-            if id % 2 == 0 || self.streams.keys().any(|known| *known > id) {
+            if id.is_multiple_of(2) || self.streams.keys().any(|known| *known > id) {
                 return Err("a new stream of this number may not be".to_owned());
             }
             self.add(id);
             self.opened.push_back(id);
         }
         let role = self.role;
-        let stream = self.streams.get_mut(&id).ok_or("HEADERS of an idle stream")?;
+        let stream = self
+            .streams
+            .get_mut(&id)
+            .ok_or("HEADERS of an idle stream")?;
         if stream.was_reset {
             return Ok(());
         }

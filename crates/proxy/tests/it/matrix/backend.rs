@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
-use super::content::{Verifier, content, reply_content};
+use super::content::{Verifier, reply_content};
 
 /// A future of one thread.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -30,9 +30,6 @@ pub fn script(work: impl for<'a> Fn(&'a mut Exchange) -> Local<'a, ()> + 'static
 /// A request that came.
 #[derive(Clone, Debug, Default)]
 pub struct Arrival {
-    pub connection: usize,
-    pub method: String,
-    pub fields: Fields,
     /// Bytes of its body.
     pub received: usize,
     /// Whether all of it came.
@@ -100,7 +97,7 @@ impl Backend {
                 reader,
                 body: BodyReader::new(framing),
             };
-            match self.clone().play(request, side, number).await {
+            match self.clone().play(request, side).await {
                 Some(next) => reader = next,
                 None => return,
             }
@@ -130,18 +127,18 @@ impl Backend {
                 stream,
             };
             let backend = Rc::clone(&self);
-            spawn_local(async move { backend.play(request, side, number).await });
+            spawn_local(async move { backend.play(request, side).await });
         }
     }
 
     /// Plays the request's script and reads the rest of it. Returns what the next request of an
     /// HTTP/1.1 connection is read from.
-    async fn play(self: Rc<Self>, request: Request, side: Side, number: usize) -> Option<Reader> {
+    async fn play(self: Rc<Self>, request: Request, side: Side) -> Option<Reader> {
         let script = self.scripts.borrow().get(&request.id).cloned();
         if script.is_none() {
             self.violate(format!("nobody has sent a request {:?}", request.id));
         }
-        let attempt = self.arrive(&request, number);
+        let attempt = self.arrive(&request);
         self.busy.set(self.busy.get() + 1);
         let mut exchange = Exchange {
             verifier: Verifier::new(&request.id),
@@ -163,15 +160,10 @@ impl Backend {
         exchange.reader()
     }
 
-    fn arrive(&self, request: &Request, connection: usize) -> usize {
+    fn arrive(&self, request: &Request) -> usize {
         let mut arrivals = self.arrivals.borrow_mut();
         let same = arrivals.entry(request.id.clone()).or_default();
-        same.push(Arrival {
-            connection,
-            method: request.method.clone(),
-            fields: request.fields.clone(),
-            ..Arrival::default()
-        });
+        same.push(Arrival::default());
         self.changed.notify_waiters();
         same.len() - 1
     }
@@ -227,9 +219,7 @@ impl Backend {
 /// The head of a request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub method: String,
     pub id: String,
-    pub fields: Fields,
 }
 
 impl Request {
@@ -242,25 +232,21 @@ impl Request {
             return Err("no Host".to_owned());
         }
         let framing = Framing::of(&fields, Framing::None).map_err(|it| it.to_string())?;
-        Ok((Self::new(method, target, fields)?, framing))
+        Ok((Self::new(method, target, &fields)?, framing))
     }
 
     fn of_http2(fields: Fields) -> Result<Self, String> {
         let value = |name| values(&fields, name).first().copied().unwrap_or_default();
         let (method, target) = (value(":method").to_owned(), value(":path").to_owned());
-        Self::new(&method, &target, fields)
+        Self::new(&method, &target, &fields)
     }
 
     /// The path and a field name the request: both must be of the same one.
-    fn new(method: &str, target: &str, fields: Fields) -> Result<Self, String> {
+    fn new(method: &str, target: &str, fields: &Fields) -> Result<Self, String> {
         let id = target.rsplit('/').next().unwrap_or_default().to_owned();
-        match values(&fields, "x-id").as_slice() {
-            [field] if **field == *id => Ok(Self {
-                method: method.to_owned(),
-                id,
-                fields,
-            }),
-            other => Err(format!("{target} has the fields of {other:?}")),
+        match values(fields, "x-id").as_slice() {
+            [field] if **field == *id => Ok(Self { id }),
+            other => Err(format!("{method} {target} has the fields of {other:?}")),
         }
     }
 }
@@ -294,10 +280,6 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    pub fn is_h2(&self) -> bool {
-        matches!(self.side, Side::Http2 { .. })
-    }
-
     /// The number of the stream.
     pub fn stream(&self) -> u32 {
         match &self.side {
@@ -637,9 +619,4 @@ pub fn marker() -> Script {
             exchange.reply(200, super::MARKER_LENGTH).await;
         })
     })
-}
-
-/// The content of a request, for those who look at it as a whole.
-pub fn request_content(id: &str, length: usize) -> Vec<u8> {
-    content(id, length)
 }

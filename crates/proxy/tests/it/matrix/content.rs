@@ -42,7 +42,9 @@ impl Verifier {
             if self.sample[from..from + piece.len()] != *piece {
                 let wrong = String::from_utf8_lossy(&piece[..piece.len().min(120)]);
                 let (id, at) = (&self.id, self.at);
-                return Err(format!("other bytes within the body of {id} at {at}: {wrong:?}"));
+                return Err(format!(
+                    "other bytes within the body of {id} at {at}: {wrong:?}"
+                ));
             }
             self.at += piece.len();
         }

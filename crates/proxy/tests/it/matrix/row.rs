@@ -58,13 +58,19 @@ impl Row {
     }
 
     /// What the back end does.
-    pub fn backend(self, work: impl for<'a> Fn(&'a mut Exchange) -> Local<'a, ()> + 'static) -> Self {
+    pub fn backend(
+        self,
+        work: impl for<'a> Fn(&'a mut Exchange) -> Local<'a, ()> + 'static,
+    ) -> Self {
         let script = script(work);
         Self { script, ..self }
     }
 
     /// What the client does.
-    pub fn client(self, work: impl Fn(Rc<Client>, Script) -> Local<'static, Seen> + 'static) -> Self {
+    pub fn client(
+        self,
+        work: impl Fn(Rc<Client>, Script) -> Local<'static, Seen> + 'static,
+    ) -> Self {
         let play = play(work);
         Self { play, ..self }
     }
@@ -105,7 +111,10 @@ fn play(work: impl Fn(Rc<Client>, Script) -> Local<'static, Seen> + 'static) -> 
 fn or(expected: &str, outcome: &Outcome<'_>, is_so: bool) -> Result<(), String> {
     match is_so {
         true => Ok(()),
-        false => Err(format!("expected {expected}, came {}", outcome.seen.short())),
+        false => Err(format!(
+            "expected {expected}, came {}",
+            outcome.seen.short()
+        )),
     }
 }
 
@@ -115,7 +124,11 @@ pub fn whole(status: u16, length: usize) -> Check {
         let own = reply_content(outcome.id, length);
         let seen = outcome.seen;
         let is_so = seen.status == status && seen.end == End::Whole && seen.body == own;
-        or(&format!("{status} with {length} bytes of its own"), outcome, is_so)
+        or(
+            &format!("{status} with {length} bytes of its own"),
+            outcome,
+            is_so,
+        )
     })
 }
 
@@ -137,8 +150,7 @@ pub fn broken(began: u16, own: &'static [u16]) -> Check {
             return status(own)(outcome);
         }
         let part = reply_content(outcome.id, seen.body.len());
-        let is_so =
-            seen.status == began && matches!(seen.end, End::Broken(_)) && seen.body == part;
+        let is_so = seen.status == began && matches!(seen.end, End::Broken(_)) && seen.body == part;
         or(&format!("{began} that breaks off"), outcome, is_so)
     })
 }
@@ -163,7 +175,9 @@ pub fn came(times: usize) -> impl Fn(&Outcome<'_>) -> Result<(), String> {
 pub fn uploaded(length: usize) -> impl Fn(&Outcome<'_>) -> Result<(), String> {
     move |outcome| match outcome.arrivals.last() {
         Some(last) if last.complete && last.received == length => Ok(()),
-        other => Err(format!("expected {length} bytes at the back end, came {other:?}")),
+        other => Err(format!(
+            "expected {length} bytes at the back end, came {other:?}"
+        )),
     }
 }
 

@@ -100,7 +100,12 @@ fn bodies() -> Vec<Row> {
         rows.push(cut(name, framing, 20_000, How::Stalls));
     }
     let until_close = "back end drops behind 20000 bytes of a reply until close";
-    rows.push(cut(until_close.to_owned(), Framing::UntilClose, 20_000, How::Drops));
+    rows.push(cut(
+        until_close.to_owned(),
+        Framing::UntilClose,
+        20_000,
+        How::Drops,
+    ));
     rows.push(
         Row::new("back end closes within a chunk or frame")
             .backend(|it| {
@@ -136,7 +141,10 @@ fn cut(name: String, framing: Framing, at: usize, how: How) -> Row {
                 end(it, how).await;
             })
         })
-        .expect(broken(200, &[502, 504]))
+        .expect(match how {
+            How::Stalls => broken(200, &[504]),
+            _ => broken(200, &[502]),
+        })
 }
 
 /// Clients of HTTP/1.0 know the end of a reply by the connection's end: one that breaks off must
@@ -171,10 +179,26 @@ fn old_clients() -> Vec<Row> {
         old("HTTP/1.0, reply in chunks", Framing::Chunked, None),
         old("HTTP/1.0, reply until close", Framing::UntilClose, None),
         old("HTTP/1.0, reply with length", Framing::Length(20_000), None),
-        old("HTTP/1.0, back end closes within chunks", Framing::Chunked, Some(How::Closes)),
-        old("HTTP/1.0, back end resets within chunks", Framing::Chunked, Some(How::Resets)),
-        old("HTTP/1.0, back end stalls within chunks", Framing::Chunked, Some(How::Stalls)),
-        old("HTTP/1.0, back end drops before close", Framing::UntilClose, Some(How::Drops)),
+        old(
+            "HTTP/1.0, back end closes within chunks",
+            Framing::Chunked,
+            Some(How::Closes),
+        ),
+        old(
+            "HTTP/1.0, back end resets within chunks",
+            Framing::Chunked,
+            Some(How::Resets),
+        ),
+        old(
+            "HTTP/1.0, back end stalls within chunks",
+            Framing::Chunked,
+            Some(How::Stalls),
+        ),
+        old(
+            "HTTP/1.0, back end drops before close",
+            Framing::UntilClose,
+            Some(How::Drops),
+        ),
         old(
             "HTTP/1.0, back end closes within its length",
             Framing::Length(30_000),

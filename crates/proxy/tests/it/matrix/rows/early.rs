@@ -1,5 +1,6 @@
 //! Replies that end before the request does (RFC 9112, section 9.3; RFC 9113, section 8.1).
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use testkit::http1::Framing;
@@ -7,7 +8,7 @@ use tokio::time::sleep;
 
 use super::super::client::Sending;
 use super::super::column::Target;
-use super::super::row::{Row, broken, either, status, whole};
+use super::super::row::{Check, Row, broken, either, status, whole};
 
 /// What the back end does about the rest of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,11 @@ pub fn rows() -> Vec<Row> {
         for then in [Then::Stops, Then::Drains, Then::Closes] {
             let code = [401, 413][number % 2];
             let name = format!("early {code} to {name}, back end {then:?}").to_lowercase();
-            rows.push(early(Row::new(name), code, then).posts(Sending::Length(size)));
+            let row = early(Row::new(name), code, then).posts(Sending::Length(size));
+            rows.push(match then {
+                Then::Closes => row.expect(lost_over_http2(code)),
+                _ => row,
+            });
         }
     }
     let chunks = Row::new("early 401 to 3 MB in chunks, back end stops");
@@ -40,8 +45,18 @@ pub fn rows() -> Vec<Row> {
     for (size, name) in [(20_000, "20 KB"), (60_000, "60 KB"), (3_000_000, "3 MB")] {
         for then in [Then::Stops, Then::Closes] {
             let name = format!("early 401 to a stalled write of {name}, back end {then:?}");
-            let row = Row::new(name.to_lowercase()).target(Target::Tight);
-            rows.push(early(row, 401, then).posts(Sending::Length(size)));
+            let row = early(Row::new(name.to_lowercase()), 401, then);
+            let row = row.target(Target::Tight).asks(move |ask| {
+                let mut ask = ask.sending(Sending::Length(size));
+                ask.is_at_once = true;
+                ask
+            });
+            // Closing may take away what the back end's kernel has not sent of the reply yet.
+            let lost = either(whole(401, 200), status(&[502]));
+            rows.push(match then {
+                Then::Closes => row.expect(lost),
+                _ => row,
+            });
         }
     }
     rows.push(
@@ -59,6 +74,15 @@ pub fn rows() -> Vec<Row> {
             .expect(either(broken(200, &[502]), status(&[502]))),
     );
     rows
+}
+
+/// A connection that ends without GOAWAY, as none should (RFC 9113, section 5.4.1), may take away
+/// what has come on it and was not read. In HTTP/1.1 it is the usual way, and the reply is read.
+fn lost_over_http2(code: u16) -> Check {
+    Rc::new(move |outcome| match outcome.column.backend_h2 {
+        true => either(whole(code, 200), status(&[502]))(outcome),
+        false => whole(code, 200)(outcome),
+    })
 }
 
 fn early(row: Row, code: u16, then: Then) -> Row {

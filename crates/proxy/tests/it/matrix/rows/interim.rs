@@ -23,13 +23,9 @@ fn expecting(name: &str, patience: u64) -> Row {
         Box::pin(async move {
             let mut call = client.begin(ask).await;
             let wait = timeout(Duration::from_millis(patience), call.next_head());
-            if wait.await.is_err() {
-                call.seen.notes.push("no 100 came".to_owned());
-            }
+            let _ = wait.await;
             if call.seen.status == 0 && call.seen.end == End::Open {
                 call.upload();
-            } else {
-                call.seen.notes.push("the body was not sent".to_owned());
             }
             let sends_nothing = call.seen.status != 0;
             let mut seen = call.finish().await;
@@ -55,6 +51,8 @@ fn expectations() -> Vec<Row> {
             .and(uploaded(LENGTH))
             .and(|outcome| match outcome.seen.interims.as_slice() {
                 [100] => Ok(()),
+                // Its own, for it reads the body, and the back end's (RFC 9110, section 15.2).
+                [100, 100] if outcome.column.collects_request() => Ok(()),
                 other => Err(format!("interim replies {other:?}")),
             }),
         expecting("Expect refused by 417", 3000)
@@ -101,7 +99,8 @@ fn interims() -> Vec<Row> {
                 it.read_all().await;
                 it.interim(101, &[]).await;
                 if then_speaks {
-                    it.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await;
+                    it.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+                        .await;
                 }
                 it.until_cancelled().await;
             })
