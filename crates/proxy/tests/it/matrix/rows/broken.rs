@@ -1,13 +1,9 @@
 //! Replies that break off or stand still.
 
-use std::time::Duration;
-
 use testkit::http1::Framing;
 use testkit::http2::{frame, kind};
-use tokio::time::sleep;
 
 use super::super::client::{End, Sending};
-use super::super::column::SHORT;
 use super::super::row::{Row, broken, came, status, whole};
 
 /// How the back end ends it.
@@ -220,7 +216,7 @@ fn silence() -> Vec<Row> {
         Row::new("back end replies too late")
             .backend(|it| {
                 Box::pin(async move {
-                    sleep(SHORT + Duration::from_millis(200)).await;
+                    it.until_released().await;
                     it.reply(200, 4).await;
                     it.flush().await;
                 })
