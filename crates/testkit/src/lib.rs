@@ -1,6 +1,7 @@
 //! What tests need: temporary folders, free ports, raw HTTP clients, a strict and a scripted back
-//! end, child processes, real servers. Uses blocking sockets and no product crate, so that a
-//! mistake in the product cannot hide itself here.
+//! end, child processes, real servers. Uses no product crate, so that a mistake in the product
+//! cannot hide itself here. Sockets block, but for [`wire`], [`http1`] and [`http2`]: what a test
+//! wants to do on both sides of a proxy at the same time.
 //!
 //! Everything panics when it fails: a test is all there is to tell.
 
@@ -13,6 +14,8 @@
 mod certificates;
 mod client;
 mod dropped;
+pub mod http1;
+pub mod http2;
 pub mod odd_requests;
 mod process;
 mod response;
@@ -21,6 +24,7 @@ pub mod servers;
 mod strict;
 pub mod tds;
 pub mod websocket;
+pub mod wire;
 
 pub use certificates::{Authority, Issued};
 pub use client::RawClient;

@@ -2,14 +2,18 @@
 //! looked up.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use message::Method;
 use net::deadline::Deadline;
 use net::endpoint::EndpointConfig;
+use net::http1::{ClientExchange, End, HeadLimits, ResponseHead};
 use net::resolve::{LookUp, Resolver};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
@@ -48,17 +52,16 @@ struct Setting {
 }
 
 impl Setting {
-    /// An upstream whose back end takes connections and says nothing.
+    /// An upstream whose back end takes connections.
     async fn new(limit: Option<usize>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let accepted = Rc::<Cell<usize>>::default();
         let count = Rc::clone(&accepted);
         tokio::task::spawn_local(async move {
-            let mut open = Vec::new();
             while let Ok((stream, _)) = listener.accept().await {
                 count.set(count.get() + 1);
-                open.push(stream);
+                tokio::task::spawn_local(answer(stream));
             }
         });
         let resolver = Rc::<Scripted>::default();
@@ -124,10 +127,26 @@ impl Setting {
         }
     }
 
-    /// Puts it back.
-    fn keep(&self, (connection, lease): (Connection, Lease)) {
+    /// Uses it for a request and puts it back.
+    async fn keep(&self, (connection, lease): (Connection, Lease)) {
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+        let mut exchange = ClientExchange::begin(connection, request, false);
+        let mut head = ResponseHead::default();
+        let limits = HeadLimits {
+            bytes: 1000,
+            fields: 10,
+        };
+        poll_fn(|context| {
+            let sent = exchange.poll_accept(context, &[], End::End(None));
+            assert!(matches!(sent, Poll::Ready(Ok(0))));
+            let _ = exchange.poll_flush(context);
+            exchange.poll_head(context, &mut head, &Method::Get, limits)
+        })
+        .await
+        .unwrap();
+        exchange.begin_body(&head, limits, false);
         lease.answered();
-        lease.endpoint().keep(connection, Instant::now(), None);
+        lease.keep(exchange.release().unwrap(), Instant::now());
     }
 
     fn in_flight(&self) -> u32 {
@@ -144,6 +163,22 @@ impl Setting {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         panic!("a permit or a count is lost: {}", self.permits.used());
+    }
+}
+
+/// Answers every request.
+async fn answer(stream: TcpStream) {
+    let mut piece = [0; 1000];
+    loop {
+        stream.readable().await.unwrap();
+        match stream.try_read(&mut piece) {
+            Ok(count) if count > 0 => {
+                let reply = b"HTTP/1.1 204 No Content\r\n\r\n";
+                assert_eq!(stream.try_write(reply).unwrap(), reply.len());
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            _ => return,
+        }
     }
 }
 
@@ -176,7 +211,7 @@ fn a_wait_for_a_new_connection_may_be_dropped_anywhere() {
             setting.rests().await;
             let lent = setting.lend().await.unwrap();
             assert_eq!(setting.in_flight(), 1);
-            setting.keep(lent);
+            setting.keep(lent).await;
             assert_eq!((setting.in_flight(), setting.permits.used()), (0, 1));
             times += 1;
         }
@@ -200,15 +235,15 @@ fn a_wait_in_the_queue_may_be_dropped_anywhere() {
                     tokio::task::yield_now().await;
                 }
                 if is_granted {
-                    setting.keep(first);
+                    setting.keep(first).await;
                     drop(second);
                 } else {
                     drop(second);
-                    setting.keep(first);
+                    setting.keep(first).await;
                 }
                 let lent = third.await.unwrap();
                 assert_eq!(setting.in_flight(), 1);
-                setting.keep(lent);
+                setting.keep(lent).await;
                 setting.rests().await;
                 assert_eq!(setting.accepted.get(), 1);
             }
@@ -229,7 +264,7 @@ fn a_permit_that_was_granted_and_not_taken_is_passed_on() {
         // Its connection is closed: the permit is free, and granted from outside the pool.
         drop(first);
         drop(second);
-        setting.keep(third.await.unwrap());
+        setting.keep(third.await.unwrap()).await;
         setting.rests().await;
     });
 }
@@ -239,7 +274,7 @@ fn a_resolver_that_hangs_takes_no_request_away() {
     run(async {
         let setting = Setting::new(None).await;
         let first = setting.lend().await.unwrap();
-        setting.keep(first);
+        setting.keep(first).await;
         setting.resolver.addresses.borrow_mut().clear();
         tokio::time::sleep(Duration::from_millis(5)).await;
         // Idle connections serve, and new ones go to the addresses that are known.
@@ -247,8 +282,8 @@ fn a_resolver_that_hangs_takes_no_request_away() {
             let lending = tokio::time::timeout(Duration::from_secs(1), setting.lend());
             let one = lending.await.unwrap().unwrap();
             let other = setting.lend().await.unwrap();
-            setting.keep(one);
-            setting.keep(other);
+            setting.keep(one).await;
+            setting.keep(other).await;
             tokio::task::yield_now().await;
         }
         assert_eq!(setting.accepted.get(), 2);
@@ -262,11 +297,11 @@ fn connections_to_addresses_that_are_gone_are_retired() {
     run(async {
         let setting = Setting::new(None).await;
         let first = setting.lend().await.unwrap();
-        setting.keep(first);
+        setting.keep(first).await;
         *setting.resolver.addresses.borrow_mut() = vec![([127, 0, 0, 2], 0).into()];
         tokio::time::sleep(Duration::from_millis(5)).await;
         let second = setting.lend().await.unwrap();
-        setting.keep(second);
+        setting.keep(second).await;
         while setting.permits.used() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -202,6 +202,7 @@ impl Handler for Calling {
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
             let call = Call {
+                deadline: None,
                 plan: &self.0,
                 request: &request,
                 body_max: None,

@@ -14,6 +14,7 @@ mod heads;
 mod lending;
 
 mod lifetimes;
+mod matrix;
 mod messages;
 mod odd;
 mod panics;

@@ -27,6 +27,18 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a worker with several routes serves.
+pub struct Setup {
+    pub protocols: Vec<Protocol>,
+    pub routes: Vec<(PathPattern, RouteTarget)>,
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
+    pub settings: Settings,
+    /// TLS of the listener.
+    pub server: Option<tls::Server>,
+    /// TLS of upstreams, for each of their endpoints.
+    pub clients: Vec<(Arc<UpstreamPlan>, Vec<tls::Client>)>,
+}
+
 impl Proxy {
     /// Forwards everything to a port, path and query kept.
     pub fn to(port: u16) -> Self {
@@ -81,9 +93,34 @@ impl Proxy {
         target: RouteTarget,
         change_settings: impl FnOnce(&mut Settings),
     ) -> Self {
-        let port = free_port();
+        let proxy = Self::idle(protocols);
         let mut settings = Settings::default();
         change_settings(&mut settings);
+        proxy.serve(target, settings, vec![proxy.open()]);
+        proxy
+    }
+
+    /// Serves several routes, with TLS or without.
+    pub fn serving(setup: Setup) -> Self {
+        let proxy = Self::idle(setup.protocols);
+        let address = proxy.address();
+        let tls = TlsTable {
+            servers: setup.server.map(|it| (address, it)).into_iter().collect(),
+            clients: setup.clients,
+        };
+        let plan = Plan {
+            listeners: vec![proxy.listener(setup.routes)],
+            upstreams: setup.upstreams,
+            settings: setup.settings,
+            ..Plan::default()
+        };
+        let opened = vec![proxy.open()];
+        proxy.order(plan, tls, opened);
+        proxy
+    }
+
+    /// A worker that serves nothing yet.
+    fn idle(protocols: Vec<Protocol>) -> Self {
         let engine = Arc::new(Engine::new(None));
         let (commands, receiver) = unbounded_channel();
         let setup = WorkerSetup {
@@ -93,31 +130,27 @@ impl Proxy {
             commands: receiver,
         };
         let thread = std::thread::spawn(|| Worker::run(setup).unwrap());
-        let proxy = Self {
-            port,
+        Self {
+            port: free_port(),
             engine,
             commands,
             protocols,
             thread: Some(thread),
-        };
-        let socket = net::listen::bind(Some("127.0.0.1"), port, 1)
-            .unwrap()
-            .remove(0);
-        proxy.serve(
-            target,
-            settings,
-            vec![OpenListener {
-                address: proxy.address(),
-                socket,
-            }],
-        );
-        proxy
+        }
+    }
+
+    fn open(&self) -> OpenListener {
+        let mut sockets = net::listen::bind(Some("127.0.0.1"), self.port, 1).unwrap();
+        OpenListener {
+            address: self.address(),
+            socket: sockets.remove(0),
+        }
     }
 
     /// Has the worker serve another target.
     pub fn serve(&self, target: RouteTarget, settings: Settings, opened: Vec<OpenListener>) {
         let plan = self.plan(target, settings);
-        self.order(plan, Arc::default(), opened);
+        self.order(plan, TlsTable::default(), opened);
     }
 
     /// Has the worker serve another target, over TLS when there is a server.
@@ -126,44 +159,48 @@ impl Proxy {
         let servers = server.map(|server| (self.address(), server));
         table.servers.extend(servers);
         let plan = self.plan(target, settings);
-        self.order(plan, Arc::new(table), Vec::new());
+        self.order(plan, table, Vec::new());
     }
 
     fn plan(&self, target: RouteTarget, settings: Settings) -> Plan {
-        let listener_target = target.clone();
-        let route = RoutePlan {
-            flow: "test".into(),
-            methods: Methods::Any,
-            path: PathPattern {
-                segments: Vec::new(),
-                rest: true,
-            },
-            target,
+        let upstreams = match &target {
+            RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
+            RouteTarget::Handle { .. } => Vec::new(),
         };
-        let listener = ListenerPlan {
-            address: self.address(),
-            tls: None,
-            protocols: self.protocols.clone(),
-            routes: vec![route],
+        let everything = PathPattern {
+            segments: Vec::new(),
+            rest: true,
         };
         Plan {
-            listeners: vec![listener],
-            upstreams: match &listener_target {
-                RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
-                RouteTarget::Handle { .. } => Vec::new(),
-            },
+            listeners: vec![self.listener(vec![(everything, target)])],
+            upstreams,
             settings,
             ..Plan::default()
         }
     }
 
-    fn order(&self, plan: Plan, tls: Arc<TlsTable>, opened: Vec<OpenListener>) {
+    fn listener(&self, routes: Vec<(PathPattern, RouteTarget)>) -> ListenerPlan {
+        let routes = routes.into_iter().map(|(path, target)| RoutePlan {
+            flow: "test".into(),
+            methods: Methods::Any,
+            path,
+            target,
+        });
+        ListenerPlan {
+            address: self.address(),
+            tls: None,
+            protocols: self.protocols.clone(),
+            routes: routes.collect(),
+        }
+    }
+
+    fn order(&self, plan: Plan, tls: TlsTable, opened: Vec<OpenListener>) {
         let plan = Arc::new(plan);
         let (applied, mut done) = unbounded_channel();
         self.commands
             .send(Command::Serve {
                 plan,
-                tls,
+                tls: Arc::new(tls),
                 opened,
                 applied,
             })
@@ -174,7 +211,7 @@ impl Proxy {
 
     /// Has the worker serve nothing any more.
     pub fn serve_nothing(&self) {
-        self.order(Plan::default(), Arc::default(), Vec::new());
+        self.order(Plan::default(), TlsTable::default(), Vec::new());
     }
 
     fn address(&self) -> ListenAddress {
