@@ -11,21 +11,15 @@ pub struct Queue {
     pool: Option<Arc<PoolWaker>>,
     /// Whether somebody waits for what a stream's end may free.
     is_wanted: Cell<bool>,
-    calls: Cell<u64>,
 }
 
 impl Queue {
     /// One that wakes this pool.
-    pub(crate) fn waking(pool: &Arc<PoolWaker>) -> Self {
+    pub fn waking(pool: &Arc<PoolWaker>) -> Self {
         Self {
             pool: Some(Arc::clone(pool)),
-            ..Self::default()
+            is_wanted: Cell::new(false),
         }
-    }
-
-    /// How often the pool has been woken, or would have been.
-    pub fn calls(&self) -> u64 {
-        self.calls.get()
     }
 
     pub(crate) fn set_wanted(&self, is_wanted: bool) {
@@ -42,7 +36,6 @@ impl Queue {
 
     /// The connection takes more streams than before, or none any more: its permit is free then.
     pub fn wake_all(&self) {
-        self.calls.set(self.calls.get() + 1);
         if let Some(pool) = &self.pool {
             pool.wake();
         }
