@@ -13,7 +13,7 @@
 mod permits;
 mod settle;
 #[cfg(test)]
-mod simulation;
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -14,7 +14,7 @@ use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern};
-use component::upstream::{Balance, Eject, EndpointPlan, UpstreamPlan};
+use component::upstream::{Balance, Eject, EndpointPlan, HealthCheck, UpstreamPlan};
 use net::tls::{
     Client, ClientAuth, ClientSettings, Identity, MinVersion, Roots, Server, ServerSettings, Trust,
 };
@@ -500,6 +500,83 @@ fn a_failed_handshake_is_reported_to_all_who_wait_for_it() {
     assert!(workers.metrics(0).upstream_connect_failures.get() <= 2);
     is_broken.store(false, Ordering::SeqCst);
     assert_eq!(get(&mut workers.client(0)), 200);
+}
+
+/// Passes connections on to a port; those made before it `freezes` fall silent then, and no end is
+/// ever seen.
+struct FreezingDoor {
+    port: u16,
+    era: Arc<AtomicUsize>,
+}
+
+impl FreezingDoor {
+    fn start(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let door = Self {
+            port: listener.local_addr().unwrap().port(),
+            era: Arc::default(),
+        };
+        let era = Arc::clone(&door.era);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                let own = era.load(Ordering::SeqCst);
+                let ends = [
+                    (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                    (server, client),
+                ];
+                for (mut from, mut to) in ends {
+                    let era = Arc::clone(&era);
+                    thread::spawn(move || {
+                        let mut piece = [0; 4096];
+                        while let Ok(count @ 1..) = from.read(&mut piece) {
+                            if era.load(Ordering::SeqCst) == own
+                                && to.write_all(&piece[..count]).is_err()
+                            {
+                                break;
+                            }
+                        }
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+            }
+        });
+        door
+    }
+
+    fn freeze(&self) {
+        self.era.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Checks went over the same dead connection until TCP gave it up, and the endpoint stayed down.
+#[test]
+fn checks_leave_a_connection_that_is_dead() {
+    let plain = StrictBackend::answering(|_| OK.to_vec());
+    let secure = SecureBackend::start(plain.port());
+    let door = FreezingDoor::start(secure.workers.ports[0]);
+    let plan = upstream(door.port, |plan| {
+        both_protocols(plan);
+        plan.health = Some(HealthCheck {
+            path: "/health".to_owned(),
+            every: Duration::from_millis(20),
+            timeout: Duration::from_millis(300),
+            status: None,
+            healthy: 1,
+            unhealthy: 1,
+        });
+    });
+    let workers = Workers::serving(1, &plan, |plan| TlsTable {
+        servers: Vec::new(),
+        clients: vec![(Arc::clone(plan), vec![secure.client.clone()])],
+    });
+    let is_down = || workers.engine.endpoint_verdicts()[0].2;
+    wait_until("it has been asked", || plain.requests().len() > 2);
+    assert!(!is_down());
+    door.freeze();
+    wait_until("it is seen to be down", is_down);
+    wait_until("it is asked over a new connection", || !is_down());
 }
 
 /// Two endpoints, of which the first answers with a head and then nothing, or not at all.
