@@ -2,6 +2,7 @@
 //! a failure names its seed, and `POOL_SEED` runs that one alone.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,6 +114,10 @@ enum Lent {
 struct Worker {
     pool: FakePool,
     waiting: Vec<u64>,
+    /// What each waiter needs.
+    demands: BTreeMap<u64, Demand>,
+    /// Those whose grant has been found to be fair.
+    checked: BTreeSet<u64>,
     lent: Vec<Lent>,
     connects: Vec<Connect>,
 }
@@ -160,6 +165,8 @@ impl World {
                     Arc::clone(&queue),
                 ),
                 waiting: Vec::new(),
+                demands: BTreeMap::new(),
+                checked: BTreeSet::new(),
                 lent: Vec::new(),
                 connects: Vec::new(),
             }
@@ -225,6 +232,7 @@ impl World {
                 };
                 let id = own.pool.join(join, self.now).unwrap();
                 own.waiting.push(id);
+                own.demands.insert(id, demand);
             }
         }
         own.collect();
@@ -487,6 +495,18 @@ impl Worker {
 
     fn collect(&mut self) {
         self.connects.extend(self.pool.take_connects());
+        for (id, grant) in &self.pool.granted {
+            let (Grant::Connection { at, .. } | Grant::Stream { at, .. }) = grant else {
+                continue;
+            };
+            if self.checked.insert(*id) {
+                let passed_over = |(earlier, waiter): (&u64, &Waiter)| {
+                    earlier < id && waiter.is_at(*at) && waiter.demand == self.demands[id]
+                };
+                let is_unfair = self.pool.waiters.iter().any(passed_over);
+                assert!(!is_unfair, "an earlier waiter that it fits was passed over");
+            }
+        }
     }
 
     fn open(&mut self, link: FakeLink) {
