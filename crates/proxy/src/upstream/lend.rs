@@ -136,15 +136,16 @@ impl Upstream {
             patience,
             queue_until,
             was_bound: None,
+            lease: Some(lease),
         };
         let grant = poll_fn(|context| wait.poll(context)).await?;
-        self.lent(grant, lease)
+        self.lent(grant, wait.lease)
     }
 
     fn lent(
         self: &Rc<Self>,
         grant: Grant<Connection, Link>,
-        lease: Lease,
+        lease: Option<Lease>,
     ) -> Result<Lent, WaitError> {
         let (at, line, reused) = match grant {
             Grant::Connection {
@@ -162,10 +163,8 @@ impl Upstream {
             self.metrics.upstream_reuses.add(1);
         }
         let now = Instant::now();
-        let lease = match lease.at() == at {
-            true => lease,
-            false => Lease::begin(self, at, now),
-        };
+        let lease = lease.filter(|lease| lease.at() == at);
+        let lease = lease.unwrap_or_else(|| Lease::begin(self, at, now));
         Ok(Lent {
             line,
             reused,
@@ -286,6 +285,9 @@ struct Wait<'a> {
     queue_until: Instant,
     /// What the deadline stands for: a connection to this endpoint, or a permit of any.
     was_bound: Option<Option<usize>>,
+    /// Of the endpoint that was chosen first, while a connection to it is being made: a request
+    /// that waits for a permit is in flight nowhere, and tries nothing.
+    lease: Option<Lease>,
 }
 
 impl Wait<'_> {
@@ -304,7 +306,10 @@ impl Wait<'_> {
         if self.was_bound.replace(bound) != Some(bound) {
             let now = Instant::now();
             let time = match bound {
-                None => self.queue_until.saturating_duration_since(now),
+                None => {
+                    self.lease = None;
+                    self.queue_until.saturating_duration_since(now)
+                }
                 Some(_) => self.patience.connect,
             };
             deadline.set(now, time);

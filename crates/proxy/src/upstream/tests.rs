@@ -232,6 +232,11 @@ fn a_wait_in_the_queue_may_be_dropped_anywhere() {
                 for _ in 0..times {
                     assert!(second.as_mut().poll(&mut context).is_pending());
                     assert!(third.as_mut().poll(&mut context).is_pending());
+                    assert_eq!(
+                        setting.in_flight(),
+                        1,
+                        "those who wait are nowhere in flight"
+                    );
                     tokio::task::yield_now().await;
                 }
                 if is_granted {
