@@ -12,7 +12,6 @@ mod failures;
 mod h2_bounds;
 mod heads;
 mod lending;
-
 mod lifetimes;
 mod matrix;
 mod messages;
