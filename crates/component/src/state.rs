@@ -100,7 +100,10 @@ impl States {
 
     /// Takes over what has been made in a staged copy.
     pub fn commit(&self, staged: Self) {
-        let staged = staged.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let staged = staged
+            .0
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, state) in staged {
             match states.iter_mut().find(|(known, _)| *known == key) {

@@ -121,7 +121,8 @@ pub(crate) async fn start(
     };
     let mut crew = Crew::start("admin", 1, &Arc::new(Engine::new(None)))?;
     let opened = crew.prepare(plan, &Arc::default());
-    let opened = opened.context("the admin port cannot be opened; choose another with --admin, or `off`")?;
+    let opened =
+        opened.context("the admin port cannot be opened; choose another with --admin, or `off`")?;
     crew.commit(opened).await?;
     Ok(Some(crew))
 }

@@ -95,7 +95,11 @@ impl Crew {
                 host: address.host.as_deref(),
                 port: address.port,
                 count: self.members.len(),
-                beside_ours: self.addresses.iter().chain(new).any(|it| it.port == address.port),
+                beside_ours: self
+                    .addresses
+                    .iter()
+                    .chain(new)
+                    .any(|it| it.port == address.port),
             };
             let sockets = binding.bind();
             bound.push(BoundAddress {

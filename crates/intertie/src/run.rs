@@ -213,10 +213,6 @@ impl Application<'_> {
         self.seen = files.clone();
         if let Err(refused) = self.take_over(crew, files).await {
             tell_refused(&refused);
-            if let Refused::Problems(_) = refused {
-                self.tls.look_again();
-                self.secrets.look_again();
-            }
         }
     }
 
@@ -234,6 +230,7 @@ impl Application<'_> {
         } else {
             return;
         }
+        let (tls, secrets) = (self.tls.look(), self.secrets.look());
         let mut result = self.take_over(crew, self.seen.clone()).await;
         if let Err(refused) = &result
             && self.seen != self.served
@@ -246,8 +243,8 @@ impl Application<'_> {
             Ok(()) => {}
             Err(refused @ Refused::Problems(_)) => {
                 tell_refused(&refused);
-                self.tls.look_again();
-                self.secrets.look_again();
+                self.tls.accept(tls);
+                self.secrets.accept(secrets);
             }
             Err(refused @ Refused::Failed(_)) => {
                 tell_refused(&refused);

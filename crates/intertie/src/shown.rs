@@ -169,9 +169,16 @@ mod tests {
         own.args(["--exact", NAME, "--nocapture"]).env(MARK, "1");
         let output = own.env_remove("RUST_BACKTRACE").output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(text.matches("a panic: no value: Some(").count(), 2, "{text}");
+        assert_eq!(
+            text.matches("a panic: no value: Some(").count(),
+            2,
+            "{text}"
+        );
         assert_eq!(text.matches("\"backtrace\":").count(), 1, "{text}");
-        assert!(text.contains("shown.rs") && text.contains("2 panics"), "{text}");
+        assert!(
+            text.contains("shown.rs") && text.contains("2 panics"),
+            "{text}"
+        );
         assert!(!text.contains("panicking-secret"), "{text}");
     }
 
