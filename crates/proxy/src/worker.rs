@@ -255,9 +255,9 @@ impl Worker {
         .await
     }
 
-    /// Starts a task that the worker cannot do without. `tokio` keeps a panic to the task in which it
-    /// happens: without an accept loop or deadlines the worker would seem to run for ever. So it
-    /// ends with an error instead.
+    /// Starts a task that the worker cannot do without. `tokio` keeps a panic to the task in which
+    /// it happens: without an accept loop or deadlines the worker would seem to run for ever. So
+    /// it ends with an error instead.
     pub(crate) fn supervise(
         self: &Rc<Self>,
         name: &'static str,
