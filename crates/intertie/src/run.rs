@@ -135,9 +135,10 @@ impl Application<'_> {
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
-        let prepared = crew.prepare(loaded.plan, &self.tls.table)?;
+        // The folder first: a second engine by mistake is told about the first, not about its port.
         data::open(&self.arguments.data, &self.states).await?;
-        crew.commit(prepared).await?;
+        crew.commit(crew.prepare(loaded.plan, &self.tls.table)?)
+            .await?;
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();

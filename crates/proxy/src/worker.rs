@@ -199,7 +199,7 @@ impl Worker {
         })
     }
 
-    fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {
+    pub(crate) fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {
         let settings = Settings::default();
         let metrics = engine.registry.add_worker();
         let place = (share.number, share.count);

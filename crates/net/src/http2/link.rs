@@ -234,6 +234,14 @@ impl Shared {
     }
 }
 
+/// Without its driver a connection moves no bytes: its streams must not wait for any. The driver's
+/// task may have panicked, or given up on a client that takes nothing.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
 impl Driver {
     /// How many bytes have gone either way; tells progress.
     pub fn moved(&self) -> u64 {

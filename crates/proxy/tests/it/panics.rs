@@ -1,8 +1,8 @@
 //! What panics is cut or answered with 500, and everything else goes on.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use component::handler::{Handler, LocalFuture, Outcome, Services};
@@ -40,7 +40,11 @@ impl Handler for Panicking {
                 let reply = Reply::new(200);
                 return Ok(Outcome::Stream(reply, Box::new(PanickingFeed)));
             }
-            Ok(Outcome::Reply(Reply::with_content(200, "text/plain", request.body)))
+            Ok(Outcome::Reply(Reply::with_content(
+                200,
+                "text/plain",
+                request.body,
+            )))
         })
     }
 }
