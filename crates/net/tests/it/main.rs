@@ -7,3 +7,4 @@ mod h2_fuzz;
 mod h2_interop;
 mod h2_limits;
 mod h2_pair;
+mod link;
