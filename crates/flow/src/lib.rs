@@ -1,7 +1,8 @@
 //! Flow files: YAML documents in, a checked plan out, and the flows that run by it.
 //!
-//! [`load`] is a pure function: it opens nothing and knows no step but those of the table it is
-//! given. It reports every problem of all documents at once.
+//! [`load`] opens nothing and knows no step but those of the table it is given. What steps remember
+//! is registered in the states it is given: staged ones, which the caller commits with the plan. It
+//! reports every problem of all documents at once.
 //!
 //! The life of a document: `document` sorts it, `environment` puts environment values in,
 //! `engine` or `compile` reads it (`connections` its `use:`, `trigger` its `from:`, `blocks` its

@@ -22,8 +22,8 @@ use crate::metrics::Metrics;
 /// The content type of the exposition format that `/metrics` speaks.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a worker may do nothing at all before `/health` says so. Expressions hold a worker up for
-/// much less.
+/// How long a worker may do nothing at all before `/health` says so. Expressions hold a worker up
+/// for much less.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// What a page says.

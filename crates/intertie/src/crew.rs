@@ -186,3 +186,41 @@ impl Crew {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_worker_is_seen_and_the_others_are_waited_for() {
+        let (lost, gone) = mpsc::unbounded_channel();
+        let (commands, mut orders) = mpsc::unbounded_channel();
+        let (lost_end, lost_ended) = oneshot::channel();
+        let (report_end, ended) = oneshot::channel();
+        let member = |commands, ended| Member { commands, ended };
+        let mut crew = Crew {
+            members: vec![member(lost, lost_ended), member(commands, ended)],
+            addresses: Vec::new(),
+        };
+        assert!(!crew.has_lost_one());
+        drop(gone);
+        let failed = Err(io::Error::other(
+            "the task `accept` of worker 0 has panicked",
+        ));
+        lost_end.send(failed).unwrap();
+        assert!(crew.has_lost_one());
+        let other = thread::spawn(move || {
+            assert!(matches!(orders.blocking_recv(), Some(Command::Drain)));
+            report_end.send(Ok(())).unwrap();
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let error = runtime.block_on(crew.stop()).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("`accept` of worker 0"),
+            "{error:#}"
+        );
+        other.join().unwrap();
+    }
+}

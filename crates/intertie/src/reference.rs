@@ -278,9 +278,22 @@ The most specific path wins: a literal segment goes before `{name}`, `{name}` be
 same path a named method goes before `any`. Two flows that take the same requests are an error.
 Paths are compared as they are sent, percent-encoding included.
 
+**Refused requests.** What two implementations could read differently gets 400 and never reaches a
+flow: among others a path with a `.` or `..` segment, plain or encoded (`/dir/../x`; browsers and
+most clients resolve these before they send), and a target with a host of its own that differs
+from `Host` (RFC 9112 has the target win, but a system behind may look at `Host`). A request of
+HTTP/1.2 or later is read as one of HTTP/1.1, and `OPTIONS *` gets 204.
+
+**A client that leaves.** When a client closes its connection, or only its sending side (a FIN
+behind a complete request), it has left: the flow is dropped where it stands, as nginx does by
+default, and calls that are under way are given up. A flow with `detach: true` goes on. A client
+that closes its sending side to mark the end of a request must wait for the reply first.
+
 **TLS.** `tls` names certificate and key; with `sni` one address serves several names, with
 `client_ca` clients must show certificates of their own. Versions 1.2 and 1.3 are spoken, with
-today's suites and curves; sessions are resumed. HTTP/2 is offered beside HTTP/1.1 (ALPN).";
+today's suites and curves; sessions are resumed. HTTP/2 is offered beside HTTP/1.1 (ALPN). When a
+reload turns TLS on or off, or asks for other client certificates, the connections of the address
+end after the requests that are under way; a renewed certificate ends none.";
     let yaml = "\
 flow: item
 from:

@@ -135,9 +135,10 @@ impl Application<'_> {
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
-        let prepared = crew.prepare(loaded.plan, &self.tls.table)?;
+        // The folder first: a second engine by mistake is told about the first, not about its port.
         data::open(&self.arguments.data, &self.states).await?;
-        crew.commit(prepared).await?;
+        crew.commit(crew.prepare(loaded.plan, &self.tls.table)?)
+            .await?;
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
@@ -213,10 +214,6 @@ impl Application<'_> {
         self.seen = files.clone();
         if let Err(refused) = self.take_over(crew, files).await {
             tell_refused(&refused);
-            if let Refused::Problems(_) = refused {
-                self.tls.look_again();
-                self.secrets.look_again();
-            }
         }
     }
 
@@ -234,6 +231,7 @@ impl Application<'_> {
         } else {
             return;
         }
+        let (tls, secrets) = (self.tls.look(), self.secrets.look());
         let mut result = self.take_over(crew, self.seen.clone()).await;
         if let Err(refused) = &result
             && self.seen != self.served
@@ -246,8 +244,8 @@ impl Application<'_> {
             Ok(()) => {}
             Err(refused @ Refused::Problems(_)) => {
                 tell_refused(&refused);
-                self.tls.look_again();
-                self.secrets.look_again();
+                self.tls.accept(tls);
+                self.secrets.accept(secrets);
             }
             Err(refused @ Refused::Failed(_)) => {
                 tell_refused(&refused);

@@ -63,11 +63,16 @@ impl LoadedSecrets {
             .any(|(place, then)| place.look() != *then)
     }
 
-    /// Takes files and folders as they are now for those that have been read: what is wrong with
-    /// them has been told, and is not told again until they change.
-    pub fn look_again(&mut self) {
-        for (place, then) in &mut self.watched {
-            *then = place.look();
+    /// The hashes of files and folders as they are now.
+    pub fn look(&self) -> Vec<Option<u64>> {
+        self.watched.iter().map(|(place, _)| place.look()).collect()
+    }
+
+    /// Takes files and folders as they were [seen](Self::look) before a load for those that have
+    /// been read: what is wrong with them has been told, and is not told again until they change.
+    pub fn accept(&mut self, seen: Vec<Option<u64>>) {
+        for ((_, then), seen) in self.watched.iter_mut().zip(seen) {
+            *then = seen;
         }
     }
 

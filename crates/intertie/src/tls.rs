@@ -48,15 +48,22 @@ enum What {
 impl LoadedTls {
     /// Whether one of the files has changed since it was read.
     pub fn has_changed(&self) -> bool {
-        let now = |path: &PathBuf| fs::read(path).ok().map(|bytes| hash(&bytes));
-        self.files.iter().any(|(path, then)| now(path) != *then)
+        let then = self.files.iter().map(|(_, then)| *then);
+        !self.look().into_iter().eq(then)
     }
 
-    /// Takes the files as they are now for those that have been read: what is wrong with them has
-    /// been told, and is not told again until they change.
-    pub fn look_again(&mut self) {
-        for (path, then) in &mut self.files {
-            *then = fs::read(path).ok().map(|bytes| hash(&bytes));
+    /// The hashes of the files as they are now.
+    pub fn look(&self) -> Vec<Option<u64>> {
+        let now = |path: &PathBuf| fs::read(path).ok().map(|bytes| hash(&bytes));
+        self.files.iter().map(|(path, _)| now(path)).collect()
+    }
+
+    /// Takes the files as they were [seen](Self::look) before a load for those that have been read:
+    /// what is wrong with them has been told, and is not told again until they change. A file that
+    /// changes during the load has changed since.
+    pub fn accept(&mut self, seen: Vec<Option<u64>>) {
+        for ((_, then), seen) in self.files.iter_mut().zip(seen) {
+            *then = seen;
         }
     }
 

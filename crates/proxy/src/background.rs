@@ -22,7 +22,7 @@ use crate::router::ForwardTargets;
 use crate::worker::Worker;
 
 /// How long a source rests that has panicked.
-const SOURCE_PAUSE: Duration = Duration::from_secs(1);
+const SOURCE_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
 
 /// Runs a handler on a request until it is done or its client has left: `None` then. The work of a
 /// handler that detaches goes on all the same.
@@ -164,5 +164,100 @@ fn run_source(
         flow,
         _stop: stop_source,
         task,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use component::handler::{LocalFuture, Services};
+    use component::resources::Share;
+    use component::source::Source;
+    use message::Reply;
+
+    use super::*;
+    use crate::worker::Engine;
+
+    struct PanickingFlow(Arc<str>);
+
+    impl Started for PanickingFlow {
+        fn name(&self) -> &Arc<str> {
+            &self.0
+        }
+
+        fn start<'a>(
+            &'a self,
+            _: Request,
+            _: &'a dyn Services,
+        ) -> LocalFuture<'a, Result<Reply, Fault>> {
+            Box::pin(async { panic!("on purpose") })
+        }
+    }
+
+    /// Panics twice, then has a flow panic, then waits for its stop.
+    struct PanickingSource {
+        starts: AtomicUsize,
+        faults: AtomicUsize,
+    }
+
+    impl Source for PanickingSource {
+        fn run<'a>(
+            &'a self,
+            flow: &'a Arc<dyn Started>,
+            services: &'a dyn Services,
+            stop: LocalFuture<'static, ()>,
+        ) -> LocalFuture<'a, ()> {
+            let start = self.starts.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                assert!(start >= 2, "on purpose");
+                let request = Request {
+                    method: message::Method::Get,
+                    path: "/".to_owned(),
+                    query: None,
+                    parameters: Vec::new(),
+                    headers: message::Headers::new(),
+                    body: message::Body::Empty,
+                    peer: [0, 0, 0, 0].into(),
+                    is_secure: false,
+                };
+                let fault = flow.start(request, services).await.unwrap_err();
+                self.faults
+                    .fetch_add(fault.status.into(), Ordering::Relaxed);
+                stop.await;
+            })
+        }
+    }
+
+    #[test]
+    fn a_source_that_panics_is_started_again_and_a_flow_that_does_has_failed() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap();
+        let source = Arc::new(PanickingSource {
+            starts: AtomicUsize::new(0),
+            faults: AtomicUsize::new(0),
+        });
+        let plan = SourcePlan {
+            flow: Arc::new(PanickingFlow("test".into())),
+            source: Arc::clone(&source) as Arc<dyn Source>,
+        };
+        runtime.block_on(async {
+            let share = Share {
+                number: 0,
+                count: 1,
+            };
+            let worker = Worker::new(share, Arc::new(Engine::new(None)));
+            let running = run_source(&worker, plan, None);
+            while source.faults.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let RunningSource { _stop, task, .. } = running;
+            drop(_stop);
+            task.await.unwrap();
+        });
+        assert_eq!(source.starts.load(Ordering::Relaxed), 3);
+        assert_eq!(source.faults.load(Ordering::Relaxed), 500);
     }
 }

@@ -173,7 +173,9 @@ impl StreamSession {
             }
             found => {
                 let reply = rescue::unrouted(&found);
-                self.reject(reply.status);
+                if reply.status >= 400 {
+                    self.reject(reply.status);
+                }
                 (None, self.answer(&reply, method).await)
             }
         }

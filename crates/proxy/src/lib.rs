@@ -6,7 +6,8 @@
 //! lends a connection, [`exchange`] sends the head and waits for the reply's, [`response_head`]
 //! rewrites that, [`pipe`] relays bodies. Or the *message path* ([`handle`]): the body is read, a
 //! handler runs, its reply is written. A reply that goes on takes the connection over ([`stream`]).
-//! [`background`] runs what no client waits for, and [`panics`] turns what must not happen into faults.
+//! [`background`] runs what no client waits for, and [`panics`] turns what must not happen into
+//! faults.
 //! What goes wrong becomes a reply in [`rescue`], and [`observe`] counts it.
 //!
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].

@@ -1,5 +1,5 @@
-//! Panics of flows become faults: the client gets 500 and everything else goes on. What went wrong has
-//! been logged by the panic hook.
+//! Panics of flows become faults: the client gets 500 and everything else goes on. What went wrong
+//! has been logged by the panic hook.
 //!
 //! A panic anywhere else in a session, a stream or a request of HTTP/2 ends its task: `tokio` drops
 //! it, and with it its connections, which go back to no pool. Tasks that a worker cannot do without
@@ -47,8 +47,8 @@ pub(crate) async fn survives(mut work: LocalFuture<'_, ()>) -> bool {
     poll_fn(poll).await
 }
 
-/// A flow whose panics are faults, for a source: what it does with a message that fails is right for
-/// one that makes the flow panic too.
+/// A flow whose panics are faults, for a source: what it does with a message that fails is right
+/// for one that makes the flow panic too.
 pub(crate) struct CaughtFlow(pub Arc<dyn Started>);
 
 impl Started for CaughtFlow {

@@ -253,8 +253,8 @@ impl Session {
 
     async fn no_route(&mut self, found: Found) -> Served {
         let reply = rescue::unrouted(&found);
-        let class = usize::from(reply.status / 100);
-        if let Some(counter) = self.worker.metrics.rejected.get(class) {
+        let rejected = self.worker.metrics.rejected.get(4);
+        if let Some(counter) = rejected.filter(|_| reply.status >= 400) {
             counter.add(1);
         }
         let mut upload = self.take_head();

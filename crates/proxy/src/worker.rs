@@ -204,7 +204,7 @@ impl Worker {
         })
     }
 
-    fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {
+    pub(crate) fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {
         let settings = Settings::default();
         let metrics = engine.registry.add_worker();
         let deadlines = Deadlines::new();
@@ -261,9 +261,9 @@ impl Worker {
         .await
     }
 
-    /// Starts a task that the worker cannot do without. `tokio` keeps a panic to the task in which it
-    /// happens: without an accept loop or deadlines the worker would seem to run for ever. So it
-    /// ends with an error instead.
+    /// Starts a task that the worker cannot do without. `tokio` keeps a panic to the task in which
+    /// it happens: without an accept loop or deadlines the worker would seem to run for ever. So
+    /// it ends with an error instead.
     pub(crate) fn supervise(
         self: &Rc<Self>,
         name: &'static str,

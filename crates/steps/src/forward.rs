@@ -324,8 +324,8 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
     (context.report.diagnostics().len() == before).then_some((plan, found.aim))
 }
 
-/// A reply to `HEAD` goes on only to a client that has sent `HEAD`: to any other it announces a body
-/// that never comes (RFC 9112, section 6.3).
+/// A reply to `HEAD` goes on only to a client that has sent `HEAD`: to any other it announces a
+/// body that never comes (RFC 9112, section 6.3).
 fn check_method(method: Option<&Method>, span: Span, context: &mut BuildContext<'_>) {
     if method != Some(&Method::Head) || !context.is_last {
         return;

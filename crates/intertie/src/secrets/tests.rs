@@ -104,7 +104,7 @@ fn the_folder_of_a_kubernetes_secret_is_read_and_its_change_noticed() {
     symlink("..2", folder.join("..new")).unwrap();
     fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
     assert!(loaded.has_changed());
-    loaded.look_again();
+    loaded.accept(loaded.look());
     assert!(!loaded.has_changed());
     fs::remove_file(folder.join("..data")).unwrap();
     assert!(loaded.has_changed());

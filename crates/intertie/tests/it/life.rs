@@ -1,5 +1,7 @@
 //! Start, reload, metrics, logs, stop.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,16 +53,74 @@ fn changed_files_are_taken_over_without_a_failed_request() {
     let other = free_port();
     folder.write("flow.yaml", &flow(other, "elsewhere"));
     wait_until("the new port is open", || {
-        std::net::TcpStream::connect(("127.0.0.1", other)).is_ok()
+        TcpStream::connect(("127.0.0.1", other)).is_ok()
     });
     stop.store(true, Ordering::Relaxed);
     // The old port is closed now, so the load may end with its last request refused.
     let _ = load.join();
     wait_until("the old port is closed", || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).is_err()
+        TcpStream::connect(("127.0.0.1", port)).is_err()
     });
     assert_eq!(get(other, "/hello").text(), "elsewhere");
     engine.stop();
+}
+
+#[test]
+fn sighup_reloads_without_a_watcher() {
+    let folder = TempDir::new();
+    let port = free_port();
+    folder.write("flow.yaml", &flow(port, "old"));
+    let engine = Engine::run(&[folder.path()], &[]);
+    folder.write("flow.yaml", "flow: hello\nform: x\n");
+    engine.process.signal("HUP");
+    engine.process.wait_for("not reloaded");
+    assert_eq!(get(port, "/hello").text(), "old");
+    folder.write("flow.yaml", &flow(port, "new"));
+    engine.process.signal("HUP");
+    wait_until("the new text is served", || {
+        get(port, "/hello").text() == "new"
+    });
+    let reloads = || engine.process.output().matches("\"reloaded\"").count();
+    wait_until("it is logged", || reloads() == 1);
+    engine.process.signal("HUP");
+    wait_until("files that have not changed are loaded too", || {
+        reloads() == 2
+    });
+    let output = engine.stop();
+    assert!(output.contains("asked to reload by SIGHUP"), "{output}");
+}
+
+/// A reply, or why there is none.
+fn ask(port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    Ok(reply)
+}
+
+#[test]
+fn one_port_moves_between_all_interfaces_and_one() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let flow = |listen: &str, text: &str| {
+        format!(
+            "flow: hello\nfrom: {{ http: GET {listen}:{port}/hello }}\n\
+             steps: [ reply: {{ body: {text} }} ]\n"
+        )
+    };
+    folder.write("flow.yaml", &flow("", "text0"));
+    let engine = Engine::run(&[folder.path()], &["--watch"]);
+    for (round, listen) in ["127.0.0.1", "", "127.0.0.1"].iter().enumerate() {
+        let text = format!("text{}", round + 1);
+        folder.write("flow.yaml", &flow(listen, &text));
+        // A connection that has not sent anything may end with the old address.
+        wait_until("the new text is served", || {
+            ask(port).is_ok_and(|reply| reply.ends_with(&text))
+        });
+    }
+    let output = engine.stop();
+    assert!(!output.contains("not reloaded"), "{output}");
 }
 
 #[test]
@@ -101,7 +161,7 @@ fn sigterm_lets_requests_in_flight_end() {
     wait_until("it is under way", || backend.accepted() == 1);
     engine.process.signal("TERM");
     wait_until("the port is closed", || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).is_err()
+        TcpStream::connect(("127.0.0.1", port)).is_err()
     });
     assert_eq!(client.response().text(), "slow");
     let output = engine.stop();
@@ -135,6 +195,7 @@ fn metrics_count_by_flow_and_the_access_log_has_a_line_each() {
         "intertie_requests_in_flight{flow=\"hello\"} 0\n",
         "intertie_request_duration_seconds_bucket{le=\"+Inf\",flow=\"hello\"} 3\n",
         "intertie_requests_rejected_total{status=\"4xx\"} 2\n",
+        "intertie_panics_total 0\n",
     ];
     wait_until("everything is counted", || {
         let page = engine.get("/metrics").text();

@@ -48,6 +48,15 @@ impl Place {
             .expect("curl is missing: `cargo xtask test` installs it")
     }
 
+    /// The serial number of the certificate that is served.
+    fn serial(&self, port: u16) -> String {
+        let shown = self.text(port, &["--write-out", "%{certs}", "--output", "/dev/null"]);
+        let start = shown
+            .find("Serial Number")
+            .expect("curl shows certificates");
+        shown[start..].lines().next().unwrap().to_owned()
+    }
+
     fn text(&self, port: u16, arguments: &[&str]) -> String {
         let output = self.curl(port, arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -230,19 +239,70 @@ fn a_changed_certificate_is_taken_and_a_broken_one_is_not() {
         "flow: a\nfrom:\n  http: {{ listen: 'localhost:{port}', path: /x, \
          tls: {{ cert: server.pem, key: server.key }} }}\nsteps: [ reply: {{ body: hello }} ]\n"
     ));
-    let serial = || {
-        let shown = place.text(port, &["--write-out", "%{certs}", "--output", "/dev/null"]);
-        let start = shown
-            .find("Serial Number")
-            .expect("curl shows certificates");
-        shown[start..].lines().next().unwrap().to_owned()
-    };
+    let serial = || place.serial(port);
     let first = serial();
     place.folder.write("server.key", "nonsense");
     engine.process.wait_for("IT0301");
     assert_eq!(serial(), first, "the old one stays");
     place.put("server", &place.authority.issue(&["localhost"]));
     wait_until("the new one is served", || serial() != first);
+    engine.stop();
+}
+
+#[test]
+fn a_renewed_certificate_does_not_wait_for_the_end_of_an_edit() {
+    let place = Place::new();
+    let (port, taken) = (free_port(), StrictBackend::start());
+    let flow = |listen: &str| {
+        format!(
+            "flow: a\nfrom:\n  http: {{ listen: '{listen}', path: /x, \
+             tls: {{ cert: server.pem, key: server.key }} }}\nsteps: [ reply: {{ body: hello }} ]\n"
+        )
+    };
+    let engine = place.run(&flow(&format!("localhost:{port}")));
+    let in_use = flow(&format!("localhost:{}", taken.port()));
+    for (edit, problem) in [
+        ("flow: a\nform: x\n", "did you mean"),
+        (&in_use, "cannot listen on"),
+    ] {
+        let first = place.serial(port);
+        place.folder.write("flow.yaml", edit);
+        engine.process.signal("HUP");
+        engine.process.wait_for(problem);
+        place.put("server", &place.authority.issue(&["localhost"]));
+        wait_until("the new one is served", || place.serial(port) != first);
+    }
+    assert_eq!(place.text(port, &[]), "hello");
+    place.folder.write(
+        "flow.yaml",
+        &flow(&format!("localhost:{port}")).replace("hello", "new"),
+    );
+    engine.process.signal("HUP");
+    wait_until("the edit is served", || place.text(port, &[]) == "new");
+    engine.stop();
+}
+
+#[test]
+fn a_reload_that_turns_tls_on_ends_clear_text_connections() {
+    let place = Place::new();
+    let port = free_port();
+    let flow = |tls: &str, text: &str| {
+        format!(
+            "flow: a\nfrom:\n  http: {{ listen: 'localhost:{port}', path: /x{tls} }}\n\
+             steps: [ reply: {{ body: {text} }} ]\n"
+        )
+    };
+    let engine = place.run(&flow("", "public"));
+    let mut client = RawClient::connect(port);
+    client.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.response().text(), "public");
+    let tls = ", tls: { cert: server.pem, key: server.key }";
+    place.folder.write("flow.yaml", &flow(tls, "private"));
+    engine.process.signal("HUP");
+    assert!(client.is_closed(), "nothing is served on it any more");
+    wait_until("it is served over TLS", || {
+        place.curl(port, &[]).stdout == b"private"
+    });
     engine.stop();
 }
 

@@ -97,7 +97,7 @@ impl Server {
         })
     }
 
-    /// Whether the other side asks the same of clients: the same lowest version, and certificates of
+    /// Whether the other one asks the same of clients: the same lowest version, and certificates of
     /// the same authorities. Its own certificates may differ: a connection that was made with one
     /// before its renewal is as good as a new one.
     pub fn admits_like(&self, other: &Self) -> bool {

@@ -11,3 +11,4 @@ mod h2_pair;
 mod h2_peers;
 mod h2_stall;
 mod h2_windows;
+mod link;
