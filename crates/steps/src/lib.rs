@@ -19,8 +19,6 @@ mod dead_letter;
 mod decode;
 mod delay;
 mod delete_file;
-#[cfg(test)]
-mod dropped;
 mod each;
 mod encode;
 mod fields;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Wake;
 
-use super::*;
+use super::super::*;
+use super::run;
 
 const OPERATIONS: u32 = 150_000;
 const COUNT_MAX: usize = 200;
@@ -151,13 +152,6 @@ async fn pass(time: Duration) {
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_time().start_paused(true);
-    let runtime = runtime.build_local(Default::default()).unwrap();
-    runtime.block_on(test);
 }
 
 async fn agree_with_the_model(seed: u64) {
