@@ -158,16 +158,15 @@ impl Exchange {
         }
     }
 
-    /// Makes the deadline, the failure that is handled, and what is held, such as transactions, what
-    /// they were.
+    /// Restores the deadline, the failure that is handled, and what is held, such as transactions.
     pub fn roll_back(&mut self, before: Checkpoint) {
         self.deadline = before.deadline;
         self.fault = before.fault;
         self.held.truncate(before.held);
     }
 
-    /// From now on the time is over at this point, if not before. Gives the deadline that held until
-    /// now, to be put back.
+    /// Moves the deadline to this time, if it is not earlier already. Gives the one before, to be
+    /// put back.
     pub fn cap(&mut self, at: Instant) -> Option<Instant> {
         let outer = self.deadline;
         self.deadline = Some(outer.map_or(at, |outer| outer.min(at)));

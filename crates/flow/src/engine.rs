@@ -161,8 +161,8 @@ struct TimeoutsConfig {
     #[schemars(extend("default" = "1m"))]
     response: Option<Spanned<config::Duration>>,
     /// A call of a step such as `http`, from its beginning to the end of the reply's body, whatever
-    /// moves meanwhile; a `timeout` of the step and `limits.time` of the flow may end it before. The
-    /// default is `connect`, `response` and `body` together when that is longer.
+    /// moves meanwhile; a `timeout` of the step and `limits.time` of the flow may end it before.
+    /// The default is `connect`, `response` and `body` together when that is longer.
     #[schemars(extend("default" = "5m"))]
     call: Option<Spanned<config::Duration>>,
     /// An upgraded connection or an event stream in which no byte moves.

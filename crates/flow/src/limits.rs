@@ -20,7 +20,8 @@ use crate::running::FlowLimits;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LimitsConfig {
-    /// The longest that a message may be under way: one deadline for all steps. When it is over,
+    /// The longest that a message may be under way: one deadline for all steps, and for the wait
+    /// that `concurrent` and `throttle` may ask for before them. When it is over,
     /// what is under way is given up and the flow fails with `timeout`, which is status 504. Of a
     /// reply that is streamed, the head counts.
     time: Option<Spanned<config::Duration>>,

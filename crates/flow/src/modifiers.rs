@@ -54,7 +54,9 @@ pub(crate) struct RetryConfig {
     jitter: Option<Spanned<String>>,
 }
 
-/// Stops trying a step for a while after many failures.
+/// Stops trying a step for a while after many failures. A try that is given up does not count: the
+/// client has left, another branch was faster, or the time of the flow or of a step around it is
+/// over.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BreakerConfig {

@@ -1,7 +1,7 @@
 //! `cache`: keeps the result of steps by a key, and passes them over while it is there.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use component::block::Block;
 use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
-use component::handler::{Services, within};
+use component::handler::{Services, until};
 use component::state::{Measure, State};
 use component::step::{Next, Progress, Step};
 use config::{ByteSize, Node, Spanned};
@@ -153,8 +153,8 @@ struct Inner {
     entries: LruCache<String, Entry>,
     /// About how many bytes the entries take.
     bytes: usize,
-    /// The keys whose steps are under way. Each is closed when they have ended.
-    flights: HashMap<String, Arc<Semaphore>>,
+    /// The keys whose steps are under way.
+    flights: HashMap<String, Arc<FlightEnd>>,
 }
 
 struct Entry {
@@ -167,21 +167,36 @@ struct Entry {
 enum Found<'a> {
     Fresh(Content),
     /// Somebody else is making it.
-    UnderWay(Arc<Semaphore>),
+    UnderWay(Arc<FlightEnd>),
     Missing(Flight<'a>),
+}
+
+/// How steps that others wait for have ended.
+struct FlightEnd {
+    /// Closed when they have.
+    ended: Semaphore,
+    /// They were dropped half-way.
+    was_cancelled: AtomicBool,
 }
 
 /// The steps of a key, under way for as long as this lives.
 struct Flight<'a> {
     table: &'a Table,
     key: &'a str,
-    ended: Arc<Semaphore>,
+    end: Arc<FlightEnd>,
+}
+
+impl Flight<'_> {
+    /// They have ended by themselves, with a result or a failure.
+    fn land(self) {
+        self.end.was_cancelled.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         self.table.lock().flights.remove(self.key);
-        self.ended.close();
+        self.end.ended.close();
     }
 }
 
@@ -210,15 +225,18 @@ impl Table {
         if let Some(content) = inner.get(key, now, self.settings.ttl) {
             return Found::Fresh(content);
         }
-        if let Some(ended) = inner.flights.get(key) {
-            return Found::UnderWay(Arc::clone(ended));
+        if let Some(end) = inner.flights.get(key) {
+            return Found::UnderWay(Arc::clone(end));
         }
-        let ended = Arc::new(Semaphore::new(0));
-        inner.flights.insert(key.to_owned(), Arc::clone(&ended));
+        let end = Arc::new(FlightEnd {
+            ended: Semaphore::new(0),
+            was_cancelled: AtomicBool::new(true),
+        });
+        inner.flights.insert(key.to_owned(), Arc::clone(&end));
         Found::Missing(Flight {
             table: self,
             key,
-            ended,
+            end,
         })
     }
 
@@ -259,19 +277,24 @@ impl Inner {
 impl Cache {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = self.key.make(exchange, services)?;
-        let flight = match self.table.find(&key, services.now()) {
-            Found::Fresh(content) => return Ok(self.hit(content, exchange)),
-            Found::Missing(flight) => Some(flight),
-            Found::UnderWay(ended) => {
-                let _ = within(self.settings.wait, services, ended.acquire()).await;
-                let now = services.now();
-                let found = self.table.lock().get(&key, now, self.settings.ttl);
-                if let Some(content) = found {
-                    return Ok(self.hit(content, exchange));
-                }
-                // Nothing has come of it. If all who wait went one after the other now, the last
-                // would wait for the failures of all.
-                None
+        let waits_until = services.now() + self.settings.wait;
+        let flight = loop {
+            let end = match self.table.find(&key, services.now()) {
+                Found::Fresh(content) => return Ok(self.hit(content, exchange)),
+                Found::Missing(flight) => break Some(flight),
+                Found::UnderWay(end) => end,
+            };
+            let ended = until(Some(waits_until), services, end.ended.acquire()).await;
+            let now = services.now();
+            let found = self.table.lock().get(&key, now, self.settings.ttl);
+            if let Some(content) = found {
+                return Ok(self.hit(content, exchange));
+            }
+            // When the steps were dropped half-way, one of those who wait is the next to run them,
+            // and the others wait for that one. When they have failed, each runs its own: one after
+            // the other, the last would wait for the failures of all.
+            if ended.is_none() || !end.was_cancelled.load(Ordering::Relaxed) {
+                break None;
             }
         };
         self.table.misses.fetch_add(1, Ordering::Relaxed);
@@ -281,7 +304,9 @@ impl Cache {
             Err(fault) => self.stale(&key, fault, exchange, services),
         };
         // Not before the result is there for those who wait.
-        drop(flight);
+        if let Some(flight) = flight {
+            flight.land();
+        }
         result
     }
 

@@ -1,6 +1,7 @@
 //! What the tests of steps share: building a step from YAML and running it without a worker.
 
 mod blocks;
+mod dropped;
 mod flow;
 mod services;
 

@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 
 /// Makes a future, polls it once and drops it; then makes another one, polls it twice, and so on
 /// until one ends: so a future is dropped at each of its awaits. `advance` lets what is waited for
-/// come, between two polls; each await is tried before and after that. `check` looks at what is left
-/// after each drop, and is told how often the future was polled.
+/// come, between two polls; each await is tried before and after that. `check` looks at what is
+/// left after each drop, and is told how often the future was polled.
 ///
 /// # Panics
 /// When the future does not end within 10,000 polls.

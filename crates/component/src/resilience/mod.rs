@@ -123,4 +123,4 @@ impl Guard {
 }
 
 #[cfg(test)]
-mod dropped;
+mod tests;

@@ -11,6 +11,7 @@ use super::*;
 use component::block::StepNode;
 use component::failure::{Clause, Matcher};
 use component::handler::{Call, Work};
+use component::resilience::Guard;
 use component::resources::Resources;
 use component::step::{Progress, Step};
 use message::{Headers, Method};
@@ -27,6 +28,10 @@ enum Fake {
     Fail(Option<&'static str>),
     /// Forwards.
     Forward(Arc<ForwardPlan>),
+    /// Appends how many milliseconds are left, `-` for no deadline, and how much is held.
+    AppendLeft,
+    /// Holds something, and never ends.
+    HoldForever,
 }
 
 fn append(exchange: &mut Exchange, text: &str) -> Result<Next, Fault> {
@@ -53,6 +58,22 @@ impl Step for Fake {
                 }))
             }
             Self::Forward(plan) => Progress::Done(Ok(Next::Forward(Arc::clone(plan)))),
+            Self::AppendLeft => {
+                let left = exchange
+                    .deadline
+                    .map(|at| (at - services.now()).as_millis());
+                let left = left.map_or("-".to_owned(), |left| left.to_string());
+                let text = format!("{left}/{} ", exchange.held.len());
+                Progress::Done(append(exchange, &text))
+            }
+            Self::HoldForever => {
+                exchange.held.push(Rc::new(()));
+                let hour = services.sleep(Duration::from_secs(3600));
+                Progress::Waits(Box::pin(async {
+                    hour.await;
+                    Ok(Next::Continue)
+                }))
+            }
         }
     }
 }
@@ -261,6 +282,64 @@ fn the_time_of_a_flow_is_one_deadline_for_all_steps() {
     assert_eq!(fault.step.as_deref(), Some("2 (fake)"));
     flow.limits.time = Some(Duration::from_millis(121));
     assert_eq!(reply(&flow, "").0, 200);
+}
+
+#[test]
+fn deadlines_are_nested_over_flows_and_steps() {
+    let milliseconds = Duration::from_millis;
+    let called = |limit, timeout, caller_left| {
+        let mut flow = flow(vec![Fake::AppendLeft, Fake::AppendLeft]);
+        flow.limits.time = Some(milliseconds(limit));
+        flow.block.steps[0].guard = Some(Box::new(Guard {
+            timeout: Some(milliseconds(timeout)),
+            ..Guard::default()
+        }));
+        let services = Jumping::new();
+        let caller = CallerContext {
+            depth: 1,
+            deadline: Some(services.now() + milliseconds(caller_left)),
+        };
+        let reply = services.finish(flow.call(request(""), caller, &services));
+        String::from_utf8_lossy(reply.unwrap().body.as_bytes()).into_owned()
+    };
+    assert_eq!(called(100, 50, 200), "50/0 100/0 ");
+    assert_eq!(called(100, 150, 200), "100/0 100/0 ");
+    assert_eq!(called(100, 50, 70), "50/0 70/0 ");
+    assert_eq!(called(100, 50, 20), "20/0 20/0 ");
+}
+
+#[test]
+fn what_steps_held_is_let_go_when_the_time_is_over() {
+    let mut flow = flow(vec![Fake::HoldForever]);
+    flow.limits.time = Some(Duration::from_millis(100));
+    let handler = Clause {
+        on: vec![Matcher::of_name("timeout").unwrap()],
+        block: block(vec![Fake::AppendLeft, Fake::Reply]),
+    };
+    flow.on_error = Some(Handlers(vec![handler]));
+    assert_eq!(reply(&flow, ""), (299, "100/0 ".to_owned()));
+}
+
+#[test]
+fn waiting_to_be_started_is_part_of_the_time() {
+    let mut flow = flow(vec![Fake::Append("1")]);
+    flow.limits.time = Some(Duration::from_millis(100));
+    let settings = component::resilience::ThrottleSettings {
+        requests: 1,
+        per: Duration::from_millis(500),
+        burst: 1,
+        queue: 10,
+        wait: Duration::from_secs(10),
+    };
+    flow.limits.throttle = Some(Arc::new(Throttle::new(settings)));
+    let services = Jumping::new();
+    let run = || services.finish(flow.handle(request(""), &services));
+    assert!(run().is_ok());
+    let fault = run().unwrap_err();
+    assert_eq!(
+        (fault.name(), fault.detail.as_ref()),
+        ("timeout", "the flow took too long")
+    );
 }
 
 #[test]

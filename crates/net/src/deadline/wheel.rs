@@ -1,11 +1,11 @@
-//! A hierarchical timer wheel (Varghese and Lauck, 1987) with lazy moving: a deadline that is set to
-//! a later time stays in its bucket and is filed again when that bucket comes up. No input or
+//! A hierarchical timer wheel (Varghese and Lauck, 1987) with lazy moving: a deadline that is set
+//! to a later time stays in its bucket and is filed again when that bucket comes up. No input or
 //! output: the caller gives the time, in microseconds from an origin.
 //!
 //! Time is divided into ticks of [`RESOLUTION`]. A bucket of level 0 holds the deadlines of one
 //! tick, one of level 1 those of 64 ticks, and so on. The level of a deadline is the highest of the
-//! digits, to base 64, in which its tick differs from the present one. So a bucket of a higher level
-//! comes up at its first tick, and its deadlines are filed again, at lower levels.
+//! digits, to base 64, in which its tick differs from the present one. So a bucket of a higher
+//! level comes up at its first tick, and its deadlines are filed again, at lower levels.
 
 use std::task::Waker;
 

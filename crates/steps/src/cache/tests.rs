@@ -232,6 +232,24 @@ fn nobody_waits_longer_than_allowed_and_one_that_is_given_up_holds_nobody_up() {
     assert_eq!(services.done_after() - before, 1000);
 }
 
+#[test]
+fn when_the_one_that_makes_a_result_is_dropped_one_other_makes_it() {
+    let flow = cached("ttl: 10s");
+    let services = counting(SECOND, |_| false);
+    let start = || flow.start("{\"id\": 1}", &services);
+    let (first, second, third) = services.run_to_end(async {
+        let given_up = async {
+            let time = component::handler::within(SECOND / 2, &services, start()).await;
+            time.unwrap_or(Ok("given up".to_owned()))
+        };
+        join3(given_up, start(), start()).await
+    });
+    assert_eq!(first.unwrap(), "given up");
+    assert_eq!(second.unwrap(), "[2,\"miss\"]");
+    assert_eq!(third.unwrap(), "[2,\"hit\"]");
+    assert_eq!(services.done_after(), 1500);
+}
+
 /// Runs three futures beside each other.
 async fn join3<T>(
     first: impl Future<Output = T>,

@@ -91,8 +91,13 @@ impl Clock {
         }))
     }
 
+    /// How many wait for a time.
+    pub fn timers(&self) -> usize {
+        self.timers.borrow().len()
+    }
+
     /// Goes to the next time that somebody waits for.
-    fn advance(&self) {
+    pub fn advance(&self) {
         let passed = self.passed.get();
         let mut timers = self.timers.borrow_mut();
         let next = timers.iter().map(|(_, at, _)| *at);

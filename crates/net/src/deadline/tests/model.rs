@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Wake;
 
-use super::*;
+use super::super::*;
+use super::run;
 
 const OPERATIONS: u32 = 150_000;
 const COUNT_MAX: usize = 200;
@@ -153,13 +154,6 @@ async fn pass(time: Duration) {
     }
 }
 
-fn run(test: impl Future<Output = ()>) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_time().start_paused(true);
-    let runtime = runtime.build_local(Default::default()).unwrap();
-    runtime.block_on(test);
-}
-
 async fn agree_with_the_model(seed: u64) {
     let deadlines = Deadlines::new();
     tokio::task::spawn_local(deadlines.clone().sweep());
@@ -247,4 +241,34 @@ fn memory_is_given_back() {
         drop(kept);
         assert!(capacity() <= 64, "{}", capacity());
     });
+}
+
+/// The wheel alone, with moves between the time at which buckets are due and the sweep.
+#[test]
+fn a_late_sweep_finds_everything_that_is_due() {
+    const TICK: u64 = RESOLUTION.as_micros() as u64;
+    let (mut random, mut wheel, mut now) = (Random(0x2545_F491_4F6C_DD1D), Wheel::new(), 0);
+    let ids: Vec<u32> = (0..50).map(|_| wheel.slots.add()).collect();
+    for _ in 0..OPERATIONS {
+        let time = random.time().as_micros() as u64;
+        match random.below(16) {
+            0 => {
+                now += time;
+                while wheel.expire(now).is_some() {}
+                for id in &ids {
+                    let slot = wheel.slots.get_mut(*id).unwrap();
+                    let at = slot.at;
+                    assert!(at == NEVER || at + 2 * TICK > now, "{at} at {now}");
+                }
+                assert!(wheel.next() > now);
+            }
+            1 => now += time / 64,
+            _ => {
+                let id = ids[random.below(50) as usize];
+                if wheel.set(id, now + time) {
+                    wheel.file(id, now);
+                }
+            }
+        }
+    }
 }

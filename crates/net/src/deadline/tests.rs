@@ -1,0 +1,137 @@
+//! Deadlines under a clock that stands still while anything can go on.
+
+mod model;
+
+use super::*;
+
+fn run(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true);
+    runtime
+        .build_local(Default::default())
+        .unwrap()
+        .block_on(test);
+}
+
+async fn passed(deadline: &Deadline) {
+    poll_fn(|context| deadline.poll(context)).await;
+}
+
+#[test]
+fn a_cap_bounds_whatever_is_set() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let deadline = deadlines.add();
+        let start = Instant::now();
+        deadline.cap(start, Duration::from_millis(300));
+        deadline.set(start, Duration::from_secs(10));
+        passed(&deadline).await;
+        let elapsed = start.elapsed();
+        assert!(elapsed >= Duration::from_millis(300), "{elapsed:?}");
+        assert!(
+            elapsed < Duration::from_millis(320) && deadline.is_over(),
+            "{elapsed:?}"
+        );
+        deadline.lift();
+        assert!(!deadline.is_over());
+        deadline.set(Instant::now(), Duration::from_secs(10));
+        passed(&deadline).await;
+        assert!(start.elapsed() >= Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn it_fires_when_it_is_due_and_not_before() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let deadline = deadlines.add();
+        let start = Instant::now();
+        deadline.set(start, Duration::from_secs(10));
+        passed(&deadline).await;
+        let elapsed = start.elapsed();
+        assert!(elapsed >= Duration::from_secs(10), "{elapsed:?}");
+        assert!(
+            elapsed <= Duration::from_secs(10) + 2 * RESOLUTION,
+            "{elapsed:?}"
+        );
+    });
+}
+
+#[test]
+fn moving_it_later_or_earlier_counts() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let (late, early) = (deadlines.add(), deadlines.add());
+        let start = Instant::now();
+        late.set(start, Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        late.set(Instant::now(), Duration::from_secs(60));
+        early.set(Instant::now(), Duration::from_secs(3));
+        passed(&early).await;
+        assert_eq!(start.elapsed().as_secs(), 3);
+        passed(&late).await;
+        assert_eq!(start.elapsed().as_secs(), 60);
+    });
+}
+
+#[test]
+fn a_cleared_or_dropped_one_never_fires() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let first = deadlines.add();
+        first.set(Instant::now(), Duration::from_secs(1));
+        drop(first);
+        let second = deadlines.add();
+        second.set(Instant::now(), Duration::from_secs(1));
+        second.clear();
+        let wait = tokio::time::timeout(Duration::from_secs(100), passed(&second));
+        assert!(wait.await.is_err());
+    });
+}
+
+#[test]
+fn lifting_an_inner_cap_restores_the_outer_one() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let (deadline, start) = (deadlines.add(), Instant::now());
+        let seconds = Duration::from_secs;
+        let none = deadline.cap(start, seconds(10));
+        let outer = deadline.cap(start, seconds(2));
+        let later = deadline.cap(start, seconds(60));
+        deadline.set(start, seconds(60));
+        passed(&deadline).await;
+        assert_eq!(start.elapsed(), seconds(2), "a later cap changes nothing");
+        deadline.restore(later);
+        deadline.restore(outer);
+        assert!(!deadline.is_over());
+        deadline.set(start, seconds(60));
+        passed(&deadline).await;
+        assert_eq!(start.elapsed(), seconds(10));
+        deadline.restore(none);
+        deadline.set(start, seconds(60));
+        let capped = deadline.cap(start, seconds(30));
+        passed(&deadline).await;
+        assert_eq!(start.elapsed(), seconds(30), "what is set is moved");
+        deadline.restore(capped);
+        assert!(!deadline.is_over());
+    });
+}
+
+#[test]
+fn a_sleep_ends_when_it_is_due() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let start = Instant::now();
+        deadlines.sleep(Duration::from_millis(250)).await;
+        deadlines.sleep_until(start).await;
+        let elapsed = start.elapsed();
+        assert!(elapsed >= Duration::from_millis(250), "{elapsed:?}");
+        assert!(elapsed <= Duration::from_millis(265), "{elapsed:?}");
+    });
+}

@@ -1,0 +1,158 @@
+//! Flows that are dropped at each of their awaits, by a client that leaves, a faster branch or a
+//! time-out: nothing is left behind, and the next message gets what it would have got.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use component::handler::Services as _;
+use message::Reply;
+use testkit::drop_at_every_await;
+
+use crate::testing::{FakeServices, TestFlow, sound_flow};
+
+const BODY: &str = "{\"id\":1}";
+
+/// Systems that each take a moment, give tokens, and answer with a number.
+fn systems() -> FakeServices {
+    FakeServices::scripted(|request| {
+        let body: &[u8] = match request.path.as_str() {
+            "/token" => br#"{"access_token":"1","expires_in":3600}"#,
+            _ => b"7",
+        };
+        let reply = Reply::with_content(200, "application/json", body.to_vec());
+        (Duration::from_millis(1), Ok(reply))
+    })
+}
+
+fn measure(flow: &TestFlow, services: &FakeServices, name: &str) -> Option<String> {
+    let measures = flow.measures(services);
+    let start = format!("{name} ");
+    let found = measures.iter().find_map(|it| it.strip_prefix(&start));
+    found.map(str::to_owned)
+}
+
+/// Drops a flow at each await. Behind each drop its next message gets what is expected, at once.
+fn assert_nothing_is_left(yaml: &str, expected: &str) {
+    let services = systems();
+    let current = RefCell::new(Rc::new(sound_flow(yaml)));
+    let check = |polls: usize| {
+        // Each drop has a flow of its own, whose states nobody has touched before.
+        let flow = current.replace(Rc::new(sound_flow(yaml)));
+        services.run_to_end(async {});
+        assert_eq!(services.clock.timers(), 0, "{yaml} after {polls}");
+        let before = services.now();
+        let result = flow.run(BODY, &services);
+        assert_eq!(result.unwrap(), expected, "{yaml} after {polls}");
+        let took = services.now() - before;
+        assert!(
+            took < Duration::from_secs(1),
+            "{took:?} after {polls}: {yaml}"
+        );
+        for name in ["cache_entries", "idempotent_keys"] {
+            let entries = measure(&flow, &services, name);
+            assert!(entries.is_none_or(|it| it == "1"), "{yaml} after {polls}");
+        }
+        assert_eq!(measure(&flow, &services, "aggregate_groups"), None);
+    };
+    let polls = drop_at_every_await(
+        || {
+            let (flow, services) = (Rc::clone(&current.borrow()), &services);
+            async move { flow.start(BODY, services).await.unwrap() }
+        },
+        || {
+            if services.clock.timers() > 0 {
+                services.clock.advance();
+            }
+        },
+        check,
+    );
+    assert!(polls > 2, "{yaml} waits too seldom");
+}
+
+const TWO: &str = "{ http: GET crm:/a }, { http: GET crm:/b }";
+
+#[test]
+fn calls_and_tokens() {
+    assert_nothing_is_left(&format!("[{TWO}]"), "7");
+    assert_nothing_is_left("[{ http: GET bank:/a }, { http: GET bank:/b }]", "7");
+}
+
+#[test]
+fn steps_within_steps() {
+    for (yaml, expected) in [
+        (
+            format!("- first: [[{TWO}], [{{ delay: 9ms }}, {TWO}]]"),
+            "7",
+        ),
+        (
+            format!("- parallel: {{ a: [{TWO}], b: [{TWO}] }}"),
+            "{\"a\":7,\"b\":7}",
+        ),
+        (
+            format!("- try: {{ steps: [{TWO}], finally: [{TWO}] }}"),
+            "7",
+        ),
+        (
+            format!("- while: {{ when: $round < 3, steps: [{TWO}] }}"),
+            "7",
+        ),
+        (
+            format!("- each: {{ in: '[1, 2, 3]', steps: [{TWO}] }}"),
+            "[7,7,7]",
+        ),
+        (
+            format!("- each: {{ in: '[1, 2, 3]', parallel: 2, steps: [{TWO}] }}"),
+            "[7,7,7]",
+        ),
+        (format!("- if: {{ when: 'true', then: [{TWO}] }}"), "7"),
+        (
+            format!("- wiretap: {{ steps: [{TWO}] }}\n- http: GET crm:/c\n- http: GET crm:/d"),
+            "7",
+        ),
+    ] {
+        assert_nothing_is_left(&yaml, expected);
+    }
+}
+
+#[test]
+fn keys_that_only_one_may_hold() {
+    for yaml in [
+        format!("- cache: {{ key: '${{ .id }}', ttl: 10s, steps: [{TWO}] }}\n- map: '[., $cache]'"),
+        format!("- idempotent: {{ key: '${{ .id }}', steps: [{TWO}] }}\n- map: '[., $duplicate]'"),
+    ] {
+        let expected = match yaml.contains("cache") {
+            true => "[7,\"miss\"]",
+            false => "[7,false]",
+        };
+        assert_nothing_is_left(&yaml, expected);
+    }
+}
+
+/// Those who wait for the result of another message are dropped; then that one is.
+#[test]
+fn waiting_for_another_message() {
+    let yaml = "- cache: { key: '${ .id }', ttl: 10s, steps: [{ http: GET crm:/x }] }";
+    let (services, flow) = (systems(), sound_flow(yaml));
+    let first = Cell::new(None);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let polls = drop_at_every_await(
+        || {
+            let mut leader = Box::pin(flow.start(BODY, &services));
+            if leader.as_mut().poll(&mut context).is_pending() {
+                first.set(Some(leader));
+            }
+            flow.start(BODY, &services)
+        },
+        || match first.take() {
+            Some(leader) => drop(leader),
+            None if services.clock.timers() > 0 => services.clock.advance(),
+            None => {}
+        },
+        |_| {
+            drop(first.take());
+            assert_eq!(services.clock.timers(), 0);
+        },
+    );
+    assert!(polls > 1);
+}
