@@ -148,7 +148,7 @@ impl Names {
     pub fn lack(&self, address: IpAddr) -> bool {
         let state = self.state.borrow();
         let mut addresses = state.addresses.iter();
-        !addresses.any(|it| it.ip().to_canonical() == address)
+        !state.addresses.is_empty() && !addresses.any(|it| it.ip().to_canonical() == address)
     }
 
     /// The addresses in the order in which to try them, looked up when there are none.

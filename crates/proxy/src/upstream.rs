@@ -196,7 +196,13 @@ impl Upstream {
     /// Closes connections that are idle for too long, dead, or wanted elsewhere.
     pub fn prune(self: &Rc<Self>, now: Instant) {
         self.note_health(now);
-        self.pool.borrow_mut().prune(now);
+        let mut pool = self.pool.borrow_mut();
+        pool.prune(now);
+        for (at, member) in self.members.iter().enumerate() {
+            // Those that were in use when the addresses changed have come back since.
+            pool.retire(at, |peer| member.endpoint.lacks(peer));
+        }
+        drop(pool);
         self.start_connects();
     }
 

@@ -308,6 +308,7 @@ fn connections_to_addresses_that_are_gone_are_retired() {
         let second = setting.lend().await.unwrap();
         setting.keep(second).await;
         while setting.permits.used() > 0 {
+            setting.upstream.prune(Instant::now());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(setting.upstream.pool.borrow().idle_count(0), 0);
