@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::glu::Delivered;
 use super::scenario::{HTTP_SUITE, System};
-use super::stats::{Latency, median};
+use super::stats::{Latency, median, median_interval};
 use crate::units::Streams;
 
 /// Everything that a report needs.
@@ -256,13 +256,22 @@ impl Figures {
 /// The CPU time of one system for that of another, per request: the median over rounds of
 /// neighbours in time, for what else went on in the machine was common to them.
 pub(crate) fn cpu_ratio(one: &Row, other: &Row) -> Option<f64> {
+    let ratios = cpu_ratios(one, other);
+    (!ratios.is_empty()).then(|| median(ratios.into_iter()))
+}
+
+/// The 95 % interval of [`cpu_ratio`], when there are enough rounds for one.
+pub(crate) fn cpu_ratio_interval(one: &Row, other: &Row) -> Option<(f64, f64)> {
+    median_interval(cpu_ratios(one, other))
+}
+
+fn cpu_ratios(one: &Row, other: &Row) -> Vec<f64> {
     let pairs = one.rounds.iter().zip(&other.rounds);
     let ratios = pairs.filter_map(|(one, other)| {
         let (one, other) = (one.cpu?, other.cpu?);
         (other > 0.0).then_some(one / other)
     });
-    let ratios: Vec<f64> = ratios.collect();
-    (!ratios.is_empty()).then(|| median(ratios.into_iter()))
+    ratios.collect()
 }
 
 /// Below this part of what the load side reaches alone it is not certain what the limit is.
@@ -334,6 +343,7 @@ mod tests {
         let other = row(System::HaProxy, &[10.0, 40.0, 10.0]);
         assert_eq!(cpu_ratio(&one, &other), Some(0.8));
         assert_eq!(cpu_ratio(&one, &row(System::Direct, &[])), None);
+        assert_eq!(cpu_ratio_interval(&one, &other), None, "too few rounds");
     }
 
     #[test]

@@ -254,6 +254,8 @@ pub(crate) enum System {
     /// The binary under test without the conversion or the mapping, where a scenario has one: what
     /// that costs.
     Passthrough,
+    /// Another build of Intertie, named in INTERTIE_BASELINE: what a change has cost.
+    Baseline,
     /// A relay that copies bytes and reads nothing: the least that a proxy can cost.
     Floor,
     /// nginx.
@@ -278,6 +280,7 @@ impl System {
         match self {
             Self::Intertie => "intertie",
             Self::Passthrough => "passthrough",
+            Self::Baseline => "baseline",
             Self::Floor => "floor",
             Self::Nginx => "nginx",
             Self::HaProxy => "haproxy",
@@ -299,6 +302,7 @@ impl System {
                  and name its file in REDPANDA_CONNECT"
             }
             Self::Camel => "build it (crates/lab/peers/camel), and name its jar in CAMEL_JAR",
+            Self::Baseline => "name its file in INTERTIE_BASELINE",
             Self::Intertie | Self::Passthrough | Self::Floor | Self::Direct => {
                 "it is part of this program"
             }
@@ -315,14 +319,14 @@ impl System {
         let is_mixed = scenario.front != scenario.back;
         if scenario.work.has_broker() {
             return match self {
-                Self::Intertie | Self::Camel => None,
+                Self::Intertie | Self::Baseline | Self::Camel => None,
                 Self::RedpandaConnect if scenario.work != Work::Orchestrate => None,
                 Self::RedpandaConnect => Some("has no SOAP"),
                 _ => Some("has no connection to brokers"),
             };
         }
         match self {
-            Self::Intertie | Self::Direct => None,
+            Self::Intertie | Self::Baseline | Self::Direct => None,
             Self::Passthrough if scenario.work != Work::Relay => None,
             Self::Passthrough => Some("is what is measured here anyway"),
             Self::RedpandaConnect | Self::Camel if scenario.work.maps() => None,

@@ -147,6 +147,23 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
+/// The interval that holds the median of what the values are samples of, with a probability of at
+/// least 95 %: between two of the values, by the sign test. None of fewer than six.
+pub(crate) fn median_interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // The chance that at most `below` of the values lie on one side of the median.
+    let (mut below, mut chance) = (0, 0.5_f64.powi(i32::try_from(count).ok()?));
+    let mut total = chance;
+    while total <= 0.025 {
+        chance *= (count - below) as f64 / (below + 1) as f64;
+        total += chance;
+        below += 1;
+    }
+    let first = below.checked_sub(1)?;
+    Some((*values.get(first)?, *values.get(count - 1 - first)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +174,16 @@ mod tests {
         assert_eq!(median([3.0].into_iter()), 3.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
         assert_eq!(median([9.0, 1.0, 2.0].into_iter()), 2.0);
+    }
+
+    #[test]
+    fn a_median_lies_between_the_values_that_the_sign_test_names() {
+        let to = |count: u32| (1..=count).map(f64::from).collect();
+        assert_eq!(median_interval(to(5)), None);
+        assert_eq!(median_interval(to(6)), Some((1.0, 6.0)));
+        // As tables of the test have it.
+        assert_eq!(median_interval(to(20)), Some((6.0, 15.0)));
+        assert_eq!(median_interval(to(30)), Some((10.0, 21.0)));
     }
 
     #[test]

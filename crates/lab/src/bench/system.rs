@@ -37,6 +37,7 @@ impl Programs {
     pub fn find(&self, system: System) -> Option<PathBuf> {
         match system {
             System::Intertie | System::Passthrough => Some(self.intertie.clone()),
+            System::Baseline => std::env::var_os("INTERTIE_BASELINE").map(PathBuf::from),
             System::Floor | System::Direct => Some(self.own.clone()),
             System::Nginx => named("NGINX", "nginx"),
             System::HaProxy => named("HAPROXY", "haproxy"),
@@ -115,7 +116,7 @@ pub(crate) fn set_up(
 ) -> anyhow::Result<Setup> {
     fs::create_dir_all(place.folder)?;
     let (name, template) = match system {
-        System::Intertie | System::Passthrough => ("flow.yaml", INTERTIE),
+        System::Intertie | System::Passthrough | System::Baseline => ("flow.yaml", INTERTIE),
         System::Nginx => ("nginx.conf", NGINX),
         System::HaProxy => ("haproxy.cfg", HAPROXY),
         System::Envoy => ("envoy.yaml", ENVOY),
@@ -172,7 +173,7 @@ fn add_arguments(
     file: &Path,
 ) -> anyhow::Result<()> {
     match system {
-        System::Intertie | System::Passthrough => {
+        System::Intertie | System::Passthrough | System::Baseline => {
             let admin = super::process::free_address()?.to_string();
             command.arg("run").arg(file);
             command.args(["--workers", "1", "--admin", &admin]);

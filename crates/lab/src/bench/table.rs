@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::glu::facts::{self, Landmark};
 use super::published;
-use super::results::{Case, Row, cpu_ratio};
+use super::results::{Case, Row, cpu_ratio, cpu_ratio_interval};
 use super::scenario::{Scenario, System};
 
 const HEAD: [&str; 14] = [
@@ -131,6 +131,7 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     let memory = figures.memory_peak.zip(figures.memory_settled);
     let memory = memory.map(|(peak, settled)| [peak, settled].map(megabytes).join("/"));
     let ratio = ours.and_then(|ours| cpu_ratio(ours, row));
+    let interval = ours.and_then(|ours| cpu_ratio_interval(ours, row));
     vec![
         row.system.name().to_owned(),
         format!("{:.0}", figures.throughput),
@@ -146,8 +147,15 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
         or_dash(figures.core.map(percent)),
         percent(figures.load_core),
         or_dash(memory),
-        or_dash(ratio.map(|ratio| format!("{ratio:.2}"))),
+        or_dash(ratio.map(|ratio| with_interval(ratio, interval))),
     ]
+}
+
+fn with_interval(ratio: f64, interval: Option<(f64, f64)>) -> String {
+    match interval {
+        Some((low, high)) => format!("{ratio:.3} [{low:.3}, {high:.3}]"),
+        None => format!("{ratio:.2}"),
+    }
 }
 
 /// Columns under each other: the first to the left, numbers to the right.

@@ -21,6 +21,7 @@ pub(super) fn colour(system: System) -> &'static str {
     match system {
         System::Intertie => "#0072b2",
         System::Passthrough => "#56b4e9",
+        System::Baseline => "#332288",
         System::Floor => "#7a7f87",
         System::HaProxy => "#d55e00",
         System::Nginx => "#009e73",
