@@ -23,6 +23,13 @@ pub struct Released<T = Connection> {
     pub(crate) promised: Option<Duration>,
 }
 
+impl<T> Released<T> {
+    /// The connection, for a use that ends with it: there is no way back into a pool.
+    pub fn into_inner(self) -> T {
+        self.transport
+    }
+}
+
 /// Why there is no head of a reply.
 #[derive(Debug)]
 pub enum NoHead {
@@ -205,6 +212,3 @@ impl<T: Transport> ClientExchange<T> {
         self.transport
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -459,6 +459,3 @@ pub(crate) fn chunk_size(size: usize, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"\r\n");
 }
-
-#[cfg(test)]
-mod tests;
