@@ -9,6 +9,8 @@ pub(crate) enum Side {
     H1Clear,
     /// HTTP/1.1 over TLS.
     H1Tls,
+    /// HTTP/2 in clear text, known beforehand.
+    H2Clear,
     /// HTTP/2 over TLS.
     H2Tls,
     /// TLS with both offered by the proxy, of which the other side takes HTTP/1.1.
@@ -18,18 +20,18 @@ pub(crate) enum Side {
 impl Side {
     /// Whether there is TLS.
     pub fn is_tls(self) -> bool {
-        self != Self::H1Clear
+        !matches!(self, Self::H1Clear | Self::H2Clear)
     }
 
     /// Whether requests go over HTTP/2.
     pub fn is_h2(self) -> bool {
-        self == Self::H2Tls
+        matches!(self, Self::H2Tls | Self::H2Clear)
     }
 
     /// What the proxy offers by ALPN.
     pub fn offers(self) -> &'static [&'static str] {
         match self {
-            Self::H1Clear => &[],
+            Self::H1Clear | Self::H2Clear => &[],
             Self::H1Tls => &["http/1.1"],
             Self::H2Tls => &["h2"],
             Self::Downgrade => &["h2", "http/1.1"],
@@ -108,12 +110,19 @@ pub(crate) const MAP_SUITE: &str = "map";
 pub(crate) const GLU_SUITE: &str = "glu";
 
 /// The scenarios of `bench http`, in the order of the published table.
-pub(crate) const HTTP: [Scenario; 8] = [
+pub(crate) const HTTP: [Scenario; 9] = [
     Scenario {
         name: "h1c",
         title: "Passthrough HTTP service (h1c -> h1c)",
         front: Side::H1Clear,
         back: Side::H1Clear,
+        work: Work::Relay,
+    },
+    Scenario {
+        name: "h1c-h2c",
+        title: "Many clients over few connections (h1c -> h2c)",
+        front: Side::H1Clear,
+        back: Side::H2Clear,
         work: Work::Relay,
     },
     Scenario {
@@ -334,7 +343,10 @@ impl System {
             _ if scenario.work.maps() => Some("does not map JSON"),
             _ if scenario.work == Work::ToXml => Some("does not convert JSON to XML"),
             Self::Floor if is_mixed => Some("copies bytes, and the two sides speak differently"),
-            Self::Nginx if scenario.back == Side::H2Tls => Some("has no HTTP/2 to its back ends"),
+            Self::Nginx if scenario.back.is_h2() => Some("has no HTTP/2 to its back ends"),
+            Self::HaProxy | Self::Envoy if scenario.back == Side::H2Clear => {
+                Some("is not set up for it")
+            }
             Self::Nginx if scenario.back == Side::Downgrade => {
                 Some("offers no HTTP/2 to its back ends")
             }

@@ -229,6 +229,8 @@ fn values(place: &Place<'_>, work: Work) -> Values {
         .flag("back_tls", back.is_tls())
         .flag("back_h1", matches!(back, Side::H1Clear | Side::H1Tls))
         .flag("back_h2", *back == Side::H2Tls)
+        .flag("back_h2_clear", *back == Side::H2Clear)
+        .flag("back_plain", *back == Side::H1Clear)
         .flag("back_either", *back == Side::Downgrade);
     values
 }

@@ -25,6 +25,8 @@ pub struct Driver {
     has_yielded: bool,
     /// Whether the socket takes no more for now.
     is_blocked: bool,
+    /// Whether the socket takes no more.
+    has_write_error: bool,
     written: u64,
 }
 
@@ -36,6 +38,7 @@ impl Driver {
             connection,
             has_yielded: false,
             is_blocked: false,
+            has_write_error: false,
             written: 0,
         }
     }
@@ -91,7 +94,9 @@ impl Driver {
                 return Poll::Ready(Some(stream));
             }
             match self.write(context) {
-                Err(_) => return self.end(),
+                // The other side has stopped reading. Replies that it sent before are still read: the
+                // end of the input is the connection's.
+                Err(_) => self.has_write_error = true,
                 // Streams that have room again are woken first.
                 Ok(true) => continue,
                 Ok(false) if self.is_finished() => return self.end(),
@@ -185,6 +190,9 @@ impl Driver {
         let mut engine = self.shared.engine.borrow_mut();
         let before = self.written;
         self.is_blocked = false;
+        if self.has_write_error {
+            return Ok(false);
+        }
         while !engine.pending().is_empty() {
             match self.connection.poll_write(context, engine.pending()) {
                 Poll::Pending => {
@@ -216,7 +224,8 @@ impl Driver {
         // At a client also when the stream numbers are used up.
         let is_used_up = !self.shared.is_server && engine.may_open() == Err(OpenError::GoingAway);
         let going = (self.shared.is_going.get() || is_used_up) && engine.is_idle();
-        (going || engine.error().is_some()) && engine.pending().is_empty()
+        let has_output = !engine.pending().is_empty() && !self.has_write_error;
+        (going || engine.error().is_some()) && !has_output
     }
 
     /// Tells streams what has happened to them. Returns a stream that the other side has opened.

@@ -369,14 +369,16 @@ impl Stream {
     /// Why the stream has ended before its time, if it has; otherwise the task is woken when
     /// something happens to it.
     pub fn fate(&self, context: &mut Context<'_>) -> Option<StreamError> {
+        let mut slots = self.shared.slots.borrow_mut();
+        let slot = slots.get_mut(&self.id);
+        // A stream that was refused before the connection ended can be repeated.
+        if let Some(error) = slot.as_ref().and_then(|slot| slot.error) {
+            return Some(error);
+        }
         if self.shared.is_closed.get() {
             return Some(StreamError::Closed);
         }
-        let mut slots = self.shared.slots.borrow_mut();
-        let slot = slots.get_mut(&self.id)?;
-        if let Some(error) = slot.error {
-            return Some(error);
-        }
+        let slot = slot?;
         match &slot.waker {
             Some(waker) if waker.will_wake(context.waker()) => {}
             _ => slot.waker = Some(context.waker().clone()),

@@ -3,7 +3,7 @@
 use std::io;
 
 use message::Fault;
-use net::http1::{HeadError, ReadError};
+use net::http1::{HeadError, ReadError, TransferError};
 
 /// Why there is no reply to relay.
 #[derive(Debug)]
@@ -54,6 +54,14 @@ impl Failure {
             status: 400,
             reason,
         })
+    }
+
+    /// The client's body cannot be read.
+    pub fn of_request(error: TransferError) -> Self {
+        match error {
+            TransferError::Source(ReadError::Malformed(reason)) => Self::ClientInvalid(reason),
+            _ => Self::ClientGone,
+        }
     }
 
     /// A failure behind which the request is not sent again.

@@ -9,7 +9,7 @@ use component::upstream::{Balance, HashKey};
 use message::Method;
 use net::Connection;
 use net::http1::Framing;
-use net::http2::Link;
+use net::http2::{Link, RequestLine};
 use tokio::time::Instant;
 
 use super::exchange::{EventStream, Exchange, Relayed, Reply, Terms};
@@ -18,7 +18,7 @@ use super::upstream_http1::Http1Upstream;
 use super::upstream_http2::Http2Upstream;
 use super::{Progress, Requester, Times, Waiting, is_stream};
 use crate::events;
-use crate::request_head::{self, ForwardTarget, Http2Head, Outgoing};
+use crate::request_head::{self, CameBy, ForwardTarget, Http2Head, Outgoing};
 use crate::stream::Streams;
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
@@ -170,12 +170,18 @@ async fn over_http2<D: Requester>(
     lease: Lease,
 ) -> Attempted {
     let request = down.request();
-    let is_long = request.came_by == request_head::CameBy::Http2 && is_stream(request.headers);
+    let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
+    let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
     let mut head = Http2Head::default();
     request_head::write_http2(order.target, &request, &mut head);
-    let is_end = matches!(request.framing, Framing::None | Framing::Length(0));
-    let opened = Http2Upstream::open(&link, order.target, order.method, &head, is_end);
-    let up = match opened {
+    let is_secure = order.target.plan.upstream.tls.is_some();
+    let line = RequestLine {
+        method: order.method.as_str().as_bytes(),
+        scheme: if is_secure { b"https" } else { b"http" },
+        authority: &head.authority,
+        path: &head.path,
+    };
+    let up = match Http2Upstream::open(&link, line, &head.fields, has_body, down).await {
         Ok(up) => up,
         Err(failed) => return Err((failed, lease)),
     };

@@ -1,16 +1,16 @@
 //! The upstream's side over HTTP/2: a stream among others.
 
+use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 
 use message::{HeadersView, Method};
 use net::http1::{End, Framing, HeadError, HeadLimits, TransferError};
-use net::http2::{Code, Head, Link, RequestLine, Stream, StreamError};
+use net::http2::{Code, Fields, Head, Link, RequestLine, Stream, StreamError};
 
 use super::failure::{Failed, Failure};
 use super::stream::{StreamReader, StreamWriter, io_error};
 use super::{ReplyHead, Sink, Source, UpstreamExchange};
-use crate::request_head::{ForwardTarget, Http2Head};
 
 /// One request on a stream.
 pub(crate) struct Http2Upstream {
@@ -23,33 +23,54 @@ pub(crate) struct Http2Upstream {
 }
 
 impl Http2Upstream {
-    /// Opens a stream; `is_end` says that the request has no body.
-    pub fn open(
+    /// Opens a stream with the head of a request, and with what is there of its body: both go out
+    /// in one piece. `has_body` says that there is a body.
+    pub async fn open(
         link: &Link,
-        target: &ForwardTarget,
-        method: &Method,
-        head: &Http2Head,
-        is_end: bool,
+        line: RequestLine<'_>,
+        fields: &Fields,
+        has_body: bool,
+        body: &mut impl Source,
     ) -> Result<Self, Failed> {
-        let is_secure = target.plan.upstream.tls.is_some();
-        let line = RequestLine {
-            method: method.as_str().as_bytes(),
-            scheme: if is_secure { b"https" } else { b"http" },
-            authority: &head.authority,
-            path: &head.path,
-        };
-        let stream = link.open(line, head.fields.view().iter(), is_end);
-        let stream = stream.map_err(|_| Failed {
+        let mut opened = None;
+        if has_body {
+            let taken = poll_fn(|context| {
+                Poll::Ready(body.poll_take(context, |_, bytes, end| {
+                    if matches!(end, End::End(Some(_))) {
+                        // Trailers need a stream that is open.
+                        return Poll::Pending;
+                    }
+                    match link.open_with(line, fields.view().iter(), bytes, end.is_end()) {
+                        Ok((stream, count)) => {
+                            let is_ended = end.is_end() && count == bytes.len();
+                            opened = Some(Ok((stream, is_ended)));
+                            Poll::Ready(Ok(count))
+                        }
+                        Err(error) => {
+                            opened = Some(Err(error));
+                            Poll::Pending
+                        }
+                    }
+                }))
+            });
+            if let Poll::Ready(Err(error)) = taken.await {
+                return Err(Failure::of_request(error).finally());
+            }
+        }
+        let opened = opened.unwrap_or_else(|| {
+            let stream = link.open(line, fields.view().iter(), !has_body);
+            stream.map(|stream| (stream, !has_body))
+        });
+        let (stream, is_ended) = opened.map_err(|_| Failed {
             failure: Failure::Refused,
             repeatable: true,
         })?;
-        let writer = StreamWriter::new(is_end);
         Ok(Self {
             stream,
             head: None,
             reader: StreamReader::default(),
-            writer,
-            has_body: *method != Method::Head,
+            writer: StreamWriter::new(is_ended),
+            has_body: line.method != b"HEAD",
         })
     }
 

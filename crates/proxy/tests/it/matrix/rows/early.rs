@@ -1,6 +1,5 @@
 //! Replies that end before the request does (RFC 9112, section 9.3; RFC 9113, section 8.1).
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use testkit::http1::Framing;
@@ -8,7 +7,7 @@ use tokio::time::sleep;
 
 use super::super::client::Sending;
 use super::super::column::Target;
-use super::super::row::{Check, Row, broken, either, status, whole};
+use super::super::row::{Row, broken, either, status, whole};
 
 /// What the back end does about the rest of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +32,7 @@ pub fn rows() -> Vec<Row> {
         for then in [Then::Stops, Then::Drains, Then::Closes] {
             let code = [401, 413][number % 2];
             let name = format!("early {code} to {name}, back end {then:?}").to_lowercase();
-            let row = early(Row::new(name), code, then).posts(Sending::Length(size));
-            rows.push(match then {
-                Then::Closes => row.expect(lost_over_http2(code)),
-                _ => row,
-            });
+            rows.push(early(Row::new(name), code, then).posts(Sending::Length(size)));
         }
     }
     let chunks = Row::new("early 401 to 3 MB in chunks, back end stops");
@@ -74,15 +69,6 @@ pub fn rows() -> Vec<Row> {
             .expect(either(broken(200, &[502]), status(&[502]))),
     );
     rows
-}
-
-/// A connection that ends without GOAWAY, as none should (RFC 9113, section 5.4.1), may take away
-/// what has come on it and was not read. In HTTP/1.1 it is the usual way, and the reply is read.
-fn lost_over_http2(code: u16) -> Check {
-    Rc::new(move |outcome| match outcome.column.backend_h2 {
-        true => either(whole(code, 200), status(&[502]))(outcome),
-        false => whole(code, 200)(outcome),
-    })
 }
 
 fn early(row: Row, code: u16, then: Then) -> Row {
