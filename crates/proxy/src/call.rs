@@ -14,12 +14,12 @@ use net::deadline::Deadline;
 use tokio::time::Instant;
 
 use crate::background;
+use crate::client::rescue;
 use crate::relay::collect::Collector;
 use crate::relay::failure::{Break, Failure};
 use crate::relay::send::{Order, Outcome, send};
-use crate::request_head::ForwardTarget;
-use crate::rescue;
 use crate::router::ForwardTargets;
+use crate::upstream::request_head::ForwardTarget;
 use crate::worker::Worker;
 
 /// What a worker offers to steps.

@@ -32,7 +32,7 @@ use net::http1::{ConnectionOptions, End, Framing, HeadLimits, TransferError};
 use net::http2::Stream;
 use tokio::time::Instant;
 
-use crate::request_head::Outgoing;
+use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 use failure::{ClientGone, Failure};
 

@@ -10,8 +10,8 @@ use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::trigger::{Methods, Segment};
 use message::Method;
 
-use crate::request_head::ForwardTarget;
-use crate::upstreams::Upstreams;
+use crate::upstream::request_head::ForwardTarget;
+use crate::upstream::upstreams::Upstreams;
 
 /// A route as one worker serves it.
 pub(crate) struct Route {

@@ -1,6 +1,15 @@
 //! Replies that go on: their head is written, the session ends, and a small task runs the feed with
 //! the client's connection. A quiet stream holds no buffer and no session.
 
+mod direction;
+mod event_scanner;
+pub(crate) mod events;
+mod frames;
+mod gate;
+pub(crate) mod h1_client;
+pub(crate) mod h2_client;
+pub(crate) mod tunnel;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,12 +23,12 @@ use net::deadline::Deadline;
 use net::http1::{BodyDecoder, Version};
 
 use crate::call::Caller;
-use crate::h1_client::{Http1Client, Returned, Way};
-use crate::h2_client::Http2Client;
+use crate::client::response_head::{self, ClientSide};
+use crate::client::session::{After, Served, Session};
 use crate::relay::failure::Failure;
-use crate::response_head::{self, ClientSide};
 use crate::router::ForwardTargets;
-use crate::session::{After, Served, Session};
+use crate::stream::h1_client::{Http1Client, Returned, Way};
+use crate::stream::h2_client::Http2Client;
 use crate::worker::{Guest, Listener, Worker};
 
 /// Ready when a client's stream has to end: the worker stops, or the address is served no more.
@@ -214,8 +223,8 @@ pub(crate) fn handed_over(status: u16) -> Served {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::Events;
-    use crate::tunnel::Tunnel;
+    use crate::stream::events::Events;
+    use crate::stream::tunnel::Tunnel;
 
     /// What every open stream carries: tens of thousands are open at a time.
     #[test]

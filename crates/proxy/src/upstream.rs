@@ -2,9 +2,13 @@
 //! lent out for one exchange at a time.
 
 mod balance;
+pub(crate) mod h2_driver;
+pub(crate) mod health;
 mod lend;
+pub(crate) mod request_head;
 #[cfg(test)]
 mod tests;
+pub(crate) mod upstreams;
 mod verdict;
 
 use std::cell::{Cell, RefCell};

@@ -27,14 +27,15 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::background::Sources;
+pub(crate) use crate::client::listener::Listener;
+use crate::client::listener::{Acceptor, Service};
+use crate::client::reception;
 use crate::date::DateField;
 use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
-pub(crate) use crate::listener::Listener;
-use crate::listener::{Acceptor, Service};
 use crate::observe::AccessLog;
 use crate::router::Table;
-use crate::upstreams::{HealthBoard, TlsTable, Upstreams};
-use crate::{health, reception};
+use crate::upstream::health;
+use crate::upstream::upstreams::{HealthBoard, TlsTable, Upstreams};
 
 /// How often idle upstream connections are looked at and the access log is handed over.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);

@@ -14,7 +14,7 @@ use super::failure::ClientGone;
 use super::{
     ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
 };
-use crate::request_head::Outgoing;
+use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 
 /// The most memory that is taken for a body before it has come.

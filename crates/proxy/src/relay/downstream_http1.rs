@@ -18,9 +18,9 @@ use super::{
     ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
     has_left,
 };
-use crate::request_head::{CameBy, Outgoing};
-use crate::response_head::{self, ClientSide, ClientVersion, passes_interim};
-use crate::session::Session;
+use crate::client::response_head::{self, ClientSide, ClientVersion, passes_interim};
+use crate::client::session::Session;
+use crate::upstream::request_head::{CameBy, Outgoing};
 use crate::worker::Worker;
 
 /// A request of an HTTP/1.1 client, and where its reply goes.

@@ -15,9 +15,9 @@ use super::stream::{StreamReader, StreamWriter};
 use super::{
     ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
 };
-use crate::h2_request::StreamSession;
-use crate::request_head::Outgoing;
-use crate::response_head::{ClientVersion, needs_date, passes_interim, relayed_fields};
+use crate::client::h2_request::StreamSession;
+use crate::client::response_head::{ClientVersion, needs_date, passes_interim, relayed_fields};
+use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 
 /// A request of an HTTP/2 client, and where its reply goes.

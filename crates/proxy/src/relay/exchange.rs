@@ -11,7 +11,7 @@ use net::http1::{HeadLimits, ReadError, TransferError};
 
 use super::failure::{Break, Failed, Failure};
 use super::{Download, Downstream, Progress, Times, UpstreamExchange, is_stream, pump};
-use crate::events;
+use crate::stream::events;
 use crate::stream::{OpenStream, Streams};
 
 /// How many interim replies one request may have.

@@ -17,9 +17,9 @@ use super::failure::{Failed, Failure};
 use super::upstream_http1::Http1Upstream;
 use super::upstream_http2::Http2Upstream;
 use super::{Progress, Requester, Times, Waiting, is_stream};
-use crate::events;
-use crate::request_head::{self, CameBy, ForwardTarget, Http2Head, Outgoing};
 use crate::stream::Streams;
+use crate::stream::events;
+use crate::upstream::request_head::{self, CameBy, ForwardTarget, Http2Head, Outgoing};
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
 /// What a request asks of the relay.
@@ -115,7 +115,7 @@ fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
         plan: &target.plan,
         method,
         times: Times::of(&target.plan, down.settings()),
-        limits: crate::forward::head_limits(&down.settings().limits),
+        limits: crate::client::forward::head_limits(&down.settings().limits),
         streams: order.streams,
         upgrades: order.upgrades,
     }

@@ -21,7 +21,7 @@ use super::exchange::{Exchange, Reply, Terms};
 use super::failure::{ClientGone, Failed, Failure};
 use super::upstream_http1::Http1Upstream;
 use super::{Download, Downstream, Progress, ReplyHead, Sink, Source, Times};
-use crate::request_head::{CameBy, Outgoing};
+use crate::upstream::request_head::{CameBy, Outgoing};
 
 const SCHEDULES: u64 = 100_000;
 const LIMITS: HeadLimits = HeadLimits {

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use super::verdict::Lease;
 use super::{Attempt, Lent, Line, Upstream};
-use crate::h2_driver;
 use crate::relay::failure::Failure;
+use crate::upstream::h2_driver;
 
 /// How long a request waits for a connection.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use component::upstream::{HealthCheck, UpstreamPlan};
 use message::{Body, Headers, Method, Request};
 
 use crate::call::Call;
-use crate::request_head::ForwardTarget;
+use crate::upstream::request_head::ForwardTarget;
 use crate::worker::Worker;
 
 /// Starts the checks of a plan. They end when the worker takes over the next one.

@@ -14,21 +14,22 @@ use net::deadline::Deadline;
 use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, Version};
 use tokio::time::Instant;
 
+use crate::call;
 use crate::call::Caller;
-use crate::events::Events;
-use crate::forward;
-use crate::h1_client::Way;
+use crate::client::forward;
+use crate::client::handle;
+use crate::client::rescue;
+use crate::client::response_head::{self, ClientSide};
 use crate::observe::AccessEntry;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
 use crate::relay::failure::Failure;
-use crate::rescue;
-use crate::response_head::{self, ClientSide};
 use crate::router::{Captures, Found, Route, Target};
+use crate::stream::events::Events;
+use crate::stream::h1_client::Way;
 use crate::stream::{self, Begun, HandOver, Streams};
 use crate::upstream::Lease;
 use crate::worker::{Listener, Worker};
-use crate::{call, handle};
 
 /// How long, and for how many bytes, a connection that we close stays open for what the client
 /// still sends: closing at once would make its kernel throw our last reply away.

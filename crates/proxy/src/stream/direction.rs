@@ -7,8 +7,8 @@ use component::observe::Counter;
 use component::stream::Client;
 use net::Connection;
 
-use crate::frames::{Frames, Part};
-use crate::gate::{Gate, Verdict};
+use crate::stream::frames::{Frames, Part};
+use crate::stream::gate::{Gate, Verdict};
 
 /// One side of a tunnel.
 pub(crate) trait End {

@@ -18,17 +18,17 @@ use net::http1::Framing;
 use tokio::time::Instant;
 
 use crate::call::Caller;
-use crate::direction::{Direction, End, Stop};
-use crate::frames;
-use crate::gate::Gate;
-use crate::h1_client::Way;
+use crate::client::response_head::{self, ClientSide};
+use crate::client::session::{Served, Session};
 use crate::relay::UpstreamExchange;
 use crate::relay::upstream_http1::Http1Upstream;
-use crate::request_head::ForwardTarget;
-use crate::response_head::{self, ClientSide};
-use crate::session::{Served, Session};
+use crate::stream::direction::{Direction, End, Stop};
+use crate::stream::frames;
+use crate::stream::gate::Gate;
+use crate::stream::h1_client::Way;
 use crate::stream::{Begun, Streams};
 use crate::upstream::Lease;
+use crate::upstream::request_head::ForwardTarget;
 
 /// How long an ending connection is given: for the frames under way to end, and for the other
 /// sides to close.

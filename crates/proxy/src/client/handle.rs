@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
-use crate::forward;
+use crate::client::forward;
+use crate::client::session::{After, Served, Session};
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::failure::Failure;
 use crate::relay::has_left;
 use crate::router::{ForwardTargets, Route};
-use crate::session::{After, Served, Session};
 use crate::stream::{self, Streams};
 
 /// Serves one request through a handler.

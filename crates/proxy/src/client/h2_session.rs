@@ -11,8 +11,8 @@ use net::deadline::Deadline;
 use net::http2::{Code, Driver, Link, Role, Stream};
 use tokio::time::Instant;
 
-use crate::h2_driver::{self, http2_limits};
-use crate::h2_request::{Origin, StreamSession};
+use crate::client::h2_request::{Origin, StreamSession};
+use crate::upstream::h2_driver::{self, http2_limits};
 use crate::worker::{Listener, Worker};
 
 /// How long nothing is under way before the connection gives memory back.

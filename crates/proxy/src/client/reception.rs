@@ -9,8 +9,8 @@ use net::deadline::Deadline;
 use net::tls::Protocol;
 use tokio::time::Instant;
 
-use crate::h2_session;
-use crate::session::Session;
+use crate::client::h2_session;
+use crate::client::session::Session;
 use crate::stream::HandOver;
 use crate::worker::{Listener, Worker};
 

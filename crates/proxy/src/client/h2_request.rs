@@ -21,21 +21,21 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
-use crate::events::Events;
-use crate::h2_client::Http2Client;
+use crate::client::rescue;
+use crate::client::response_head;
+use crate::client::session::normalize;
 use crate::observe::AccessEntry;
 use crate::relay::Content;
 use crate::relay::downstream_http2::{Http2Downstream, Inbound};
 use crate::relay::exchange::{EventStream, Relayed};
 use crate::relay::failure::{Break, Failure};
 use crate::relay::send::{self, Order, send};
-use crate::request_head::{CameBy, ForwardTarget, Outgoing};
-use crate::rescue;
-use crate::response_head;
 use crate::router::{Captures, ForwardTargets, Found, Route, Target};
-use crate::session::normalize;
+use crate::stream::events::Events;
+use crate::stream::h2_client::Http2Client;
 use crate::stream::{self, Begun, Streams};
 use crate::upstream::Lease;
+use crate::upstream::request_head::{CameBy, ForwardTarget, Outgoing};
 use crate::worker::{Listener, Worker};
 
 /// How long, and for how many bytes, the end of a request is waited for that has been answered.

@@ -11,7 +11,7 @@ use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
 use crate::upstream::Upstream;
-use crate::upstreams::Upstreams;
+use crate::upstream::upstreams::Upstreams;
 
 /// A forward plan as one worker uses it, with everything rendered that never changes.
 pub(crate) struct ForwardTarget {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::date::DateField;
 use crate::relay::ReplyHead;
-use crate::request_head::{copy_line, line, write_decimal};
+use crate::upstream::request_head::{copy_line, line, write_decimal};
 
 /// What the client's side needs to know about the head that is written.
 #[derive(Clone, Copy, Debug)]

@@ -8,17 +8,17 @@ use message::Method;
 use net::http1::HeadLimits;
 use tokio::time::Instant;
 
-use crate::events::{self, Events};
+use crate::client::rescue;
+use crate::client::session::{After, Served, Session};
 use crate::relay::downstream_http1::{Http1Downstream, RequestSource};
 use crate::relay::exchange::{EventStream, Relayed};
 use crate::relay::failure::{Break, Failure};
 use crate::relay::send::{Order, Outcome, send};
-use crate::request_head::ForwardTarget;
-use crate::rescue;
-use crate::session::{After, Served, Session};
 use crate::stream::Streams;
-use crate::tunnel;
+use crate::stream::events::{self, Events};
+use crate::stream::tunnel;
 use crate::upstream::Lease;
+use crate::upstream::request_head::ForwardTarget;
 
 /// Forwards one request and relays the reply, whose head must come within `time`.
 pub(crate) async fn forward(

@@ -16,11 +16,11 @@ use net::http1::{ClientExchange, End, TransferError};
 use net::http2::Stream;
 use tokio::time::Instant;
 
-use crate::event_scanner::EventScanner;
-use crate::gate::{Gate, Verdict};
 use crate::relay::failure::{Break, Failure};
 use crate::relay::stream::StreamReader;
 use crate::relay::{self, Source as _};
+use crate::stream::event_scanner::EventScanner;
+use crate::stream::gate::{Gate, Verdict};
 use crate::stream::{OpenStream, Streams};
 use crate::upstream::Lease;
 use crate::worker::Worker;
