@@ -37,6 +37,11 @@ pub trait Client {
     /// the same bytes at its front.
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 
+    /// Ready when the socket has taken everything that was written. Reading flushes too.
+    fn poll_flush(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
     /// Ends the stream properly; nothing may be written behind it. Ready when the client has taken
     /// it all, or has had time for that.
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -85,7 +90,11 @@ pub fn poll_gone(client: &mut dyn Client, context: &mut Context<'_>) -> Poll<()>
             _ => return Poll::Ready(()),
         }
     }
-    Poll::Pending
+    // Nothing more is read, so what waits is written here.
+    match client.poll_flush(context) {
+        Poll::Ready(Err(_)) => Poll::Ready(()),
+        _ => Poll::Pending,
+    }
 }
 
 /// Writes all of these bytes.
@@ -99,7 +108,7 @@ pub async fn write_all(client: &mut dyn Client, bytes: &[u8]) -> io::Result<()> 
             let count = ready!(client.poll_write(context, rest))?;
             rest = rest.get(count..).unwrap_or_default();
         }
-        Poll::Ready(Ok(()))
+        client.poll_flush(context)
     })
     .await
 }

@@ -165,8 +165,9 @@ pub(crate) trait Downstream: Source + Sink {
     /// Takes back a reply that has begun. False when some of it may have gone out.
     fn withdraw_reply(&mut self) -> bool;
 
-    /// Whether the client has left, as far as that can be seen now.
-    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool;
+    /// Whether the client has left, as far as that can be seen now. While its body is still being
+    /// read that shows in the reading, over HTTP/1.1.
+    fn poll_disconnected(&mut self, context: &mut Context<'_>, is_upload_over: bool) -> bool;
 
     /// Bounds whatever the request waits for.
     fn deadline(&self) -> &Deadline;

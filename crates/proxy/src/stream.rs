@@ -187,7 +187,8 @@ pub(crate) async fn begin(
     }
     let caller = Caller::new(&session.worker, forwards);
     let way = match (status, version) {
-        (101, _) | (_, Version::Http10) => Way::Plain,
+        (101, _) => Way::Plain,
+        (_, Version::Http10) => Way::UntilClose,
         _ => Way::Chunked { keeps: !closes },
     };
     session.hand_over(status, (Begun { feed, caller, open }, way))

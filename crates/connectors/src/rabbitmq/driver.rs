@@ -334,7 +334,7 @@ impl Session<'_> {
         loop {
             inner.pump(&self.hub.broker);
             if inner.out.is_empty() {
-                return Ok(Poll::Ready(()));
+                return Ok(self.link.connection.poll_flush(context)?);
             }
             while inner.written < inner.out.len() {
                 let rest = inner.out.get(inner.written..).unwrap_or_default();

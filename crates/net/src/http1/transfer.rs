@@ -173,9 +173,21 @@ impl BodyReader {
         self.head = 0;
     }
 
-    /// Whether bytes of the body are in the input already.
-    pub fn has_input(&self, input: &Buffer) -> bool {
-        input.len() > self.kept
+    /// Whether nothing is there that could be taken: the body goes on when the other side sends
+    /// more. Holds behind a [`BodyReader::poll_take`] that was pending.
+    pub fn is_starving(&self) -> bool {
+        self.ready == 0 && !self.is_whole()
+    }
+
+    /// Drops what is there of the body, without reading from the connection, and what was kept.
+    pub fn discard(&mut self, input: &mut Buffer) {
+        self.commit(input);
+        loop {
+            input.consume(std::mem::take(&mut self.ready));
+            if self.is_whole() || self.scan(input).is_err() || self.ready == 0 {
+                return;
+            }
+        }
     }
 
     /// Hands what is there of the body to `take`, with whether it ends behind that; `take` answers
@@ -312,8 +324,16 @@ impl BodyWriter {
         if self.written == self.staged.len() {
             self.staged.clear();
             self.written = 0;
+        } else if self.written >= STAGED_MAX / 2 {
+            self.staged.drain(..self.written);
+            self.written = 0;
         }
         &mut self.staged
+    }
+
+    /// Whether some of what is staged has gone out and some has not.
+    pub fn is_partly_written(&self) -> bool {
+        self.written > 0 && !self.is_flushed()
     }
 
     /// How many bytes the connection has accepted: none means that nothing can have been acted on.
@@ -360,14 +380,14 @@ impl BodyWriter {
         bytes: &[u8],
         end: End<'_>,
     ) -> Poll<io::Result<usize>> {
+        if self.staged.len() - self.written > STAGED_MAX / 2 {
+            ready!(self.poll_write_staged(context, transport))?;
+        }
         let count = if self.is_flushed() && !self.is_chunked && bytes.len() >= DIRECT_MIN {
             let count = ready!(transport.poll_write(context, bytes))?;
             self.sent += count as u64;
             count
         } else {
-            if self.staged.len() - self.written >= STAGED_MAX {
-                ready!(self.poll_write_staged(context, transport))?;
-            }
             self.stage(bytes)
         };
         if let End::End(trailers) = end
@@ -383,8 +403,9 @@ impl BodyWriter {
 
     fn stage(&mut self, bytes: &[u8]) -> usize {
         let is_chunked = self.is_chunked;
+        let waiting = self.staged.len() - self.written;
+        let room = STAGED_MAX.saturating_sub(waiting).max(1);
         let staged = self.staged_mut();
-        let room = STAGED_MAX.saturating_sub(staged.len()).max(1);
         let piece = bytes.get(..room).unwrap_or(bytes);
         if is_chunked && !piece.is_empty() {
             chunk_size(piece.len(), staged);

@@ -1,6 +1,7 @@
 //! The forward path over HTTP/1.1: a request goes to the upstream, its reply to the client, neither
 //! collected.
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -48,14 +49,21 @@ pub(crate) async fn forward(
         Ok(()) => send(&mut down, order).await,
         Err(failure) => Err(failure),
     };
-    down.finish();
+    if !matches!(result, Ok(Outcome::Relayed(_))) && down.finish_interim().await.is_err() {
+        session.deadline.lift();
+        return session.after_reply(0, true, Err(io::ErrorKind::BrokenPipe.into()));
+    }
     let served = match result {
         Err(failure) => {
-            let closes = !down.is_whole();
+            let closes = !down.discard();
             session.answer_failure(failure, closes).await
         }
-        Ok(Outcome::Relayed(relayed)) => end(down, &relayed),
+        Ok(Outcome::Relayed(relayed)) => {
+            down.finish();
+            end(down, &relayed)
+        }
         Ok(Outcome::EventStream(stream, source, lease)) => {
+            down.finish();
             begin_events(down, stream, source, lease, streams).await
         }
         Ok(Outcome::Switched(up, lease)) => {

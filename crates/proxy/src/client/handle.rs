@@ -53,6 +53,11 @@ pub(crate) async fn handle(
         },
         Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
         Some(Ok(Outcome::Forward(plan, request, time))) => {
+            if !request.body.is_unread() && !session.discard(&mut body) {
+                // Nobody reads the body that the client is still sending: it must not be taken for
+                // the next request.
+                session.head.connection.close = true;
+            }
             let target = forwards.get(&plan, &worker.upstreams);
             let source = RequestSource::Message(request);
             forward::forward(session, &target, source, time, streams).await

@@ -44,6 +44,9 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
         )
         .with_retry(Retry::IfRepeatable)
         .with_cause(error),
+        Failure::Reset(error) => upstream(Kind::Connection, "the back end broke the request off")
+            .with_retry(Retry::IfRepeatable)
+            .with_cause(error),
         Failure::Invalid(error) => {
             upstream(Kind::Connection, "the back end sent a malformed reply")
                 .with_retry(Retry::IfRepeatable)

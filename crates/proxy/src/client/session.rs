@@ -339,7 +339,7 @@ impl Session {
         };
         let way = match self.head.version {
             Version::Http11 => Way::Chunked { keeps: !closes },
-            Version::Http10 => Way::Plain,
+            Version::Http10 => Way::UntilClose,
         };
         self.hand_over(status, (begun, way))
     }
@@ -413,7 +413,11 @@ impl Session {
                 self.deadline
                     .set(Instant::now(), self.settings.timeouts.body);
             }
-            Poll::Ready(Ok(()))
+            if let Poll::Ready(result) = self.client.poll_flush(context) {
+                return Poll::Ready(result);
+            }
+            ready!(self.deadline.poll(context));
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
         })
         .await
     }
@@ -424,8 +428,10 @@ impl Session {
         let mut left = LINGER_BYTES;
         self.deadline.set(Instant::now(), LINGER_TIME);
         poll_fn(|context| {
-            if ready!(self.client.poll_finish(context)).is_err() {
-                return Poll::Ready(());
+            match self.client.poll_finish(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return self.deadline.poll(context),
             }
             loop {
                 let waiting = self.client.input.len();

@@ -150,7 +150,7 @@ impl Downstream for Collector<'_> {
         self.deadline
     }
 
-    fn poll_disconnected(&mut self, _: &mut Context<'_>) -> bool {
+    fn poll_disconnected(&mut self, _: &mut Context<'_>, _: bool) -> bool {
         false
     }
 

@@ -111,6 +111,23 @@ impl<'a> Http1Downstream<'a> {
         self.writer.sent().saturating_sub(self.head_length)
     }
 
+    /// Writes the rest of an interim reply that has gone out in part: another head may not stand in
+    /// the middle of it.
+    pub async fn finish_interim(&mut self) -> io::Result<()> {
+        match self.writer.is_partly_written() {
+            true => self.flush().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Drops what is there of the request. True when that was all of it.
+    pub fn discard(&mut self) -> bool {
+        if let RequestBody::Client(reader) = &mut self.body {
+            reader.discard(&mut self.session.client.input);
+        }
+        self.is_whole()
+    }
+
     /// Gives buffers back. What is left in the client's input belongs to what follows the request.
     pub fn finish(&mut self) {
         self.commit();
@@ -260,7 +277,7 @@ impl Downstream for Http1Downstream<'_> {
 
     fn is_starving(&self) -> bool {
         match &self.body {
-            RequestBody::Client(reader) => !reader.has_input(&self.session.client.input),
+            RequestBody::Client(reader) => reader.is_starving(),
             RequestBody::Message(_) => false,
         }
     }
@@ -288,7 +305,9 @@ impl Downstream for Http1Downstream<'_> {
     ) -> Result<Download, ClientGone> {
         let (framing, download) = self.framing_of(head);
         self.ends_with_connection = framing == Framing::UntilClose;
-        self.closes = self.ends_with_connection || self.session.closes_after_this();
+        // A refusal before the request's end: nobody will read the rest.
+        let is_refused = head.status >= 400 && !self.is_ended();
+        self.closes = self.ends_with_connection || is_refused || self.session.closes_after_this();
         let reply = response_head::Relayed {
             head,
             framing,
@@ -321,8 +340,8 @@ impl Downstream for Http1Downstream<'_> {
         &self.session.deadline
     }
 
-    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
-        has_left(context, &mut self.session.client)
+    fn poll_disconnected(&mut self, context: &mut Context<'_>, is_upload_over: bool) -> bool {
+        is_upload_over && has_left(context, &mut self.session.client)
     }
 
     fn recycle(&self, buffer: Vec<u8>) {

@@ -72,7 +72,7 @@ impl<'a> Http2Downstream<'a> {
 /// Reads a body that comes from the client. One that has ended in a frame of its own is none, which
 /// HTTP/1.1 has no need to know.
 fn begin(session: &StreamSession, request: &mut Outgoing<'_>) -> StreamReader {
-    let mut reader = StreamReader::with_replay();
+    let mut reader = StreamReader::with_replay(session.settings.limits.h2.stream_window);
     if session
         .stream
         .read(|bytes, end| (0, end && bytes.is_empty()))
@@ -210,7 +210,7 @@ impl Downstream for Http2Downstream<'_> {
         &self.session.deadline
     }
 
-    fn poll_disconnected(&mut self, context: &mut Context<'_>) -> bool {
+    fn poll_disconnected(&mut self, context: &mut Context<'_>, _: bool) -> bool {
         self.session.stream.fate(context).is_some()
     }
 

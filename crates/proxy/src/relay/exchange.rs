@@ -171,11 +171,11 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         if let Poll::Ready(Err(_)) = self.down.poll_flush(context) {
             return Poll::Ready(Err(Failure::ClientGone));
         }
-        if self.is_upload_over() && self.down.poll_disconnected(context) {
+        let is_over = self.is_upload_over();
+        if self.down.poll_disconnected(context, is_over) {
             return Poll::Ready(Err(Failure::ClientGone));
         }
         let times = self.terms.times;
-        let is_over = self.is_upload_over();
         let time = if is_over { times.response } else { times.body };
         ready!(self.poll_idle(context, time));
         Poll::Ready(Err(if !is_over && self.down.is_starving() {
@@ -248,7 +248,8 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         if let Err(stopped) = self.poll_upload(context) {
             return Poll::Ready(Err(stopped));
         }
-        if self.is_upload_over() && self.down.poll_disconnected(context) {
+        let is_over = self.is_upload_over();
+        if self.down.poll_disconnected(context, is_over) {
             return Poll::Ready(Err(Break::ClientGone));
         }
         self.poll_idle(context, self.terms.times.body)

@@ -28,6 +28,8 @@ pub(crate) enum Failure {
     Limited(Box<Fault>),
     /// The connection ended before the reply began.
     Closed(io::Error),
+    /// The stream was reset before the reply began; its connection goes on.
+    Reset(io::Error),
     /// The reply's head is malformed.
     Invalid(HeadError),
     /// The reply did not come in time.

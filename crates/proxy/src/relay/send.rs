@@ -54,6 +54,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
     let Order { target, .. } = order;
     let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());
     let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
+    let mut order = order;
     loop {
         let Lent {
             line,
@@ -83,6 +84,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
             .upstream
             .after_failure(failed, reused, lease, &mut attempt)?;
         down.rewind();
+        order.now = Instant::now();
         down.worker().metrics.upstream_retries.add(1);
     }
 }

@@ -13,16 +13,20 @@ pub(crate) struct StreamReader {
     /// How many bytes have been taken and are kept.
     kept: usize,
     keeps: bool,
+    /// How many bytes are kept at most.
+    most: usize,
     is_ended: bool,
     pub trailers: Option<Fields>,
     taken: u64,
 }
 
 impl StreamReader {
-    /// A reader that keeps what was taken, up to [`REPLAY_MAX`] bytes.
-    pub fn with_replay() -> Self {
+    /// A reader that keeps what was taken, up to [`REPLAY_MAX`] bytes and half of the window in
+    /// which the peer may send: it gets no credit for them.
+    pub fn with_replay(window: u32) -> Self {
         Self {
             keeps: true,
+            most: REPLAY_MAX.min(window as usize / 2),
             ..Self::default()
         }
     }
@@ -81,11 +85,11 @@ impl StreamReader {
             true => End::End(self.trailers.as_ref().map(Fields::view)),
             false => End::More,
         };
-        let (kept, keeps) = (self.kept, self.keeps);
+        let (kept, keeps, most) = (self.kept, self.keeps, self.most);
         let (used, is_kept) = match stream.read(|bytes, _| {
             let bytes = bytes.get(kept..).unwrap_or_default();
             match take(context, bytes, end) {
-                Poll::Ready(Ok(used)) if keeps && kept + used <= REPLAY_MAX => {
+                Poll::Ready(Ok(used)) if keeps && kept + used <= most => {
                     (0, Poll::Ready(Ok((used, true))))
                 }
                 Poll::Ready(Ok(used)) => (kept + used, Poll::Ready(Ok((used, false)))),

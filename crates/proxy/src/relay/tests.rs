@@ -338,7 +338,7 @@ impl Downstream for Client {
     }
 
     fn is_starving(&self) -> bool {
-        !self.reader.has_input(&self.wire.input)
+        self.reader.is_starving()
     }
 
     fn interim(&mut self, head: &ReplyHead<'_>, _: &ForwardPlan) {
@@ -365,7 +365,7 @@ impl Downstream for Client {
         false
     }
 
-    fn poll_disconnected(&mut self, _: &mut Context<'_>) -> bool {
+    fn poll_disconnected(&mut self, _: &mut Context<'_>, _: bool) -> bool {
         false
     }
 

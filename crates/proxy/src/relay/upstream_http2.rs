@@ -138,7 +138,8 @@ impl UpstreamExchange for Http2Upstream {
                 status: 431,
                 reason: "the head is too large",
             }),
-            error => Failure::Closed(io_error(error)),
+            StreamError::Reset(_) => Failure::Reset(io_error(error)),
+            StreamError::Closed => Failure::Closed(io_error(error)),
         })?;
         if let Some(before) = self.head.replace(head) {
             self.stream.recycle(before);

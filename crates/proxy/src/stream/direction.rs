@@ -16,6 +16,7 @@ pub(crate) trait End {
     fn input(&self) -> &[u8];
     fn consume(&mut self, count: usize);
     fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    fn flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 impl End for Connection {
@@ -34,6 +35,10 @@ impl End for Connection {
     fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write(context, bytes)
     }
+
+    fn flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
+    }
 }
 
 impl End for dyn Client + '_ {
@@ -51,6 +56,10 @@ impl End for dyn Client + '_ {
 
     fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write(context, bytes)
+    }
+
+    fn flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
     }
 }
 
@@ -124,6 +133,10 @@ impl Direction {
                 source.consume(count);
                 self.ready -= count;
                 self.moved += count as u64;
+            }
+            // What the sink holds back goes out while more is waited for.
+            if let Poll::Ready(Err(_)) = sink.flush(context) {
+                return Poll::Ready(Stop::Sink);
             }
             match self.look(source.input(), gate, counter) {
                 Look::Ready => {}

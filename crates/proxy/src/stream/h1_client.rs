@@ -30,8 +30,11 @@ const LINGER_BYTES: usize = 256 * 1024;
 pub(crate) enum Way {
     /// In chunks. When `keeps`, the connection takes another request behind the last one.
     Chunked { keeps: bool },
-    /// As it is, until the connection ends.
+    /// As it is, in another protocol.
     Plain,
+    /// As it is, until the connection ends (HTTP/1.0). One that is cut is reset, for its end would
+    /// tell the client that it has all.
+    UntilClose,
 }
 
 /// Where a connection is put that takes another request.
@@ -115,7 +118,7 @@ impl Http1Client {
         self.deadline.set(Instant::now(), time);
         match self.way {
             Way::Chunked { .. } => Ending::LastChunk(0),
-            Way::Plain => Ending::Finish,
+            Way::Plain | Way::UntilClose => Ending::Finish,
         }
     }
 }
@@ -149,6 +152,13 @@ impl Client for Http1Client {
         }
     }
 
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.connection {
+            Some(connection) => connection.poll_flush(context),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let takes_another = self.takes_another();
@@ -173,7 +183,13 @@ impl Client for Http1Client {
                     }
                 }
                 Ending::Finish => {
-                    ready!(connection.poll_finish(context))?;
+                    match connection.poll_finish(context) {
+                        Poll::Ready(result) => result?,
+                        Poll::Pending => {
+                            ready!(self.deadline.poll(context));
+                            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                        }
+                    }
                     self.deadline.set(Instant::now(), LINGER_TIME);
                     Ending::Linger(LINGER_BYTES)
                 }
@@ -216,6 +232,12 @@ impl Client for Http1Client {
 
 impl Drop for Http1Client {
     fn drop(&mut self) {
+        if self.way == Way::UntilClose
+            && self.ending == Ending::NotBegun
+            && let Some(connection) = self.connection.take()
+        {
+            connection.abort();
+        }
         if self.ending == Ending::Done
             && self.takes_another()
             && let Some(connection) = self.connection.take()

@@ -65,7 +65,7 @@ impl FailureKind {
     pub fn of(failure: &Failure) -> Option<Self> {
         match failure {
             Failure::Connect(_) | Failure::ConnectTimeout => Some(Self::Connect),
-            Failure::Closed(_) => Some(Self::Closed),
+            Failure::Closed(_) | Failure::Reset(_) => Some(Self::Closed),
             // A head above our limits is well-formed: others may take it.
             Failure::Invalid(error) if error.status == FIELDS_TOO_LARGE => None,
             Failure::Invalid(_) => Some(Self::Invalid),

@@ -216,6 +216,10 @@ impl Session {
         }
         self.own = Vec::new();
         self.written = 0;
+        if self.stage != Stage::Gone {
+            // An error shows with the next write or read.
+            let _ = ready!(self.client.poll_flush(context));
+        }
         Poll::Ready(())
     }
 
