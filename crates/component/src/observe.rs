@@ -51,7 +51,36 @@ pub struct FlowMetrics {
     pub messages_down: Counter,
 }
 
+/// Counts a request that is under way. Dropping it counts the request as ended without a status.
+#[derive(Debug)]
+pub struct Started<'a>(Option<&'a FlowMetrics>);
+
+impl Started<'_> {
+    /// The request has ended with this status (0 for none) after this time.
+    #[inline]
+    pub fn finish(mut self, status: u16, microseconds: u64) {
+        if let Some(metrics) = self.0.take() {
+            metrics.finish(status, microseconds);
+        }
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.0.take() {
+            metrics.finish(0, 0);
+        }
+    }
+}
+
 impl FlowMetrics {
+    /// Counts a request that begins.
+    #[inline]
+    pub fn start(&self) -> Started<'_> {
+        self.started.add(1);
+        Started(Some(self))
+    }
+
     /// Counts a request that has ended with this status (0 for none) after this time.
     #[inline]
     pub fn finish(&self, status: u16, microseconds: u64) {

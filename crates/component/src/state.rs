@@ -105,6 +105,8 @@ impl States {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Forgets those that no flow has any more.
+        states.retain(|(_, state)| Arc::strong_count(state) > 1);
         for (key, state) in staged {
             match states.iter_mut().find(|(known, _)| *known == key) {
                 Some((_, known)) => *known = state,

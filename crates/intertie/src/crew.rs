@@ -11,6 +11,9 @@ use net::listen::{Binding, BoundSocket};
 use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
 
+/// How long a reload waits for the workers to take it over.
+const APPLY_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The stack of a worker: expressions may nest deeply. Memory is only used as far as the stack is.
 pub(crate) const STACK: usize = 256 * 1024 * 1024;
 
@@ -151,11 +154,17 @@ impl Crew {
                 .map_err(|_| anyhow::anyhow!("a worker has ended unexpectedly"))?;
         }
         drop(applied);
-        for _ in &self.members {
-            all_applied
-                .recv()
-                .await
-                .context("a worker has ended unexpectedly")?;
+        let all = async {
+            for _ in &self.members {
+                let applied = all_applied.recv().await;
+                applied.context("a worker has ended unexpectedly")?;
+            }
+            anyhow::Ok(())
+        };
+        // A worker that is stuck must not make the process deaf to signals: its order stands.
+        match tokio::time::timeout(APPLY_TIME, all).await {
+            Ok(applied) => applied?,
+            Err(_) => tracing::error!("a worker does not respond; it serves the new flows later"),
         }
         self.addresses = addresses;
         Ok(())

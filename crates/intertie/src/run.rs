@@ -153,13 +153,15 @@ impl Application<'_> {
                 Ok(())
             }
         };
-        if let Some(admin) = admin {
-            admin.stop().await?;
-        }
+        let admin_stopped = match admin {
+            Some(admin) => admin.stop().await,
+            None => Ok(()),
+        };
         data::close(&self.states).await;
         drop(engine);
         access_end.wait();
         stopped?;
+        admin_stopped?;
         anyhow::ensure!(is_well, "a worker has ended unexpectedly");
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)

@@ -146,8 +146,9 @@ impl Shared {
     }
 
     #[cold]
-    fn file(&self, id: u32, now: Instant) {
-        let now = now.saturating_duration_since(self.origin).as_micros() as u64;
+    /// Goes by its own clock: a caller's `now` may be old, or a time to come.
+    fn file(&self, id: u32) {
+        let now = self.now();
         if self.wheel.borrow_mut().file(id, now)
             && let Some(waker) = self.sweeper.borrow_mut().take()
         {
@@ -161,14 +162,14 @@ impl Deadline {
     #[inline]
     pub fn set(&self, now: Instant, duration: Duration) {
         let at = self.shared.at(now, duration).min(self.cap.get());
-        self.move_to(at, now);
+        self.move_to(at);
     }
 
     #[inline]
-    fn move_to(&self, at: u64, now: Instant) {
+    fn move_to(&self, at: u64) {
         let must_file = self.shared.wheel.borrow_mut().set(self.id, at);
         if must_file {
-            self.shared.file(self.id, now);
+            self.shared.file(self.id);
         }
     }
 
@@ -183,7 +184,7 @@ impl Deadline {
         let slot = |wheel: &mut Wheel| wheel.slots.get_mut(self.id).map(|it| it.at);
         let at = slot(&mut self.shared.wheel.borrow_mut());
         if at.is_some_and(is_later) {
-            self.move_to(cap, now);
+            self.move_to(cap);
         }
         OuterCap(outer)
     }

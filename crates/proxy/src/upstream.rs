@@ -225,7 +225,13 @@ impl Upstream {
 
     /// Takes a connection back whose exchange has ended cleanly: the one way into the pool.
     #[inline]
-    fn keep(&self, at: usize, released: Released, now: Instant) {
+    fn keep(self: &Rc<Self>, at: usize, released: Released, now: Instant) {
+        let endpoint = self.members.get(at).map(|member| &member.endpoint);
+        if endpoint.is_some_and(|endpoint| endpoint.lacks(released.peer())) {
+            // Its address has gone while it was in use.
+            drop(released);
+            return self.start_connects();
+        }
         self.pool.borrow_mut().keep(at, released, now);
     }
 
@@ -269,6 +275,8 @@ impl Upstream {
         lease.failed(kind);
         if repeatable && kind != FailureKind::Timeout {
             attempt.avoid.push(lease.at());
+            // The idle connections of another endpoint are as good as new ones.
+            attempt.fresh = false;
             if self.allows_another(attempt) {
                 return Ok(());
             }

@@ -197,12 +197,15 @@ impl Worker {
             .enable_io()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
-        runtime.block_on(async {
+        let result = runtime.block_on(async {
             let worker = Self::new(setup.share(), setup.engine);
             worker.supervise("deadlines", worker.deadlines.clone().sweep());
             worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
             worker.serve(setup.commands).await
-        })
+        });
+        // Work that blocks, such as a name that is looked up, may hang.
+        runtime.shutdown_timeout(CLOSE_TIME);
+        result
     }
 
     pub(crate) fn new(share: Share, engine: Arc<Engine>) -> Rc<Self> {

@@ -135,3 +135,28 @@ fn a_sleep_ends_when_it_is_due() {
         assert!(elapsed <= Duration::from_millis(265), "{elapsed:?}");
     });
 }
+
+#[test]
+fn a_long_sleep_delays_no_other() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let sleep = deadlines.sleep(Duration::from_secs(3600));
+        let capped = deadlines.add();
+        capped.cap(Instant::now() + Duration::from_secs(1800), Duration::ZERO);
+        capped.set(Instant::now(), Duration::from_secs(7200));
+        let start = Instant::now();
+        let deadline = deadlines.add();
+        deadline.set(start, Duration::from_millis(100));
+        passed(&deadline).await;
+        assert!(
+            start.elapsed() < Duration::from_millis(120),
+            "{:?}",
+            start.elapsed()
+        );
+        passed(&capped).await;
+        assert_eq!(start.elapsed().as_secs(), 1800);
+        sleep.await;
+        assert_eq!(start.elapsed().as_secs(), 3600);
+    });
+}

@@ -2,6 +2,7 @@
 //! request to the point where the connection can take another one.
 
 use std::io;
+use std::net::IpAddr;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +22,13 @@ pub struct Released<T = Connection> {
     pub(crate) transport: T,
     /// How long the server has said that it keeps the connection (`Keep-Alive: timeout`).
     pub(crate) promised: Option<Duration>,
+}
+
+impl Released {
+    /// The address of the other side.
+    pub fn peer(&self) -> IpAddr {
+        self.transport.peer()
+    }
 }
 
 impl<T> Released<T> {

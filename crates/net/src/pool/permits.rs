@@ -118,6 +118,14 @@ impl Permits {
         state.pools.push(Arc::downgrade(pool));
     }
 
+    /// Whether there are more connections than the limit, which has been lowered. One load where
+    /// there is no limit.
+    #[inline]
+    pub fn are_too_many(&self) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit != NO_LIMIT && self.used() > limit
+    }
+
     /// A permit, unless the limit is reached or others are in line.
     pub fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
         let is_free = self.waiting.load(Ordering::SeqCst) == 0 && self.try_count();

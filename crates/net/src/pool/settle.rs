@@ -103,6 +103,9 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
                 .retain_mut(|kept| kept.until > now && !kept.connection.is_stale());
             member.links.retain_mut(|kept| kept.rest(now, idle_time));
             // Links that are always in use would keep other workers out for good.
+            if member.permits.are_too_many() {
+                member.drop_link(0);
+            }
             let starves = member.permits.is_first_of_another(waker);
             if starves && std::mem::replace(&mut member.has_starved, starves) {
                 member.drop_link(0);
@@ -150,6 +153,11 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         let Some(member) = self.members.get_mut(at) else {
             return;
         };
+        if member.permits.are_too_many() {
+            // The limit has been lowered.
+            drop(connection);
+            return self.ensure_connects(at, now);
+        }
         if (self.queued > 0 || member.has_bound())
             && let Some(id) = self.first_that_takes_connection(at, kept_until.is_none())
         {
@@ -159,7 +167,9 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
                 drop(connection);
                 return self.ensure_connects(at, now);
             }
-            let owes_another = self.members[at].permits.owes_another(&self.waker);
+            // A new one was made for the waiter, with a permit that was its turn.
+            let permits = &self.members[at].permits;
+            let owes_another = kept_until.is_some() && permits.owes_another(&self.waker);
             if !owes_another {
                 self.grant(
                     id,
@@ -271,8 +281,12 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
 
     /// Orders a connection for the waiters of an endpoint.
     fn start(&mut self, at: usize, lane: usize, permit: Permit) {
-        let first = self.waiters.values().find(|it| self.is_bound(it, at, lane));
-        let time = first.map_or(Duration::ZERO, |waiter| waiter.connect);
+        // As long as the most patient of those who wait for it does: the others give up before.
+        let bound = self
+            .waiters
+            .values()
+            .filter(|it| self.is_bound(it, at, lane));
+        let time = bound.map(|waiter| waiter.connect).max().unwrap_or_default();
         let member = &mut self.members[at];
         member.lanes[lane].connects += 1;
         let expects_h2 = member.expects_h2();

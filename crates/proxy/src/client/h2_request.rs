@@ -165,10 +165,10 @@ impl StreamSession {
         let table = self.listener.table();
         match table.find(method, path, &mut self.captures) {
             Found::Route(route) => {
-                route.metrics.started.add(1);
+                let counted = route.metrics.start();
                 let served = self.serve(&route, head, method, place).await;
                 let elapsed = (self.now - started).as_micros() as u64;
-                route.metrics.finish(served.status, elapsed);
+                counted.finish(served.status, elapsed);
                 (Some(route), served)
             }
             found => {

@@ -205,10 +205,10 @@ impl Session {
         let log = self.access_line();
         let (flow, served) = match found {
             Found::Route(route) => {
-                route.metrics.started.add(1);
+                let counted = route.metrics.start();
                 let served = self.serve_route(&route, normal).await;
                 let elapsed = (self.now - started).as_micros() as u64;
-                route.metrics.finish(served.status, elapsed);
+                counted.finish(served.status, elapsed);
                 (Some(route), served)
             }
             found => (None, self.no_route(found).await),

@@ -13,7 +13,8 @@ use component::upstream::UpstreamPlan;
 use message::{HeadersView, Method};
 use net::deadline::{Deadline, Deadlines};
 use net::http1::{
-    BodyDecoder, BodyReader, End, Framing, HeadLimits, Piece, ResponseHead, TransferError,
+    BodyDecoder, BodyReader, BodyWriter, End, Framing, HeadLimits, Piece, ResponseHead,
+    TransferError,
 };
 use net::{Buffer, Transport};
 
@@ -707,4 +708,37 @@ fn no_schedule_mixes_up_or_loses_bytes() {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| schedule.run()));
         assert!(outcome.is_ok(), "seed {seed}");
     }
+}
+
+/// A reader that is slower than the source gets chunks of a decent size, whatever it takes at a time.
+#[test]
+fn a_slow_reader_gets_whole_chunks() {
+    let mut random = Random::new(1);
+    let mut wire = Wire::new(&mut random, Vec::new(), 0);
+    (wire.has_records, wire.capacity) = (false, 0);
+    let content = random.bytes(1 << 20);
+    let mut writer = BodyWriter::new(Vec::new());
+    writer.set_chunked(true);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut taken = 0;
+    while !writer.is_finished() {
+        wire.capacity += 5_000;
+        while taken < content.len()
+            && let Poll::Ready(count) =
+                writer.poll_accept(&mut context, &mut wire, &content[taken..], End::End(None))
+        {
+            taken += count.unwrap();
+            if wire.written.len() == wire.capacity {
+                break;
+            }
+        }
+        let _ = writer.poll_flush(&mut context, &mut wire);
+    }
+    let (decoded, is_whole) = decoded(Framing::Chunked, &wire.written);
+    assert!(is_whole && decoded == content);
+    let overhead = wire.written.len() - content.len();
+    assert!(
+        overhead < content.len() / 500,
+        "{overhead} bytes of framing"
+    );
 }

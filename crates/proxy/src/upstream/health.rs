@@ -10,6 +10,8 @@ use component::plan::Plan;
 use component::upstream::{HealthCheck, UpstreamPlan};
 use message::{Body, Headers, Method, Request};
 
+use tokio::time::Instant;
+
 use crate::call::Call;
 use crate::upstream::request_head::ForwardTarget;
 use crate::worker::Worker;
@@ -112,6 +114,8 @@ impl Checker {
             peer: [0, 0, 0, 0].into(),
             is_secure: false,
         };
+        // Connections to addresses that are gone shall not speak for the endpoint.
+        self.target.upstream.prune(Instant::now());
         let call = Call::new(&self.worker, Rc::clone(&self.target));
         let reply = tokio::time::timeout(self.check.timeout, call.run(&request)).await;
         let Ok(Ok(reply)) = reply else {

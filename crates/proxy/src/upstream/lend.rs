@@ -102,6 +102,7 @@ impl Upstream {
                 }
             };
             attempt.avoid.push(at);
+            attempt.fresh = false;
             if !self.allows_another(attempt) {
                 return Err(failure);
             }

@@ -84,6 +84,7 @@ impl HealthBoard {
         };
         let key = (Arc::clone(&plan.name), endpoint.host.clone(), endpoint.port);
         let mut board = self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        board.retain(|(_, down)| Arc::strong_count(down) > 1);
         if let Some((_, down)) = board.iter().find(|(known, _)| *known == key) {
             return Arc::clone(down);
         }

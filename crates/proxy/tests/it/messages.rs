@@ -215,3 +215,51 @@ fn calls_that_fail_become_the_replys_status() {
         proxy.wait_until_idle_after(client);
     }
 }
+
+/// Makes a message of its own and has it forwarded, without a look at the client's.
+struct Replacing(Arc<ForwardPlan>);
+
+impl Handler for Replacing {
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    fn handle<'a>(
+        &'a self,
+        mut request: Request,
+        _: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        request.body = Body::from(b"made here".to_vec());
+        let forward = Outcome::Forward(Arc::clone(&self.0), Box::new(request), None);
+        Box::pin(async { Ok(forward) })
+    }
+}
+
+#[test]
+fn a_body_that_nobody_reads_is_not_the_next_request() {
+    let backend = StrictBackend::start();
+    let proxy = Proxy::handle(Replacing(Arc::new(forward_plan(backend.port()))));
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    // The body comes with the head, behind it, and never.
+    for (now, later) in [(hidden, ""), ("", hidden), (&hidden[..5], &hidden[5..])] {
+        let mut client = proxy.client();
+        let length = hidden.len();
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        client.send(head + now);
+        assert_eq!(client.response().status, 200);
+        client.send(later);
+        client.send("GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let rest = String::from_utf8_lossy(&client.rest()).into_owned();
+        let answers = rest.matches("HTTP/1.1 ").count();
+        assert!(answers <= usize::from(!now.is_empty()), "{rest}");
+    }
+    let paths: Vec<String> = backend
+        .requests()
+        .iter()
+        .map(|it| it.target.clone())
+        .collect();
+    assert!(
+        !paths.iter().any(|path| path.contains("hidden")),
+        "{paths:?}"
+    );
+}
