@@ -1,9 +1,9 @@
 //! The relay: one request and its reply between a client and a back end, whichever versions of HTTP
 //! they speak, written once.
 //!
-//! Each side is a [`Source`] of one body and a [`Sink`] for the other. [`pump`] moves a body from a
-//! source to a sink; it is the only loop that does. [`exchange`] runs the request and its reply over
-//! it, [`send`] chooses the connection and repeats what may be repeated. The sides:
+//! Each side is a [`Source`] of one body and a [`Sink`] for the other. [`pump`] moves a body from
+//! a source to a sink; it is the only loop that does. [`exchange`] runs the request and its reply
+//! over it, [`send`] chooses the connection and repeats what may be repeated. The sides:
 //! [`downstream_http1`], [`downstream_http2`] and, for calls of steps, [`collect`];
 //! [`upstream_http1`] and [`upstream_http2`].
 
@@ -44,7 +44,8 @@ const AHEAD_MAX: usize = 64 * 1024;
 /// Where a body comes from.
 pub(crate) trait Source {
     /// Hands what is there of the body to `take`, with whether it ends behind that. `take` answers
-    /// how many bytes it has used; only those are taken. Pending when nothing is there or `take` is.
+    /// how many bytes it has used; only those are taken. Pending when nothing is there or `take`
+    /// is.
     fn poll_take(
         &mut self,
         context: &mut Context<'_>,

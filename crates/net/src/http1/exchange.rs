@@ -1,5 +1,5 @@
-//! One request and its reply on a connection to a server: a state machine from the first byte of the
-//! request to the point where the connection can take another one.
+//! One request and its reply on a connection to a server: a state machine from the first byte of
+//! the request to the point where the connection can take another one.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use crate::Connection;
 use crate::transport::Transport;
 
 /// A connection on which an exchange has ended cleanly: the whole request was written, the whole
-/// reply was read, and nothing waits in either direction. Only [`ClientExchange::release`] makes one,
-/// and only such a connection can be kept for another request.
+/// reply was read, and nothing waits in either direction. Only [`ClientExchange::release`] makes
+/// one, and only such a connection can be kept for another request.
 #[derive(Debug)]
 pub struct Released<T = Connection> {
     pub(crate) transport: T,
@@ -195,8 +195,8 @@ impl<T: Transport> ClientExchange<T> {
     }
 
     /// Gives the connection back for another request. None when it cannot take one: the request or
-    /// the reply is not over, something waits unsent or unread, or the server closes. The connection
-    /// is closed then.
+    /// the reply is not over, something waits unsent or unread, or the server closes. The
+    /// connection is closed then.
     #[inline]
     pub fn release(mut self) -> Option<Released<T>> {
         let promised = self.keeps?;

@@ -1,7 +1,7 @@
 //! Bodies on their way through a connection: a [`BodyReader`] takes one off the input, a
-//! [`BodyWriter`] puts one on the wire. Both are state machines over a [`Transport`]. Neither copies
-//! a large body: the reader hands out the bytes where they lie, and the writer passes them to the
-//! socket from there.
+//! [`BodyWriter`] puts one on the wire. Both are state machines over a [`Transport`]. Neither
+//! copies a large body: the reader hands out the bytes where they lie, and the writer passes them
+//! to the socket from there.
 
 use std::fmt;
 use std::io;

@@ -94,8 +94,8 @@ impl Driver {
                 return Poll::Ready(Some(stream));
             }
             match self.write(context) {
-                // The other side has stopped reading. Replies that it sent before are still read: the
-                // end of the input is the connection's.
+                // The other side has stopped reading. Replies that it sent before are still read:
+                // the end of the input is the connection's.
                 Err(_) => self.has_write_error = true,
                 // Streams that have room again are woken first.
                 Ok(true) => continue,

@@ -161,7 +161,8 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         if (self.queued > 0 || member.has_bound())
             && let Some(id) = self.first_that_takes_connection(at, kept_until.is_none())
         {
-            // Behind a reply that is over nothing may come, and the waiter's request must not meet it.
+            // Behind a reply that is over nothing may come, and the waiter's request must not meet
+            // it.
             let mut connection = connection;
             if kept_until.is_some() && connection.is_stale() {
                 drop(connection);

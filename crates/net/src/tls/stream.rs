@@ -1,8 +1,9 @@
 //! An encrypted stream: a socket and the TLS session over it.
 //!
-//! The stream owns what it has accepted: [`TlsStream::poll_write`] encrypts bytes and counts them as
-//! written, and records that the socket does not take at once go out with the next write, flush or
-//! read. At most one write's records wait, so backpressure reaches the caller with the write after it.
+//! The stream owns what it has accepted: [`TlsStream::poll_write`] encrypts bytes and counts them
+//! as written, and records that the socket does not take at once go out with the next write, flush
+//! or read. At most one write's records wait, so backpressure reaches the caller with the write
+//! after it.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -77,8 +78,9 @@ impl TlsStream {
         }
     }
 
-    /// Reads once, and writes records that wait. Nothing read means that the other side has properly
-    /// ended the stream; an end without `close_notify` is an error (RFC 8446, section 6.1).
+    /// Reads once, and writes records that wait. Nothing read means that the other side has
+    /// properly ended the stream; an end without `close_notify` is an error (RFC 8446, section
+    /// 6.1).
     #[inline]
     pub fn poll_read(
         &mut self,

@@ -1,5 +1,5 @@
-//! One request and its reply over one connection or stream of a back end: the request's body goes up
-//! while the reply is awaited, interim replies are passed on, then the reply's body goes down.
+//! One request and its reply over one connection or stream of a back end: the request's body goes
+//! up while the reply is awaited, interim replies are passed on, then the reply's body goes down.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};

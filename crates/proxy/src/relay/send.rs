@@ -1,5 +1,5 @@
-//! Sends a request to an upstream: borrows a connection, runs the exchange over it, and repeats what
-//! has failed where that is safe.
+//! Sends a request to an upstream: borrows a connection, runs the exchange over it, and repeats
+//! what has failed where that is safe.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -46,10 +46,10 @@ pub(crate) enum Outcome {
     Switched(Box<Http1Upstream>, Lease),
 }
 
-/// Sends the request and relays its reply. A kept connection that turns out closed is replaced, and
-/// a request that an endpoint fails goes to another one, when repeating it is safe: nothing of it
-/// has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110, section
-/// 9.2.2; RFC 9112, section 9.3.1).
+/// Sends the request and relays its reply. A kept connection that turns out closed is replaced,
+/// and a request that an endpoint fails goes to another one, when repeating it is safe: nothing of
+/// it has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110,
+/// section 9.2.2; RFC 9112, section 9.3.1).
 pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
     let Order { target, .. } = order;
     let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());

@@ -710,7 +710,8 @@ fn no_schedule_mixes_up_or_loses_bytes() {
     }
 }
 
-/// A reader that is slower than the source gets chunks of a decent size, whatever it takes at a time.
+/// A reader that is slower than the source gets chunks of a decent size, whatever it takes at a
+/// time.
 #[test]
 fn a_slow_reader_gets_whole_chunks() {
     let mut random = Random::new(1);
