@@ -356,13 +356,28 @@ impl Worker {
     async fn accept(self: Rc<Self>, socket: TcpListener, acceptor: Rc<Acceptor>) {
         loop {
             match acceptor.accept(&socket).await {
-                None => return,
+                None => return self.take_backlog(socket, &acceptor),
                 Some(Ok((stream, peer))) => self.welcome(stream, peer, &acceptor.listener()),
                 Some(Err(error)) if net::listen::concerns_one_connection(&error) => {}
                 Some(Err(error)) => {
                     tracing::warn!(target: "proxy", %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
+            }
+        }
+    }
+
+    /// Takes the connections that the kernel has accepted and nobody has been told of: closing the
+    /// socket would reset them.
+    fn take_backlog(self: &Rc<Self>, socket: TcpListener, acceptor: &Acceptor) {
+        let Ok(socket) = socket.into_std() else {
+            return;
+        };
+        // It does not block: the error behind the last one says so.
+        while let Ok((stream, peer)) = socket.accept() {
+            let stream = stream.set_nonblocking(true).map(|()| stream);
+            if let Ok(stream) = stream.and_then(TcpStream::from_std) {
+                self.welcome(stream, peer, &acceptor.listener());
             }
         }
     }

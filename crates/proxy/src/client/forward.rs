@@ -104,9 +104,9 @@ fn check_room(upgrades: bool, streams: Streams<'_>) -> Result<(), Failure> {
 }
 
 /// What becomes of the client's connection behind a reply that has been relayed.
-fn end(down: Http1Downstream<'_>, relayed: &Relayed) -> Served {
+fn end(mut down: Http1Downstream<'_>, relayed: &Relayed) -> Served {
     let received = down.replied();
-    let is_whole = relayed.is_sent && down.is_whole();
+    let is_whole = down.discard();
     let (closes, ends_with_connection) = (down.closes, down.ends_with_connection);
     let session = down.into_session();
     session.now = Instant::now();

@@ -35,6 +35,8 @@ use crate::worker::{Listener, Worker};
 /// still sends: closing at once would make its kernel throw our last reply away.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
+/// How long a connection whose address is served no more waits for its first request.
+const FIRST_REQUEST_TIME: Duration = Duration::from_millis(250);
 
 /// One client connection.
 pub(crate) struct Session {
@@ -49,9 +51,19 @@ pub(crate) struct Session {
     pub now: Instant,
     pub settings: Rc<Settings>,
     head_started: bool,
+    first_request: FirstRequest,
     captures: Captures,
     /// What takes the connection over.
     stream: Option<Box<(Begun, Way)>>,
+}
+
+/// The first request of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstRequest {
+    Awaited,
+    /// Nothing has come, and the address is served no more: it has a little time left.
+    Late,
+    Served,
 }
 
 /// How a request ended.
@@ -99,6 +111,7 @@ impl Session {
             now: Instant::now(),
             settings,
             head_started: false,
+            first_request: FirstRequest::Awaited,
             captures: Captures::new(),
             stream: None,
         }
@@ -149,7 +162,11 @@ impl Session {
                     Ok(false) => self.start_head(),
                 }
             } else if self.worker.is_draining() || self.listener.is_closed() {
-                return Poll::Ready(Err(NoHead::Quiet));
+                match self.first_request {
+                    FirstRequest::Served => return Poll::Ready(Err(NoHead::Quiet)),
+                    FirstRequest::Awaited => self.await_first_request(),
+                    FirstRequest::Late => {}
+                }
             }
             match self.client.poll_fill(context) {
                 Poll::Ready(Ok(count)) if count > 0 => {}
@@ -169,6 +186,13 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The address is served no more, but the first request of a client that has just connected may
+    /// be on its way.
+    fn await_first_request(&mut self) {
+        self.first_request = FirstRequest::Late;
+        self.deadline.set(Instant::now(), FIRST_REQUEST_TIME);
     }
 
     fn start_head(&mut self) {
@@ -193,6 +217,7 @@ impl Session {
 
     /// Routes and serves the request whose head lies at the front of the input.
     async fn serve_one(&mut self) -> After {
+        self.first_request = FirstRequest::Served;
         self.settings = self.worker.settings();
         let started = Instant::now();
         self.now = started;

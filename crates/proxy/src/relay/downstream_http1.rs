@@ -306,7 +306,7 @@ impl Downstream for Http1Downstream<'_> {
         let (framing, download) = self.framing_of(head);
         self.ends_with_connection = framing == Framing::UntilClose;
         // A refusal before the request's end: nobody will read the rest.
-        let is_refused = head.status >= 400 && !self.is_ended();
+        let is_refused = head.status >= 400 && !self.is_whole();
         self.closes = self.ends_with_connection || is_refused || self.session.closes_after_this();
         let reply = response_head::Relayed {
             head,

@@ -150,8 +150,6 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             }
             self.down.interim(&head, self.terms.plan);
             self.up.skip_interim();
-            // The back end lives: the time for its reply begins anew.
-            self.progress.restart();
         }
     }
 
@@ -176,8 +174,14 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             return Poll::Ready(Err(Failure::ClientGone));
         }
         let times = self.terms.times;
-        let time = if is_over { times.response } else { times.body };
-        ready!(self.poll_idle(context, time));
+        let (time, moved) = match is_over {
+            // From the end of the request on nothing but the final head counts: a back end may not
+            // gain time by interim replies.
+            true => (times.response, u64::MAX),
+            false => (times.body, self.down.moved() + self.up.sent()),
+        };
+        let deadline = self.down.deadline();
+        ready!(self.progress.poll(context, deadline, moved, time));
         Poll::Ready(Err(if !is_over && self.down.is_starving() {
             Failure::ClientSlow
         } else {

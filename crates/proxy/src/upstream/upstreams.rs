@@ -56,11 +56,13 @@ pub(crate) struct HealthBoard {
     /// The connections to each endpoint.
     permits: Mutex<HashMap<EndpointKey, Arc<Permits>>>,
     /// How many requests wait for a connection of each upstream.
-    queues: Mutex<HashMap<Arc<str>, Arc<QueueCount>>>,
+    queues: Mutex<HashMap<QueueKey, Arc<QueueCount>>>,
 }
 
 /// An upstream's name, an endpoint's host and port.
 type EndpointKey = (Arc<str>, String, u16);
+/// An upstream's name, which other flows may use for other systems, and its endpoints.
+type QueueKey = (Arc<str>, Vec<(String, u16)>);
 /// An endpoint, and whether it is down.
 type BoardEntry = (EndpointKey, Arc<AtomicBool>);
 
@@ -107,10 +109,13 @@ impl HealthBoard {
         Arc::clone(permits)
     }
 
-    fn queue(&self, name: &Arc<str>) -> Arc<QueueCount> {
+    fn queue(&self, plan: &UpstreamPlan) -> Arc<QueueCount> {
+        let endpoints = plan.endpoints.iter();
+        let endpoints = endpoints.map(|it| (it.host.clone(), it.port)).collect();
+        let key = (Arc::clone(&plan.name), endpoints);
         let mut board = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        board.retain(|known, queue| known == name || Arc::strong_count(queue) > 1);
-        Arc::clone(board.entry(Arc::clone(name)).or_default())
+        board.retain(|known, queue| *known == key || Arc::strong_count(queue) > 1);
+        Arc::clone(board.entry(key).or_default())
     }
 }
 
@@ -176,7 +181,7 @@ impl Upstreams {
             return upstream;
         }
         let permits = |at| self.board.permits(plan, at, connections.limit);
-        let queue = self.board.queue(&plan.name);
+        let queue = self.board.queue(plan);
         let upstream = Rc::new(self.make(plan, clients, queue, permits));
         self.known.borrow_mut().push(Rc::clone(&upstream));
         upstream
