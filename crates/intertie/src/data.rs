@@ -7,7 +7,7 @@ pub(crate) mod topics;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use ::topics::hub::Hub;
+use ::topics::hub::{Hub, PreparedTopics};
 use anyhow::Context;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
@@ -16,11 +16,12 @@ use steps::store::Depot;
 /// Where it is when nobody says.
 pub(crate) const DEFAULT: &str = "./intertie-data";
 
-/// Opens the folder when a flow needs it and it is not open yet.
+/// Opens the folder when a flow needs it and it is not open yet, and prepares topics that are new:
+/// they are committed once the plan is served, or withdrawn.
 ///
 /// # Errors
 /// When another process has it, when it is damaged, or when the disk fails.
-pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<()> {
+pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<PreparedTopics> {
     let depot = Depot::of(states);
     if depot.is_needed() && !depot.is_open() {
         depot.open(outbox(path)?);
@@ -31,8 +32,7 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<()> {
     if !hub.has_disk() && (hub.needs_disk() || has_topics) {
         hub.set_disk(streams(path)?, keyed(path)?);
     }
-    hub.open().await?;
-    Ok(())
+    Ok(hub.prepare().await?)
 }
 
 /// Finishes what waits to be written.

@@ -136,9 +136,10 @@ impl Application<'_> {
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         // The folder first: a second engine by mistake is told about the first, not about its port.
-        data::open(&self.arguments.data, &self.states).await?;
+        let topics = data::open(&self.arguments.data, &self.states).await?;
         crew.commit(crew.prepare(loaded.plan, &self.tls.table)?)
             .await?;
+        topics.commit().await;
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
@@ -275,9 +276,13 @@ impl Application<'_> {
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         let prepared = crew.prepare(loaded.plan, &tls.table);
         let prepared = prepared.map_err(Refused::Failed)?;
-        let opened = data::open(&self.arguments.data, &states).await;
-        opened.map_err(Refused::Failed)?;
-        crew.commit(prepared).await.map_err(Refused::Failed)?;
+        let topics = data::open(&self.arguments.data, &states).await;
+        let topics = topics.map_err(Refused::Failed)?;
+        if let Err(error) = crew.commit(prepared).await {
+            topics.withdraw().await;
+            return Err(Refused::Failed(error));
+        }
+        topics.commit().await;
         self.states.commit(states);
         self.log.change(&loaded.engine.log);
         (self.tls, self.secrets, self.served) = (tls, secrets, files);

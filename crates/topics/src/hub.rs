@@ -1,20 +1,23 @@
 //! All topics of the process: documents name them when they are loaded, whoever serves the plan
 //! opens them.
 
+mod opening;
+
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use component::state::{State, StateKey, States};
 use journal::{Keyed, Streams};
 
-use crate::log::{Log, LogParts, Slot};
+pub use self::opening::PreparedTopics;
+use crate::log::{Log, Slot};
 use crate::sequencer::Sequencer;
 use crate::settings::{Durability, Settings};
+use crate::store::Store;
 use crate::store::journal::JournalStore;
 use crate::store::memory::MemoryStore;
-use crate::store::{Store, StoreError};
 use crate::topic::Topic;
 
 /// How often it is looked whether snapshots are too old.
@@ -127,36 +130,21 @@ impl Hub {
         let _ = self.disk.set(Disk { store, keyed: None });
     }
 
+    /// What the disk has of a topic.
+    #[cfg(test)]
+    pub(crate) fn stored(&self, topic: &str) -> Option<crate::store::Found> {
+        self.disk.get()?.store.find(topic)
+    }
+
     /// The keyed state of the data folder, when that is open.
     pub(crate) fn keyed(&self) -> Option<&Keyed> {
         self.disk.get()?.keyed.as_ref()
     }
 
-    /// Opens the topics that have been declared since: from here on they take publications.
-    ///
-    /// # Errors
-    /// When one cannot be opened. Those before it are open then.
-    pub async fn open(self: &Arc<Self>) -> Result<(), OpenError> {
-        for topic in self.waiting() {
-            let name = topic.name().to_string();
-            let log = self.log(&topic).await?;
-            if log.name.as_ref() != name {
-                return Err(OpenError::Topic(name, "it is another one".to_owned()));
-            }
-            log.set_settings(*topic.settings());
-            topic.slot().set_log(&log);
-            // Nobody else opens topics meanwhile.
-            let _ = topic.log.set(log);
-        }
-        let there: Vec<Arc<Topic>> = self.topics().iter().filter_map(Weak::upgrade).collect();
-        let in_memory = |it: &Arc<Topic>| it.settings().durability == Durability::Memory;
-        self.memory.retain(|name| {
-            let mut there = there.iter().filter(|it| in_memory(it));
-            there.any(|it| **it.name() == *name)
-        });
-        if !self.is_tidied.swap(true, Ordering::Relaxed) {
-            tokio::spawn(tidy(Arc::downgrade(self)));
-        }
+    /// Opens the topics that have been declared since, at once.
+    #[cfg(test)]
+    pub(crate) async fn open(self: &Arc<Self>) -> Result<(), OpenError> {
+        self.prepare().await?.commit().await;
         Ok(())
     }
 
@@ -175,65 +163,6 @@ impl Hub {
         }
         let started = Arc::new(Sequencer::start().map_err(OpenError::Thread)?);
         Ok(Arc::clone(self.sequencer.get_or_init(|| started)))
-    }
-
-    /// The log of a topic: the one that is there, or that of the store.
-    async fn log(&self, topic: &Topic) -> Result<Arc<Log>, OpenError> {
-        let failed =
-            |error: StoreError| OpenError::Topic(topic.name().to_string(), error.to_string());
-        let settings = *topic.settings();
-        let store: Arc<dyn Store> = match settings.durability {
-            Durability::Memory => Arc::clone(&self.memory) as _,
-            Durability::Disk => {
-                let disk = self.disk.get().map(|disk| Arc::clone(&disk.store));
-                disk.ok_or_else(|| OpenError::NoFolder(topic.name().to_string()))?
-            }
-        };
-        self.check_durability(topic)?;
-        let before = topic.slot().log();
-        let is_same = |log: &Arc<Log>| {
-            log.payload == settings.payload && log.durability == settings.durability
-        };
-        if let Some(log) = before.as_ref().filter(|log| is_same(log)) {
-            let kept = store.declare(topic.name(), settings.kept()).await;
-            kept.map_err(failed)?;
-            return Ok(Arc::clone(log));
-        }
-        if settings.durability == Durability::Memory {
-            // What another payload has left is nothing to this one.
-            store.remove(topic.name()).await.map_err(failed)?;
-        }
-        let found = store.declare(topic.name(), settings.kept()).await;
-        let found = found.map_err(failed)?;
-        let parts = LogParts {
-            name: Arc::clone(topic.name()),
-            settings,
-            slot: Arc::clone(topic.slot()),
-            store,
-            sequencer: self.sequencer()?,
-        };
-        let recovered = tokio::task::spawn_blocking(move || Log::recover(parts, found)).await;
-        let log = recovered
-            .map_err(|error| OpenError::Topic(topic.name().to_string(), error.to_string()))?;
-        if let Some(before) = before {
-            before.end();
-        }
-        Ok(Arc::new(log.map_err(failed)?))
-    }
-
-    /// Events on the disk are not forgotten because a document says `memory` now.
-    fn check_durability(&self, topic: &Topic) -> Result<(), OpenError> {
-        let on_disk = self
-            .disk
-            .get()
-            .and_then(|disk| disk.store.find(topic.name()));
-        let has_events = on_disk.is_some_and(|found| found.next > 1);
-        if !has_events || topic.settings().durability == Durability::Disk {
-            return Ok(());
-        }
-        let why = "its events are on the disk, and it says `durability: memory` now: give the \
-                   topic another name, or leave its durability as it was";
-        Err(OpenError::Topic(topic.name().to_string(), why.to_owned()))
     }
 
     /// Finishes what waits and closes the stores: whoever publishes later is refused.

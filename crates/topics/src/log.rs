@@ -165,7 +165,7 @@ impl State for Slot {
             "Subscribers that are there.",
             *self.listeners.borrow() as u64,
         );
-        if let Some(found) = self.log().and_then(|log| log.store.find(&log.name)) {
+        if let Some(found) = self.log().and_then(|log| log.store.find(&log.stored_as)) {
             add(
                 "topic_sequence",
                 "The number of the last event.",
@@ -189,6 +189,8 @@ impl State for Slot {
 /// The log of a topic.
 pub(crate) struct Log {
     pub name: Arc<str>,
+    /// What the store calls it: two logs of one name are there while one takes the other's place.
+    pub stored_as: Arc<str>,
     pub payload: Payload,
     pub durability: Durability,
     pub epoch: u64,
@@ -228,6 +230,7 @@ pub(crate) struct Live {
 /// What a log is made of.
 pub(crate) struct LogParts {
     pub name: Arc<str>,
+    pub stored_as: Arc<str>,
     pub settings: Settings,
     pub slot: Arc<Slot>,
     pub store: Arc<dyn Store>,
@@ -271,7 +274,7 @@ impl Log {
     /// The oldest event that is kept.
     pub fn first(&self) -> u64 {
         let next = self.live().next;
-        let first = self.store.find(&self.name).map(|it| it.first);
+        let first = self.store.find(&self.stored_as).map(|it| it.first);
         first.map_or(next, |first| first.min(next))
     }
 
@@ -302,7 +305,7 @@ impl Log {
 
     pub fn attach(&self) -> Attached {
         let (sender, mailbox) = mailbox::mailbox();
-        let first = self.store.find(&self.name).map(|it| it.first);
+        let first = self.store.find(&self.stored_as).map(|it| it.first);
         let mut live = self.live();
         live.boxes.push(Arc::new(sender));
         Attached {

@@ -14,7 +14,7 @@ impl Log {
         let Some(time) = settings.keep.time else {
             return Ok(());
         };
-        let Some(found) = self.store.find(&self.name) else {
+        let Some(found) = self.store.find(&self.stored_as) else {
             return Ok(());
         };
         if self.payload == Payload::Event || found.first + 1 >= found.next {
@@ -27,7 +27,7 @@ impl Log {
             return Ok(());
         };
         let kept = settings.kept();
-        let (store, name) = (std::sync::Arc::clone(&self.store), self.name.clone());
+        let (store, name) = (std::sync::Arc::clone(&self.store), self.stored_as.clone());
         // Between two batches: what is published meanwhile would move the end.
         let chore = async move {
             let next = store.find(&name).map_or(found.next, |found| found.next);
@@ -42,7 +42,10 @@ impl Log {
     /// The numbers of whole snapshots, the newest first.
     fn wholes(&self, first: u64, last: u64) -> Result<Vec<u64>, StoreError> {
         let (mut wholes, mut at) = (Vec::new(), last);
-        let find = |at| self.store.last_of_kind(&self.name, RecordKind::Whole, at);
+        let find = |at| {
+            self.store
+                .last_of_kind(&self.stored_as, RecordKind::Whole, at)
+        };
         while at >= first.max(1)
             && let Some(whole) = find(at)?
         {
@@ -59,7 +62,7 @@ impl Log {
         while from < to {
             let middle = (from + to) / 2;
             let number = wholes.get(middle).copied().unwrap_or_default();
-            let records = self.store.read(&self.name, number, 1)?;
+            let records = self.store.read(&self.stored_as, number, 1)?;
             match records.first().is_some_and(|it| it.at_ms < time) {
                 true => to = middle,
                 false => from = middle + 1,

@@ -57,7 +57,7 @@ impl Log {
         let oldest = live.recent.front()?.id.sequence;
         let at = usize::try_from(from.checked_sub(oldest)?).ok()?;
         // What is not kept any more is not there, even when it is in memory.
-        let first = self.store.find(&self.name)?.first;
+        let first = self.store.find(&self.stored_as)?.first;
         if from < first {
             let next = live.next;
             return (self.payload == Payload::Event).then_some(History::Gone { first, next });
@@ -80,7 +80,9 @@ impl Log {
         };
         let (mut events, mut size) = (Vec::new(), 0);
         while size < bytes && reading.at < next {
-            let records = self.store.read(&self.name, reading.at, READ_MAX.min(bytes));
+            let records = self
+                .store
+                .read(&self.stored_as, reading.at, READ_MAX.min(bytes));
             let records = match records {
                 // What is before it is given; whoever asks for what follows is told.
                 Err(_) if !events.is_empty() => return Ok(events),
@@ -112,14 +114,14 @@ impl Log {
     fn whole_before(&self, from: u64) -> Result<u64, StoreError> {
         let whole = self
             .store
-            .last_of_kind(&self.name, RecordKind::Whole, from)?;
+            .last_of_kind(&self.stored_as, RecordKind::Whole, from)?;
         if let Some(whole) = whole {
             return Ok(whole);
         }
-        let found = self.store.find(&self.name);
+        let found = self.store.find(&self.stored_as);
         let mut at = found.map_or(from, |found| found.first);
         loop {
-            let records = self.store.read(&self.name, at, READ_MAX)?;
+            let records = self.store.read(&self.stored_as, at, READ_MAX)?;
             let Some(last) = records.last() else {
                 return Err(StoreError::Gone(at));
             };

@@ -37,6 +37,7 @@ impl Log {
         } = parts.settings;
         Ok(Self {
             name: parts.name,
+            stored_as: parts.stored_as,
             payload,
             durability,
             epoch: found.epoch,
@@ -66,7 +67,10 @@ fn recovered(parts: &LogParts, found: Found) -> Result<Recovered, StoreError> {
     let age = u64::try_from(AGE_MAX.as_millis()).unwrap_or(u64::MAX);
     let now = now_ms();
     let mut keys = Keys::default();
-    for (key, sequence) in parts.store.keys(&parts.name, now.saturating_sub(age))? {
+    for (key, sequence) in parts
+        .store
+        .keys(&parts.stored_as, now.saturating_sub(age))?
+    {
         keys.add(Key::read(key), sequence, now);
     }
     recovered.staged.keys = keys;
@@ -91,7 +95,7 @@ fn recovered(parts: &LogParts, found: Found) -> Result<Recovered, StoreError> {
 }
 
 fn read_last(parts: &LogParts, found: Found) -> Result<Record, StoreError> {
-    let records = parts.store.read(&parts.name, found.next - 1, 1)?;
+    let records = parts.store.read(&parts.stored_as, found.next - 1, 1)?;
     let missing = || StoreError::Damaged(format!("event {} is missing", found.next - 1));
     records.into_iter().next().ok_or_else(missing)
 }
@@ -101,14 +105,14 @@ fn rebuild(parts: &LogParts, found: Found, recovered: &mut Recovered) -> Result<
     let last = found.next - 1;
     let whole = parts
         .store
-        .last_of_kind(&parts.name, RecordKind::Whole, last)?;
+        .last_of_kind(&parts.stored_as, RecordKind::Whole, last)?;
     let Some(whole) = whole else {
         let why = "the last whole snapshot is missing".to_owned();
         return Err(StoreError::Damaged(why));
     };
     let mut reading = Reading::new(whole);
     while reading.at <= last {
-        let records = parts.store.read(&parts.name, reading.at, READ_MAX)?;
+        let records = parts.store.read(&parts.stored_as, reading.at, READ_MAX)?;
         if records.is_empty() {
             return Err(StoreError::Damaged(format!(
                 "event {} is missing",

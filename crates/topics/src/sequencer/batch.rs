@@ -331,7 +331,8 @@ impl Staging<'_> {
             key: key.as_ref().map(Key::stored).unwrap_or_default(),
             body,
         };
-        self.records.push((Arc::clone(&self.of.log.name), record));
+        self.records
+            .push((Arc::clone(&self.of.log.stored_as), record));
         self.of.events.push(Arc::new(Event {
             id: self.of.log.id(sequence),
             at_ms,

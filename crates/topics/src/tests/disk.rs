@@ -236,3 +236,140 @@ async fn too_much_that_waits_is_refused() {
     // There is room again.
     publish(&topic, "1").await;
 }
+
+/// Settings of a topic of events.
+fn events_in(durability: Durability, keep_events: u64) -> Settings {
+    Settings {
+        payload: Payload::Event,
+        durability,
+        keep: Keep {
+            events: keep_events,
+            ..Keep::default()
+        },
+        ..Settings::default()
+    }
+}
+
+/// Topics that are served, with three events each and one who gets more.
+struct Served {
+    hub: Arc<Hub>,
+    states: States,
+    topics: Vec<(Arc<Topic>, Mailbox)>,
+}
+
+impl Served {
+    async fn start() -> Self {
+        let states = States::default();
+        let hub = Hub::of(&states);
+        hub.set_store(Arc::new(Arc::new(Slow::default())));
+        let mut topics = Vec::new();
+        let all = [
+            ("cut", Durability::Disk),
+            ("cut in memory", Durability::Memory),
+            ("other", Durability::Memory),
+            ("refused", Durability::Disk),
+        ];
+        let declared = all.map(|(name, it)| hub.declare(name, events_in(it, 10), &states));
+        hub.open().await.unwrap();
+        for topic in declared {
+            let mailbox = topic.attach().await.unwrap().mailbox;
+            topics.push((topic, mailbox));
+        }
+        let mut served = Self {
+            hub,
+            states,
+            topics,
+        };
+        served.publish(["1", "2", "3"]).await;
+        served
+    }
+
+    async fn publish(&mut self, bodies: [&str; 3]) {
+        for (topic, mailbox) in &mut self.topics {
+            for body in bodies {
+                publish(topic, body).await;
+            }
+            assert_eq!(texts(&take(mailbox, 3).await), bodies, "{}", topic.name());
+        }
+    }
+
+    /// What an edit says: less is kept, and another payload. The last one as is said.
+    fn edit(&self, states: &States, last: Durability) -> Vec<Arc<Topic>> {
+        let other = Settings {
+            payload: Payload::Snapshot,
+            ..events_in(Durability::Memory, 10)
+        };
+        let edited = [
+            ("cut", events_in(Durability::Disk, 1)),
+            ("cut in memory", events_in(Durability::Memory, 1)),
+            ("other", other),
+            ("new", events_in(Durability::Disk, 10)),
+            ("refused", events_in(last, 10)),
+        ];
+        let declare = |(name, settings)| self.hub.declare(name, settings, states);
+        edited.map(declare).into()
+    }
+
+    /// All is as if nobody had edited anything.
+    async fn check_untouched(&mut self) {
+        self.publish(["4", "5", "6"]).await;
+        for (topic, _) in &self.topics {
+            let there = history(topic, 1).await;
+            assert_eq!(
+                there.as_deref(),
+                Ok(&["1", "2", "3", "4", "5", "6"].map(str::to_owned)[..]),
+                "{}",
+                topic.name()
+            );
+            let log = topic.log().unwrap();
+            assert_eq!(log.settings(), *topic.settings());
+            let served = topic.slot().log().unwrap();
+            assert!(Arc::ptr_eq(log, &served), "{}", topic.name());
+        }
+        assert!(self.hub.stored("new").is_none());
+    }
+}
+
+#[tokio::test]
+async fn topics_that_are_served_stay_as_they_are_when_another_one_is_refused() {
+    let mut served = Served::start().await;
+    let staged = served.states.stage();
+    let edited = served.edit(&staged, Durability::Memory);
+    let error = served.hub.open().await.unwrap_err().to_string();
+    assert!(
+        error.contains("topic refused: its events are on the disk"),
+        "{error}"
+    );
+    drop(edited);
+    served.check_untouched().await;
+}
+
+#[tokio::test]
+async fn topics_that_are_served_stay_as_they_are_until_the_others_are_committed() {
+    let mut served = Served::start().await;
+    let staged = served.states.stage();
+    let edited = served.edit(&staged, Durability::Disk);
+    let prepared = served.hub.prepare().await.unwrap();
+    assert!(served.hub.stored("new").is_some());
+    prepared.withdraw().await;
+    drop((edited, staged));
+    served.check_untouched().await;
+
+    let edited = served.edit(&served.states, Durability::Disk);
+    let prepared = served.hub.prepare().await.unwrap();
+    // The new plan is served on some workers, and the old one on others.
+    let other = &edited[2];
+    assert_eq!(publish(other, "{}").await, (1, true));
+    let (before, mailbox) = &mut served.topics[2];
+    assert_eq!(publish(before, "7").await, (7, true));
+    assert_eq!(texts(&take(mailbox, 1).await), ["7"]);
+    prepared.commit().await;
+    assert!(mailbox.take(&mut Vec::new()).await.is_err());
+    assert_eq!(publish(before, "8").await, (8, true));
+    assert_eq!(history(other, 1).await.unwrap(), ["{}"]);
+    for topic in &edited[..2] {
+        let attached = topic.attach().await.unwrap();
+        assert_eq!((attached.first, attached.next.sequence), (6, 7));
+    }
+    assert_eq!(publish(&edited[3], "1").await, (1, true));
+}
