@@ -38,7 +38,7 @@ pub(crate) struct Exchange<'a, D, U> {
     pub terms: Terms<'a>,
     pub progress: Progress,
     /// Whether the whole request is out.
-    is_sent: bool,
+    pub is_sent: bool,
     /// Whether the upstream takes no more of it.
     is_refused: bool,
     /// How many interim replies have come.
@@ -60,8 +60,6 @@ pub(crate) struct Relayed {
     pub status: u16,
     /// Why its body broke off, if it has.
     pub cut: Option<Break>,
-    /// Whether the whole request was sent.
-    pub is_sent: bool,
 }
 
 /// An event stream whose head has been sent to the client.
@@ -119,11 +117,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             // What has come of the reply still goes to the client, if it takes it now.
             let _ = poll_fn(|context| Poll::Ready(self.down.poll_flush(context))).await;
         }
-        Ok(Reply::Relayed(Relayed {
-            status,
-            cut,
-            is_sent: self.is_sent,
-        }))
+        Ok(Reply::Relayed(Relayed { status, cut }))
     }
 
     /// What a failure means to the request: it may be sent again when all of it is at hand, and

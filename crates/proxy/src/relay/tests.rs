@@ -562,6 +562,10 @@ impl Schedule {
                 }
             }
         };
+        let facts = Facts {
+            is_sent: exchange.is_sent,
+            ..facts
+        };
         let up = exchange.up;
         result.map(|result| (result, up, facts))
     }
@@ -577,7 +581,7 @@ impl Schedule {
             Ok(Reply::Relayed(relayed)) => {
                 let is_whole = relayed.cut.is_none();
                 self.check_reply(&facts, is_whole);
-                self.check_release(up, &facts, is_whole && relayed.is_sent);
+                self.check_release(up, &facts, is_whole && facts.is_sent);
                 self.check_client();
             }
             Ok(_) => panic!("no other reply was made"),
@@ -658,11 +662,8 @@ impl Schedule {
             matches!(result, Ok(Reply::Relayed(_))),
             "the second attempt"
         );
-        let Ok(Reply::Relayed(relayed)) = result else {
-            return;
-        };
         self.check_reply(&facts, true);
-        self.check_release(up, &facts, relayed.is_sent);
+        self.check_release(up, &facts, facts.is_sent);
         self.check_client();
     }
 }
@@ -677,6 +678,8 @@ struct Facts {
     has_more: bool,
     is_cut: bool,
     has_head: bool,
+    /// Whether the whole request was sent.
+    is_sent: bool,
 }
 
 impl Facts {
@@ -690,6 +693,7 @@ impl Facts {
             has_more: script.has_more,
             is_cut: script.is_cut,
             has_head: script.has_head,
+            is_sent: false,
         }
     }
 }
