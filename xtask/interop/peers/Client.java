@@ -236,7 +236,8 @@ final class Client {
     }
 
     private static String quoted(String text) {
-        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n") + '"';
+        String escaped = text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n");
+        return '"' + escaped.replaceAll("\\p{Cntrl}", " ") + '"';
     }
 
     private static SSLContext trusting(String authority) throws Exception {

@@ -95,7 +95,7 @@ func client(mode string, authorities *x509.CertPool) *http.Client {
 
 func request(w words, url string, interim *sync.Map) (*http.Request, error) {
 	var body io.Reader
-	if w.has("body") {
+	if w.number("body") > 0 {
 		body = &pattern{size: w.number("body")}
 	}
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
@@ -111,7 +111,7 @@ func request(w words, url string, interim *sync.Map) (*http.Request, error) {
 		name, value, _ := strings.Cut(header, ": ")
 		made.Header.Add(name, value)
 	}
-	if w.has("body") && !w.has("chunked") && !w.has("trailer") {
+	if body != nil && !w.has("chunked") && !w.has("trailer") {
 		made.ContentLength = w.number("body")
 	}
 	if w.has("expect") {
@@ -182,9 +182,6 @@ func ask(c *http.Client, w words, url string) outcome {
 		found["version"] = fmt.Sprint(reply.ProtoMajor)
 		for name, values := range reply.Header {
 			found["h."+strings.ToLower(name)] = strings.Join(values, " | ")
-		}
-		if reply.ContentLength >= 0 && reply.Header.Get("Content-Length") == "" {
-			found["h.content-length"] = fmt.Sprint(reply.ContentLength)
 		}
 		err = read(w, reply.Body, found)
 		for name, values := range reply.Trailer {

@@ -113,7 +113,7 @@ const plain = {
       })
       upload(words, request, fail, (send) => {
         found.continue = 'false'
-        request.on('continue', () => {
+        request.once('continue', () => {
           found.continue = 'true'
           send()
         })
@@ -153,7 +153,7 @@ const binary = {
       if (!words.body) return
       upload(words, request, fail, (send) => {
         found.continue = 'false'
-        request.on('continue', () => {
+        request.once('continue', () => {
           found.continue = 'true'
           send()
         })

@@ -97,6 +97,17 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// whole replies only when it has the request, as servers expect that cannot do both at once.
+func whole(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		log.Printf("whole: %v", err)
+		panic(http.ErrAbortHandler)
+	}
+	octets(w)
+	w.Write(body)
+}
+
 func sink(w http.ResponseWriter, r *http.Request) {
 	found, err := digest(r.Body)
 	if err != nil {
@@ -159,6 +170,7 @@ func routes(folder string) http.Handler {
 		writePattern(w, size)
 	})
 	mux.HandleFunc("/echo", echo)
+	mux.HandleFunc("/whole", whole)
 	mux.HandleFunc("/sink", sink)
 	mux.HandleFunc("/inspect", inspect)
 	mux.HandleFunc("/cookies", cookies)

@@ -64,9 +64,10 @@ function ranges(request, response) {
 }
 
 function inspect(request, response) {
-  const lines = [`method: ${request.method}`, `path: ${request.url}`]
+  const host = request.headers[':authority'] ?? request.headers.host
+  const lines = [`method: ${request.method}`, `path: ${request.url}`, `host: ${host}`]
   for (const [name, value] of Object.entries(request.headers)) {
-    if (!name.startsWith(':')) lines.push(`${name}: ${value}`)
+    if (!/^:|^host$/.test(name)) lines.push(`${name}: ${value}`)
   }
   text(response, lines.sort().join('\n') + '\n')
 }
@@ -101,6 +102,12 @@ const routes = {
   '/echo': (request, response) => {
     response.writeHead(200, { 'Content-Type': 'application/octet-stream' })
     return pipeline(request, response)
+  },
+  // Replies only when it has the request, as servers expect that cannot do both at once.
+  '/whole': async (request, response) => {
+    const body = await request.toArray()
+    response.writeHead(200, { 'Content-Type': 'application/octet-stream' })
+    return pipeline(Readable.from(body, { objectMode: false }), response)
   },
   '/sink': async (request, response) => text(response, await digest(request)),
   '/inspect': inspect,

@@ -14,6 +14,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::bench::Bench;
@@ -39,6 +40,7 @@ pub fn check(bench: &Bench, report: &mut Report) {
         full: bench.extent.full,
         setup,
         table: Table::default(),
+        natives: BTreeMap::new(),
     };
     let started = Instant::now();
     peers.small(report);
@@ -63,6 +65,8 @@ struct Peers {
     full: bool,
     setup: Setup,
     table: Table,
+    /// What is known of back ends without the engine, by scenario.
+    natives: BTreeMap<(usize, Link, &'static str), Outcome>,
 }
 
 impl Peers {
@@ -168,17 +172,35 @@ impl Peers {
             });
         }
         let backend = self.name(pair);
+        let native = match differences.is_empty() {
+            true => Outcome::new(),
+            false => self.native(pair, scenario)?,
+        };
         let explained = differences.into_iter().map(|difference| {
             let found = Found {
                 scenario: scenario.name,
                 client: pair.mode.name,
                 backend: &backend,
                 difference: &difference,
+                native: native.get(&difference.key).map(String::as_str),
             };
             let reason = explain::reason(&found);
             (difference, reason)
         });
         Ok(Cell::new(scenario.name, explained.collect()))
+    }
+
+    /// What Go's client gets by the protocol that the engine speaks to the back end.
+    fn native(&mut self, pair: Pair, scenario: &Scenario) -> Result<Outcome, Failure> {
+        let key = (pair.backend, pair.to, scenario.name);
+        if let Some(known) = self.natives.get(&key) {
+            return Ok(known.clone());
+        }
+        let mode = MODES.into_iter().find(|it| it.language == "go" && it.link == pair.to);
+        let mode = mode.unwrap_or(pair.mode);
+        let outcome = self.direct(Pair { mode, ..pair }, scenario)?;
+        self.natives.insert(key, outcome.clone());
+        Ok(outcome)
     }
 
     fn direct(&mut self, pair: Pair, scenario: &Scenario) -> Result<Outcome, Failure> {

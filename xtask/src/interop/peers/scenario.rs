@@ -92,8 +92,8 @@ fn plain() -> Vec<Scenario> {
     vec![
         Scenario::new("get", "200", hello, "method=GET url=@/hello text=1"),
         Scenario::new("head", "200", Body::Any, "method=HEAD url=@/hello"),
-        Scenario::new("post", "200", Body::Pattern(5), "method=POST url=@/echo body=5"),
-        Scenario::new("post empty", "200", Body::Pattern(0), "method=POST url=@/echo body=0"),
+        Scenario::new("post", "200", Body::Pattern(5), "method=POST url=@/whole body=5"),
+        Scenario::new("post empty", "200", Body::Pattern(0), "method=POST url=@/whole body=0"),
         Scenario::new("204", "204", Body::Pattern(0), "method=GET url=@/nothing"),
         Scenario::new("404", "404", Body::Any, "method=GET url=@/missing"),
         Scenario::new("request", "200", Body::Any, inspect).header("X-Own: a, b"),
@@ -119,13 +119,13 @@ fn conditional() -> Vec<Scenario> {
 
 fn framing() -> Vec<Scenario> {
     let chunked = Body::Pattern(CHUNKED_SIZE);
-    let upload = format!("method=POST url=@/echo body={CHUNKED_SIZE} chunked=1 duplex=1");
+    let upload = format!("method=POST url=@/whole body={CHUNKED_SIZE} chunked=1");
     let sink = format!("method=POST url=@/sink body={CHUNKED_SIZE} chunked=1 text=1");
     let expect = format!("method=POST url=@/sink body={EXPECT_SIZE} expect=1 text=1");
     let trailers = "method=POST url=@/trailers-up body=5 trailer=1 text=1";
     vec![
         Scenario::new("chunked", "200", chunked, "method=GET url=@/chunked"),
-        Scenario::new("chunked echo", "200", chunked, &upload),
+        Scenario::new("chunked both", "200", chunked, &upload),
         Scenario::new("chunked up", "200", Body::Digest(CHUNKED_SIZE), &sink),
         Scenario::new("expect", "200", Body::Digest(EXPECT_SIZE), &expect),
         Scenario::new("trailers", "200", Body::Text("data\n"), "method=GET url=@/trailers text=1")
