@@ -151,7 +151,11 @@ fn size(text: Option<&String>) -> Result<u64, Failure> {
         None => (text, 1),
     };
     let number = digits.parse::<u64>().map(|number| number * unit);
-    number.map_err(|_| Failure::new(format!("--size wants bytes or, as in 10M, MB, not `{text}`")))
+    number.map_err(|_| {
+        Failure::new(format!(
+            "--size wants bytes or, as in 10M, MB, not `{text}`"
+        ))
+    })
 }
 
 fn find(name: &str) -> Result<&'static Check, Failure> {

@@ -81,7 +81,11 @@ impl Peers {
             };
             for backend in 0..self.setup.backends.len() {
                 for turn in 0..turns {
-                    let shift = if self.full { turn / modes.len() } else { backend };
+                    let shift = if self.full {
+                        turn / modes.len()
+                    } else {
+                        backend
+                    };
                     let to = Link::ALL.into_iter().cycle().nth(turn + shift);
                     let mode = modes.iter().cycle().nth(turn);
                     if let (Some(mode), Some(to)) = (mode, to) {
@@ -102,7 +106,8 @@ impl Peers {
                 match self.compare(pair, scenario) {
                     Ok(cell) => {
                         failures.extend(cell.unexplained());
-                        self.table.add(pair.mode.name, &self.name(pair), scenario.name, cell);
+                        self.table
+                            .add(pair.mode.name, &self.name(pair), scenario.name, cell);
                     }
                     Err(failure) => failures.push(format!("{}: {failure}", scenario.name)),
                 }
@@ -133,11 +138,16 @@ impl Peers {
                 match self.large_one(pair, scenario) {
                     Ok(cell) => {
                         failures.extend(cell.unexplained());
-                        self.table.add(pair.mode.name, &self.name(pair), scenario.name, cell);
+                        self.table
+                            .add(pair.mode.name, &self.name(pair), scenario.name, cell);
                     }
                     Err(failure) => failures.push(format!("{}: {failure}", scenario.name)),
                 }
-                notes.push(format!("{} {:.1} s", scenario.name, started.elapsed().as_secs_f64()));
+                notes.push(format!(
+                    "{} {:.1} s",
+                    scenario.name,
+                    started.elapsed().as_secs_f64()
+                ));
             }
             let name = format!("peers large {} -> {}", pair.mode.name, self.name(pair));
             report.add(&name, outcome_of(&failures, notes.join(", ")));
@@ -196,7 +206,9 @@ impl Peers {
         if let Some(known) = self.natives.get(&key) {
             return Ok(known.clone());
         }
-        let mode = MODES.into_iter().find(|it| it.language == "go" && it.link == pair.to);
+        let mode = MODES
+            .into_iter()
+            .find(|it| it.language == "go" && it.link == pair.to);
         let mode = mode.unwrap_or(pair.mode);
         let outcome = self.direct(Pair { mode, ..pair }, scenario)?;
         self.natives.insert(key, outcome.clone());
@@ -209,15 +221,22 @@ impl Peers {
     }
 
     fn proxied(&mut self, pair: Pair, scenario: &Scenario) -> Result<Outcome, Failure> {
-        let url = self.backend(pair).map(|it| it.proxied(pair.mode.link, pair.to));
+        let url = self
+            .backend(pair)
+            .map(|it| it.proxied(pair.mode.link, pair.to));
         self.ask(pair, scenario, &url.unwrap_or_default())
     }
 
     fn ask(&mut self, pair: Pair, scenario: &Scenario, url: &str) -> Result<Outcome, Failure> {
         let (line, seconds) = scenario.line(pair.mode.name, url);
-        let Setup { clients, folder, .. } = &mut self.setup;
+        let Setup {
+            clients, folder, ..
+        } = &mut self.setup;
         let found = Clients::ask(clients, pair.mode.language, folder, &line, seconds)?;
-        let backend = self.backend(pair).map(Backend::addresses).unwrap_or_default();
+        let backend = self
+            .backend(pair)
+            .map(Backend::addresses)
+            .unwrap_or_default();
         let addresses = Addresses {
             asked: url.split("://").nth(1).unwrap_or_default(),
             backend: &backend,

@@ -57,12 +57,7 @@ pub const NGHTTP: &[Needed] = &[
 ];
 
 /// Publishers and subscribers of topics.
-pub const TOPICS: &[Needed] = &[
-    A_CHROMIUM,
-    A_CURL,
-    NODE,
-    NPM,
-];
+pub const TOPICS: &[Needed] = &[A_CHROMIUM, A_CURL, NODE, NPM];
 
 const NODE: Needed = Needed {
     name: "node",

@@ -73,7 +73,9 @@ impl Backend {
 
     pub fn addresses(&self) -> Vec<String> {
         let Listeners { clear, tls, h2c } = self.ports;
-        [clear, tls, h2c].map(|port| format!("127.0.0.1:{port}")).to_vec()
+        [clear, tls, h2c]
+            .map(|port| format!("127.0.0.1:{port}"))
+            .to_vec()
     }
 
     /// The engine's flows for it.
@@ -85,11 +87,19 @@ impl Backend {
     fn flows_to(&self, ports: EnginePorts) -> String {
         let link = ports.link;
         let protocol = if link.is_h2() { "h2" } else { "http/1.1" };
-        let trust = if link.is_tls() { ", tls: { ca: ca.pem }" } else { "" };
+        let trust = if link.is_tls() {
+            ", tls: { ca: ca.pem }"
+        } else {
+            ""
+        };
         let target = self.direct(link);
         let listeners = [
             ("clear", ports.clear, "protocols: [http/1.1, h2]"),
-            ("tls", ports.tls, "tls: { cert: server.pem, key: server.key }"),
+            (
+                "tls",
+                ports.tls,
+                "tls: { cert: server.pem, key: server.key }",
+            ),
         ];
         let flow = |(kind, port, keys): (&str, u16, &str)| {
             format!(
@@ -131,7 +141,11 @@ impl Starter<'_> {
             tls: (self.port)()?,
             h2c: (self.port)()?,
         };
-        let mut engine = [EnginePorts { link: Link::H1, clear: 0, tls: 0 }; 4];
+        let mut engine = [EnginePorts {
+            link: Link::H1,
+            clear: 0,
+            tls: 0,
+        }; 4];
         for (ports, link) in engine.iter_mut().zip(Link::ALL) {
             let (clear, tls) = ((self.port)()?, (self.port)()?);
             *ports = EnginePorts { link, clear, tls };
@@ -168,9 +182,13 @@ impl Starter<'_> {
                 let flags = ["-DFOREGROUND", "-f"];
                 self.configured("apache2", &flags, "apache.conf", ports, application)?
             }
-            "lighttpd" => {
-                self.configured("lighttpd", &["-D", "-f"], "lighttpd.conf", ports, application)?
-            }
+            "lighttpd" => self.configured(
+                "lighttpd",
+                &["-D", "-f"],
+                "lighttpd.conf",
+                ports,
+                application,
+            )?,
             _ => {
                 let flags = ["run", "--adapter", "caddyfile", "--config"];
                 self.configured("caddy", &flags, "Caddyfile", ports, application)?
@@ -190,7 +208,9 @@ impl Starter<'_> {
         application: u16,
     ) -> Result<Command, Failure> {
         let mut text = fs::read_to_string(self.bench.script(&format!("peers/{file}")))?;
-        let modules = APACHE_ROOTS.into_iter().find(|it| Path::new(it).join("modules").is_dir());
+        let modules = APACHE_ROOTS
+            .into_iter()
+            .find(|it| Path::new(it).join("modules").is_dir());
         let values = [
             ("@CLEAR@", ports.clear.to_string()),
             ("@TLS@", ports.tls.to_string()),

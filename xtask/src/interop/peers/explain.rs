@@ -141,6 +141,29 @@ const EXPLANATIONS: &[Explanation] = &[
         ..ANY
     },
     Explanation {
+        scenario: "expect",
+        client: "java-h1|java-h1s|java-h2u",
+        backend: "node h2|node h2c",
+        reason: "http2 of Node answers 417 to `100-Continue`, as Java writes it",
+        ..ANY
+    },
+    Explanation {
+        scenario: "chunked up|chunked both",
+        client: "httpx*|java-h2",
+        backend: "lighttpd h2|lighttpd h2c",
+        reason: "lighttpd refuses with 411 what has no length, and the client does not look before it \
+                 has sent all",
+        ..ANY
+    },
+    Explanation {
+        client: "java-h2u",
+        key: "version|then.version",
+        direct: "2",
+        proxied: "1",
+        reason: "`Upgrade: h2c` is dropped: RFC 9113 has done away with it",
+        ..ANY
+    },
+    Explanation {
         backend: "lighttpd*",
         key: "h.accept-ranges",
         reason: "lighttpd adds it when it has the reply of its own back end at once",
@@ -174,8 +197,10 @@ impl Explanation {
 
 /// Whether a text fits a pattern.
 pub fn fits(pattern: &str, text: &str) -> bool {
-    pattern.split('|').any(|pattern| match pattern.strip_suffix('*') {
-        Some(start) => text.starts_with(start),
-        None => text == pattern,
-    })
+    pattern
+        .split('|')
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => text.starts_with(start),
+            None => text == pattern,
+        })
 }

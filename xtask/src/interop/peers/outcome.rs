@@ -108,7 +108,10 @@ pub fn check(
     if let Some(error) = outcome.get("error") {
         return Err(format!("{error} after {} bytes", get("length")));
     }
-    if scenario.status.is_some_and(|wanted| wanted != get("status")) {
+    if scenario
+        .status
+        .is_some_and(|wanted| wanted != get("status"))
+    {
         return Err(format!("status {}", get("status")));
     }
     let is_right = match scenario.body {
@@ -119,7 +122,11 @@ pub fn check(
     };
     match is_right {
         true => Ok(()),
-        false => Err(format!("a wrong body: {} bytes {}", get("length"), get("text"))),
+        false => Err(format!(
+            "a wrong body: {} bytes {}",
+            get("length"),
+            get("text")
+        )),
     }
 }
 
@@ -128,7 +135,9 @@ pub fn differences(direct: &Outcome, proxied: &Outcome) -> Vec<Difference> {
     let mut keys: Vec<&String> = direct.keys().chain(proxied.keys()).collect();
     keys.sort();
     keys.dedup();
-    let differing = keys.into_iter().filter(|key| direct.get(*key) != proxied.get(*key));
+    let differing = keys
+        .into_iter()
+        .filter(|key| direct.get(*key) != proxied.get(*key));
     differing
         .map(|key| Difference {
             key: key.clone(),

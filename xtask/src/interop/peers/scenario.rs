@@ -92,14 +92,36 @@ fn plain() -> Vec<Scenario> {
     vec![
         Scenario::new("get", "200", hello, "method=GET url=@/hello text=1"),
         Scenario::new("head", "200", Body::Any, "method=HEAD url=@/hello"),
-        Scenario::new("post", "200", Body::Pattern(5), "method=POST url=@/whole body=5"),
-        Scenario::new("post empty", "200", Body::Pattern(0), "method=POST url=@/whole body=0"),
+        Scenario::new(
+            "post",
+            "200",
+            Body::Pattern(5),
+            "method=POST url=@/whole body=5",
+        ),
+        Scenario::new(
+            "post empty",
+            "200",
+            Body::Pattern(0),
+            "method=POST url=@/whole body=0",
+        ),
         Scenario::new("204", "204", Body::Pattern(0), "method=GET url=@/nothing"),
         Scenario::new("404", "404", Body::Any, "method=GET url=@/missing"),
         Scenario::new("request", "200", Body::Any, inspect).header("X-Own: a, b"),
-        Scenario::new("gzip", "200", Body::Any, "method=GET url=@/text").header("Accept-Encoding: gzip"),
-        Scenario::new("cookies", "200", Body::Any, "method=GET url=@/cookies text=1").header(&cookie),
-        Scenario::new("redirect", "302", Body::Any, "method=GET url=@/redirect then=@/hello"),
+        Scenario::new("gzip", "200", Body::Any, "method=GET url=@/text")
+            .header("Accept-Encoding: gzip"),
+        Scenario::new(
+            "cookies",
+            "200",
+            Body::Any,
+            "method=GET url=@/cookies text=1",
+        )
+        .header(&cookie),
+        Scenario::new(
+            "redirect",
+            "302",
+            Body::Any,
+            "method=GET url=@/redirect then=@/hello",
+        ),
     ]
 }
 
@@ -128,8 +150,13 @@ fn framing() -> Vec<Scenario> {
         Scenario::new("chunked both", "200", chunked, &upload),
         Scenario::new("chunked up", "200", Body::Digest(CHUNKED_SIZE), &sink),
         Scenario::new("expect", "200", Body::Digest(EXPECT_SIZE), &expect),
-        Scenario::new("trailers", "200", Body::Text("data\n"), "method=GET url=@/trailers text=1")
-            .header("TE: trailers"),
+        Scenario::new(
+            "trailers",
+            "200",
+            Body::Text("data\n"),
+            "method=GET url=@/trailers text=1",
+        )
+        .header("TE: trailers"),
         Scenario::new("trailers up", "200", Body::Any, trailers),
     ]
 }
@@ -141,7 +168,13 @@ fn crowds() -> Vec<Scenario> {
         Scenario::new("401", "401", Body::Any, &refused("401")).any_status(),
         Scenario::new("413", "413", Body::Any, &refused("413")).any_status(),
         Scenario::new("slow", "200", Body::Pattern(SLOW_SIZE), &slow),
-        Scenario::new("parallel", "", Body::Any, "method=GET url=@/hello repeat=1000").any_status(),
+        Scenario::new(
+            "parallel",
+            "",
+            Body::Any,
+            "method=GET url=@/hello repeat=1000",
+        )
+        .any_status(),
     ]
 }
 
@@ -150,8 +183,13 @@ pub fn large(size: u64) -> [Scenario; 3] {
     let echo = size / 5;
     let words = format!("method=POST url=@/echo body={echo} chunked=1 duplex=1");
     [
-        Scenario::new("down", "200", Body::Pattern(size), &format!("method=GET url=@/bytes/{size}"))
-            .large(size),
+        Scenario::new(
+            "down",
+            "200",
+            Body::Pattern(size),
+            &format!("method=GET url=@/bytes/{size}"),
+        )
+        .large(size),
         Scenario::new(
             "up",
             "200",
@@ -165,5 +203,14 @@ pub fn large(size: u64) -> [Scenario; 3] {
 
 /// The sizes of the bodies.
 pub fn sizes(size: u64) -> [u64; 8] {
-    [0, 5, EXPECT_SIZE, CHUNKED_SIZE, FILE_SIZE, SLOW_SIZE, size / 5, size]
+    [
+        0,
+        5,
+        EXPECT_SIZE,
+        CHUNKED_SIZE,
+        FILE_SIZE,
+        SLOW_SIZE,
+        size / 5,
+        size,
+    ]
 }

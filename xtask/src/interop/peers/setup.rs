@@ -125,7 +125,12 @@ fn build_go(bench: &Bench, name: &str) -> Result<PathBuf, Failure> {
     fs::create_dir_all(&folder)?;
     let built = folder.join(format!("bin/peers-{name}"));
     let source = bench.script(&format!("peers/{name}.go"));
-    let words = ["build".as_ref(), "-o".as_ref(), built.as_os_str(), source.as_os_str()];
+    let words = [
+        "build".as_ref(),
+        "-o".as_ref(),
+        built.as_os_str(),
+        source.as_os_str(),
+    ];
     program("go").args(words).run()?;
     Ok(built)
 }
@@ -147,23 +152,44 @@ fn starts(bench: &Bench, folder: &Path) -> Result<BTreeMap<&'static str, Start>,
     let (go, java) = (build_go(bench, "client")?, build_java(bench)?);
     let lines = [
         ("go", vec![go.into_os_string(), authority.clone()]),
-        ("node", vec!["node".into(), script("client.mjs"), authority.clone(), node]),
-        ("python", vec![python.clone(), script("client.py"), authority.clone()]),
+        (
+            "node",
+            vec!["node".into(), script("client.mjs"), authority.clone(), node],
+        ),
+        (
+            "python",
+            vec![python.clone(), script("client.py"), authority.clone()],
+        ),
         (
             "java",
-            vec!["java".into(), "-cp".into(), java.into_os_string(), "Client".into(), authority.clone()],
+            vec![
+                "java".into(),
+                "-cp".into(),
+                java.into_os_string(),
+                "Client".into(),
+                authority.clone(),
+            ],
         ),
-        ("curl", vec![python, script("curl_client.py"), authority, folder.into()]),
+        (
+            "curl",
+            vec![python, script("curl_client.py"), authority, folder.into()],
+        ),
     ];
     let start = |words: Vec<std::ffi::OsString>| -> Start {
         Box::new(move || {
             let mut words = words.iter();
             let mut command = Command::new(words.next().cloned().unwrap_or_default());
-            command.args(words).env("PYTHONDONTWRITEBYTECODE", "1").env("NO_PROXY", "*");
+            command
+                .args(words)
+                .env("PYTHONDONTWRITEBYTECODE", "1")
+                .env("NO_PROXY", "*");
             command
         })
     };
-    Ok(lines.into_iter().map(|(name, words)| (name, start(words))).collect())
+    Ok(lines
+        .into_iter()
+        .map(|(name, words)| (name, start(words)))
+        .collect())
 }
 
 /// The engine with a listener in clear text and one with TLS for each protocol of each back end.

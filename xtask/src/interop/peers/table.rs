@@ -54,7 +54,10 @@ impl Cell {
 
     fn sign(&self) -> char {
         match self {
-            Self { is_unsupported: true, .. } => '.',
+            Self {
+                is_unsupported: true,
+                ..
+            } => '.',
             it if it.differences.is_empty() => '=',
             it if it.differences.iter().all(|it| it.1.is_some()) => 'e',
             _ => 'X',
@@ -72,13 +75,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn add(
-        &mut self,
-        client: &'static str,
-        backend: &str,
-        scenario: &'static str,
-        cell: Cell,
-    ) {
+    pub fn add(&mut self, client: &'static str, backend: &str, scenario: &'static str, cell: Cell) {
         if !self.scenarios.contains(&scenario) {
             self.scenarios.push(scenario);
         }
@@ -114,7 +111,10 @@ impl Table {
         for sign in self.rows.values().flat_map(BTreeMap::values) {
             *counts.entry(*sign).or_default() += 1;
         }
-        let counts: Vec<String> = counts.iter().map(|(it, count)| format!("{count} {it}")).collect();
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(it, count)| format!("{count} {it}"))
+            .collect();
         lines.push(format!("in all: {}", counts.join(", ")));
         lines.push("explained:".to_owned());
         for (reason, (count, examples)) in &self.reasons {

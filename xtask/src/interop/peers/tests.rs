@@ -25,13 +25,27 @@ fn addresses_and_dates_are_no_difference_but_all_else_is() {
     let get = scenario::small().swap_remove(0);
     let backend = ["127.0.0.1:7".to_owned()];
     let seen = |asked, location, etag| {
-        let pairs = [("h.date", location), ("h.location", location), ("h.etag", etag)];
-        outcome::normalize(&get, outcome(&pairs), Addresses { asked, backend: &backend })
+        let pairs = [
+            ("h.date", location),
+            ("h.location", location),
+            ("h.etag", etag),
+        ];
+        outcome::normalize(
+            &get,
+            outcome(&pairs),
+            Addresses {
+                asked,
+                backend: &backend,
+            },
+        )
     };
     let one = seen("127.0.0.1:5", "http://127.0.0.1:5/a", "1");
     assert_eq!(one, seen("127.0.0.1:6", "http://127.0.0.1:6/a", "1"));
     let other = seen("127.0.0.1:6", "http://127.0.0.1:7/a", "2");
-    let keys: Vec<String> = outcome::differences(&one, &other).into_iter().map(|it| it.key).collect();
+    let keys: Vec<String> = outcome::differences(&one, &other)
+        .into_iter()
+        .map(|it| it.key)
+        .collect();
     assert_eq!(keys, ["h.etag", "h.location"]);
     assert_eq!(outcome::differences(&one, &outcome(&[])).len(), 3);
 }
@@ -41,9 +55,8 @@ fn a_wrong_body_is_found() {
     let all = scenario::large(100);
     let hash = |size: u64| format!("hash of {size}");
     let down = |length, hash| [("status", "200"), ("length", length), ("sha256", hash)];
-    let check = |index: usize, pairs: &[(&str, &str)]| {
-        outcome::check(&all[index], &outcome(pairs), hash)
-    };
+    let check =
+        |index: usize, pairs: &[(&str, &str)]| outcome::check(&all[index], &outcome(pairs), hash);
     assert_eq!(all[0].body, Body::Pattern(100));
     assert!(check(0, &down("100", "hash of 100")).is_ok());
     assert!(check(0, &down("100", "hash of 99")).is_err());
