@@ -1,6 +1,7 @@
 //! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
 //! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
-//! topics stay while the engine is killed and started again. With `--haproxy` they talk to HAProxy
+//! topics stay while the engine is killed and started again; and clients and back ends of several
+//! languages meet with and without the engine between them. With `--haproxy` they talk to HAProxy
 //! instead, and all must pass: that tells a fault of the harness from one of the engine. What
 //! HAProxy does not have, flows and topics, is not asked then.
 
@@ -8,6 +9,7 @@ mod bench;
 mod curl;
 mod h2;
 mod peer;
+mod peers;
 mod process;
 mod report;
 mod run;
@@ -21,7 +23,7 @@ use std::path::Path;
 
 use crate::command::Failure;
 use crate::servers::{self, Needed};
-use bench::Bench;
+use bench::{Bench, Extent};
 use peer::Peer;
 use report::Report;
 
@@ -32,7 +34,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -83,6 +85,11 @@ const CHECKS: [Check; 10] = [
         needs: tools::TOPICS,
         run: topics::check,
     },
+    Check {
+        name: "peers",
+        needs: tools::PEERS,
+        run: peers::check,
+    },
 ];
 
 /// What the command line asks for.
@@ -91,6 +98,7 @@ struct Options {
     peer: Peer,
     /// Whether the temporary folder with configuration and logs stays.
     keep: bool,
+    extent: Extent,
 }
 
 /// Runs the checks and prints a line for each; fails when one does.
@@ -100,6 +108,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let python = tools::python(root)?;
     let program = options.peer.program(root)?;
     let mut bench = Bench::start(root, python, options.peer, &program, options.keep)?;
+    bench.extent = options.extent;
     let mut report = Report::default();
     for check in &options.checks {
         (check.run)(&bench, &mut report);
@@ -116,9 +125,13 @@ fn options(arguments: &[String]) -> Result<Options, Failure> {
         checks: Vec::new(),
         peer: Peer::Intertie,
         keep: false,
+        extent: Extent::default(),
     };
-    for argument in arguments {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
+            "--full" => options.extent.full = true,
+            "--size" => options.extent.size = size(arguments.next())?,
             "--haproxy" => options.peer = Peer::HaProxy,
             "--keep" => options.keep = true,
             name => options.checks.push(find(name)?),
@@ -128,6 +141,21 @@ fn options(arguments: &[String]) -> Result<Options, Failure> {
         options.checks.extend(&CHECKS);
     }
     Ok(options)
+}
+
+/// A number of bytes, or of MB with `M` behind it.
+fn size(text: Option<&String>) -> Result<u64, Failure> {
+    let text = text.map_or("", String::as_str);
+    let (digits, unit) = match text.strip_suffix('M') {
+        Some(digits) => (digits, 1_000_000),
+        None => (text, 1),
+    };
+    let number = digits.parse::<u64>().map(|number| number * unit);
+    number.map_err(|_| {
+        Failure::new(format!(
+            "--size wants bytes or, as in 10M, MB, not `{text}`"
+        ))
+    })
 }
 
 fn find(name: &str) -> Result<&'static Check, Failure> {

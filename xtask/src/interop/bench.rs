@@ -67,6 +67,24 @@ pub struct Ports {
     pub topics_admin: u16,
 }
 
+/// How much the check `peers` does.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The bytes of a large body.
+    pub size: u64,
+    /// Every client with every back end in every protocol.
+    pub full: bool,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self {
+            size: 1 << 30,
+            full: false,
+        }
+    }
+}
+
 pub struct Bench {
     pub root: PathBuf,
     pub folder: PathBuf,
@@ -74,6 +92,7 @@ pub struct Bench {
     /// The peer's.
     pub program: PathBuf,
     pub ports: Ports,
+    pub extent: Extent,
     peer: Peer,
     processes: Vec<Process>,
     keep: bool,
@@ -105,6 +124,7 @@ impl Bench {
             python,
             program: program.to_path_buf(),
             ports: ports()?,
+            extent: Extent::default(),
             peer,
             processes: Vec::new(),
             keep,

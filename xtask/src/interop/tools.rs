@@ -57,16 +57,47 @@ pub const NGHTTP: &[Needed] = &[
 ];
 
 /// Publishers and subscribers of topics.
-pub const TOPICS: &[Needed] = &[
-    A_CHROMIUM,
+pub const TOPICS: &[Needed] = &[A_CHROMIUM, A_CURL, NODE, NPM];
+
+const NODE: Needed = Needed {
+    name: "node",
+    packages: &["nodejs"],
+};
+
+const NPM: Needed = Needed {
+    name: "npm",
+    packages: &["npm"],
+};
+
+/// Clients and back ends that meet with the engine between them. Go must be 1.24 or later.
+pub const PEERS: &[Needed] = &[
     A_CURL,
+    NODE,
+    NPM,
     Needed {
-        name: "node",
-        packages: &["nodejs"],
+        name: "go",
+        packages: &["golang-go"],
     },
     Needed {
-        name: "npm",
-        packages: &["npm"],
+        name: "javac",
+        packages: &["openjdk-17-jdk-headless", "default-jdk-headless"],
+    },
+    Needed {
+        name: "nginx",
+        packages: &["nginx-light", "nginx"],
+    },
+    Needed {
+        name: "apache2",
+        packages: &["apache2"],
+    },
+    // The module for TLS brings the server.
+    Needed {
+        name: "lighttpd",
+        packages: &["lighttpd-mod-openssl"],
+    },
+    Needed {
+        name: "caddy",
+        packages: &["caddy"],
     },
 ];
 
