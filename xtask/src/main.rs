@@ -19,7 +19,7 @@ cargo xtask tidy                          check the rules of the house
 cargo xtask test [ARGUMENTS]              tidy, install the servers that tests need, run all tests
 cargo xtask ci                            format, clippy, and test, as CI does
 cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
-cargo xtask interop [CHECK...] [--haproxy] [--keep]
+cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
 cargo xtask editor                        every example in yaml-language-server (needs npm)

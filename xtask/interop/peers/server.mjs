@@ -9,8 +9,8 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
 const [clear, tls, h2c, folder] = process.argv.slice(2)
-const file = readFileSync(`${folder}/root/file`)
-const modified = statSync(`${folder}/root/file`).mtime.toUTCString()
+const file = readFileSync(`${folder}/files/file`)
+const modified = statSync(`${folder}/files/file`).mtime.toUTCString()
 const block = Buffer.from(Array.from({ length: 251 * 256 }, (_, index) => index % 251))
 
 // Bytes that repeat only after 251 of them, so that a shifted copy differs.

@@ -151,8 +151,8 @@ const EXPLANATIONS: &[Explanation] = &[
         scenario: "chunked up|chunked both",
         client: "httpx*|java-h2",
         backend: "lighttpd h2|lighttpd h2c",
-        reason: "lighttpd refuses with 411 what has no length, and the client does not look before it \
-                 has sent all",
+        reason: "lighttpd refuses with 411 what has no length, and the client does not look \
+                 before it has sent all",
         ..ANY
     },
     Explanation {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::scenario::{Body, Scenario};
 
-/// Names and values: `status`, `h.NAME` for a header, `seen.NAME` for one that the back end saw, ...
+/// Names and values: `status`, `h.NAME` for a header, `seen.NAME` for one that the back end saw.
 pub type Outcome = BTreeMap<String, String>;
 
 /// Something that is not the same without and with the proxy.
