@@ -1,7 +1,7 @@
 """The client curl. Each line of the input is a request, as words NAME=VALUE between tabs; each line
 of the output what came of it, as a JSON object of texts.
 
-curl_client.py AUTHORITY FOLDER (with root/bytes for what it sends)
+curl_client.py AUTHORITY FOLDER (with files/bytes for what it sends)
 """
 
 import collections
@@ -33,7 +33,7 @@ def parse(line):
 
 def body_file(size):
     """Bytes that repeat only after 251 of them, so that a shifted copy differs."""
-    path = FOLDER / "root/bytes" / str(size)
+    path = FOLDER / "files/bytes" / str(size)
     if not path.exists():
         with path.open("wb") as file:
             left = size

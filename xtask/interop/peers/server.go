@@ -3,7 +3,7 @@
 // The back end in Go's net/http: HTTP/1.1, h2c with prior knowledge, and both by ALPN with TLS. It
 // is also what nginx, Apache, lighttpd and Caddy have behind them for what is no file.
 //
-// server CLEAR-PORT TLS-PORT H2C-PORT FOLDER (server.pem, server.key, root/file)
+// server CLEAR-PORT TLS-PORT H2C-PORT FOLDER (server.pem, server.key, files/file)
 package main
 
 import (
@@ -145,7 +145,7 @@ func routes(folder string) http.Handler {
 	mux.HandleFunc("/hello", hello)
 	mux.HandleFunc("/nothing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
-		file, err := os.Open(filepath.Join(folder, "root/file"))
+		file, err := os.Open(filepath.Join(folder, "files/file"))
 		if err != nil {
 			text(w, 500, err.Error())
 			return

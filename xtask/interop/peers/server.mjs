@@ -1,6 +1,6 @@
 // The back end in Node: http, http2 with TLS (and HTTP/1.1 by ALPN), http2 in clear text.
 //
-// server.mjs CLEAR-PORT TLS-PORT H2C-PORT FOLDER (server.pem, server.key, root/file)
+// server.mjs CLEAR-PORT TLS-PORT H2C-PORT FOLDER (server.pem, server.key, files/file)
 import { createHash } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import http from 'node:http'

@@ -77,9 +77,9 @@ impl Setup {
     }
 }
 
-/// Files for back ends and uploads: `root/file` and `root/bytes/SIZE`; their hashes by size.
+/// Files for back ends and uploads: `files/file` and `files/bytes/SIZE`; their hashes by size.
 fn make_files(folder: &Path, size: u64) -> Result<BTreeMap<u64, String>, Failure> {
-    let bytes = folder.join("root/bytes");
+    let bytes = folder.join("files/bytes");
     fs::create_dir_all(&bytes)?;
     let mut hashes = BTreeMap::new();
     for size in scenario::sizes(size) {
@@ -92,7 +92,7 @@ fn make_files(folder: &Path, size: u64) -> Result<BTreeMap<u64, String>, Failure
         let hash = printed.split(' ').next().unwrap_or_default();
         hashes.insert(size, hash.to_owned());
     }
-    let file = folder.join("root/file");
+    let file = folder.join("files/file");
     write_pattern(&file, scenario::FILE_SIZE)?;
     let file = file.display().to_string();
     program("touch").args(["-d", MODIFIED, &file]).output()?;
