@@ -68,7 +68,7 @@ fn a_wrong_body_is_found() {
 
 #[test]
 fn only_what_the_table_says_is_explained() {
-    let with_native = |key: &str, native| {
+    let with_native = |key: &str, native: Option<&str>| {
         let difference = Difference {
             key: key.to_owned(),
             direct: Some("close".to_owned()),
