@@ -51,7 +51,9 @@ mod tests {
 
     #[test]
     fn every_scenario_is_published() {
-        for scenario in &scenario::HTTP {
+        // Nobody has published many clients over few connections.
+        let own = |it: &&scenario::Scenario| it.back == scenario::Side::H2Clear;
+        for scenario in scenario::HTTP.iter().filter(|it| !own(it)) {
             for (users, bytes) in [(100, 50), (300, 1024), (1000, 50)] {
                 let case = Case {
                     scenario: scenario.name.to_owned(),

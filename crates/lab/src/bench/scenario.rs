@@ -374,7 +374,7 @@ mod tests {
             System::RedpandaConnect,
             System::Camel,
         ];
-        assert_eq!(systems.map(count), [13, 4, 4, 4, 6, 4, 5]);
+        assert_eq!(systems.map(count), [14, 4, 4, 4, 6, 4, 5]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
     }
@@ -389,6 +389,6 @@ mod tests {
         }
         assert_eq!(names(&MAP), ["map", "map-computed"]);
         assert_eq!(chosen(&MAP, &["map".to_owned()]).len(), 1);
-        assert_eq!(chosen(&HTTP, &[]).len(), 8);
+        assert_eq!(chosen(&HTTP, &[]).len(), 9);
     }
 }
