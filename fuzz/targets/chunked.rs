@@ -34,7 +34,7 @@ fn decode(input: &[u8], cuts: &[usize]) -> Outcome {
                 end = cuts.get(cut).copied().unwrap_or(input.len()).max(end);
             }
             Ok(Piece::Skip(count)) => taken += count,
-            Ok(Piece::Overhead(count)) => {
+            Ok(Piece::Overhead(count) | Piece::Trailers(count)) => {
                 relayed.extend_from_slice(&waiting[..count]);
                 taken += count;
             }

@@ -100,7 +100,7 @@ impl Session {
             Event::Writable { stream } => {
                 let _ = self.engine.send_data(stream, &[7; 3000], true);
             }
-            Event::Reset { stream, .. } => self.engine.release(stream),
+            Event::Reset { stream, .. } | Event::TooLarge { stream } => self.engine.release(stream),
             Event::Settings | Event::GoAway { .. } | Event::Pong => {}
         }
     }
