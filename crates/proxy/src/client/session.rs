@@ -34,7 +34,7 @@ use crate::worker::{Listener, Worker};
 /// How long, and for how many bytes, a connection that we close stays open for what the client
 /// still sends: closing at once would make its kernel throw our last reply away.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 256 * 1024;
+const LINGER_BYTES: usize = 16 << 20;
 /// How long a connection whose address is served no more waits for its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(250);
 

@@ -192,8 +192,9 @@ impl Downstream for Http2Downstream<'_> {
         let edits = &plan.reply_fields;
         let date = &self.session.worker.date;
         let date = needs_date(head.status, head.fields, edits).then(|| date.text(self.session.now));
-        let fields = relayed_fields(head.fields, head.connection, edits, date.as_deref())
-            .filter(|(field, _, _)| keeps_length || *field != Field::ContentLength);
+        let fields = relayed_fields(head.fields, head.connection, edits, date.as_deref()).filter(
+            |(field, _, value)| keeps_length || *field != Field::ContentLength || *value == b"0",
+        );
         let sent = self.session.stream.respond(head.status, fields, !has_body);
         sent.map_err(|_| ClientGone)?;
         Ok(match has_body {
