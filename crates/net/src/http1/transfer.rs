@@ -19,8 +19,6 @@ pub const REPLAY_MAX: usize = 32 * 1024;
 const STAGED_MAX: usize = 64 * 1024;
 /// Fewer bytes than these are copied behind what waits already, instead of a write of their own.
 const DIRECT_MIN: usize = 4096;
-/// What the writer keeps of its buffer while nothing waits.
-const SPARE_MAX: usize = 512;
 
 /// Whether a piece of a body is the last.
 #[derive(Clone, Copy, Debug)]
@@ -348,11 +346,6 @@ impl BodyWriter {
         self.is_finished && self.is_flushed()
     }
 
-    /// Says that the message has no more to come.
-    pub fn finish(&mut self) {
-        self.is_finished = true;
-    }
-
     /// Whether nothing waits.
     #[inline]
     pub fn is_flushed(&self) -> bool {
@@ -459,14 +452,6 @@ impl BodyWriter {
             self.sent += count as u64;
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Gives memory back that a quiet connection has no need of.
-    pub fn shrink(&mut self) {
-        if self.is_flushed() && self.staged.capacity() > SPARE_MAX {
-            self.staged = Vec::new();
-            self.written = 0;
-        }
     }
 }
 
