@@ -2,6 +2,7 @@
 //! something else is measured.
 
 mod alarm;
+mod date;
 mod h1;
 mod h2;
 mod renewing;

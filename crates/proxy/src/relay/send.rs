@@ -52,7 +52,10 @@ pub(crate) enum Outcome {
 /// section 9.2.2; RFC 9112, section 9.3.1).
 pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
     let Order { target, .. } = order;
-    let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());
+    let key = match &target.plan.upstream.balance {
+        Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
+        _ => 0,
+    };
     let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
     let mut order = order;
     loop {
@@ -138,11 +141,10 @@ async fn over_http1<D: Requester>(
     let is_chunked = request.framing == Framing::Chunked;
     request_head::write(order.target, &request, &mut head);
     let spare = worker.take_reply_head();
-    let up = Http1Upstream::begin(connection, head, is_chunked, spare);
+    let mut up = Http1Upstream::begin(connection, head, is_chunked, spare);
     let terms = terms(down, order);
-    let mut exchange = Exchange::new(down, up, terms, Progress::new(Some(now)));
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;
-    let up = exchange.up;
     match reply {
         Err(failed) => {
             worker.return_reply_head(up.head);
@@ -183,7 +185,7 @@ async fn over_http2<D: Requester>(
         authority: &head.authority,
         path: &head.path,
     };
-    let up = match Http2Upstream::open(&link, line, &head.fields, has_body, down).await {
+    let mut up = match Http2Upstream::open(&link, line, &head.fields, has_body, down).await {
         Ok(up) => up,
         Err(failed) => return Err((failed, lease)),
     };
@@ -192,9 +194,8 @@ async fn over_http2<D: Requester>(
     if is_long {
         terms.times.body = terms.times.stream;
     }
-    let mut exchange = Exchange::new(down, up, terms, Progress::new(None));
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(None));
     let reply = exchange.run(|| lease.answered()).await;
-    let up = exchange.up;
     match reply {
         Err(failed) => {
             // A reply that is late by the back end's own time, not the flow's, may mean that the
@@ -218,10 +219,7 @@ async fn over_http2<D: Requester>(
 }
 
 /// What decides about the endpoint where the balance is by hash.
-fn balance_key(balance: &Balance, path: &[u8], request: &Outgoing<'_>) -> u64 {
-    let Balance::Hash(key) = balance else {
-        return 0;
-    };
+fn balance_key(key: &HashKey, path: &[u8], request: &Outgoing<'_>) -> u64 {
     let client = || request.peer.to_string().into_bytes();
     match key {
         HashKey::Client => upstream::hash(&client()),
