@@ -19,7 +19,7 @@ use super::upstream_http2::Http2Upstream;
 use super::{Progress, Requester, Times, Waiting, is_stream};
 use crate::stream::Streams;
 use crate::stream::events;
-use crate::upstream::request_head::{self, CameBy, ForwardTarget, Http2Head, Outgoing};
+use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing};
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
 /// What a request asks of the relay.
@@ -73,7 +73,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
                 }
             }
             // Boxed, for every session would carry its room.
-            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease)).await {
+            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease, now)).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failed) => failed,
             },
@@ -172,11 +172,13 @@ async fn over_http2<D: Requester>(
     order: Order<'_>,
     link: Link,
     lease: Lease,
+    now: Instant,
 ) -> Attempted {
     let request = down.request();
     let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
     let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
-    let mut head = Http2Head::default();
+    let worker = std::rc::Rc::clone(down.worker());
+    let mut head = worker.take_http2_head();
     request_head::write_http2(order.target, &request, &mut head);
     let is_secure = order.target.plan.upstream.tls.is_some();
     let line = RequestLine {
@@ -185,16 +187,17 @@ async fn over_http2<D: Requester>(
         authority: &head.authority,
         path: &head.path,
     };
-    let mut up = match Http2Upstream::open(&link, line, &head.fields, has_body, down).await {
+    let opened = Http2Upstream::open(&link, line, &head.fields, has_body, down).await;
+    worker.return_http2_head(head);
+    let mut up = match opened {
         Ok(up) => up,
         Err(failed) => return Err((failed, lease)),
     };
-    drop(head);
     let mut terms = terms(down, order);
     if is_long {
         terms.times.body = terms.times.stream;
     }
-    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(None));
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;
     match reply {
         Err(failed) => {
