@@ -29,7 +29,7 @@ pub(super) async fn serve<S>(mut stream: S, options: &Options) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut input = Buffer::new();
+    let mut input = Buffer::default();
     let (mut head, mut chunks, mut out) = (Head::default(), Vec::new(), Vec::new());
     let mut envelope = Vec::new();
     let is_slow = options.is_slow();
