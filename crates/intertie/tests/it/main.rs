@@ -8,6 +8,7 @@
 
 mod check;
 mod design;
+mod docs;
 mod examples;
 mod failures;
 mod flow_tests;
@@ -15,6 +16,7 @@ mod flows;
 mod life;
 mod mail;
 mod outage;
+mod paths;
 mod peers;
 mod polling;
 mod rabbitmq;
