@@ -60,8 +60,6 @@ enum Command {
     Topics(TopicsCommand),
     /// Start a back end to try or measure flows with.
     Stub(lab::stub::Args),
-    /// Measure the engine beside other systems, and write a report.
-    Bench(lab::bench::Args),
     /// Write a folder with flows that run, their tests, and the schema for editors.
     New {
         /// The folder; it is made, or is empty.
@@ -145,7 +143,6 @@ impl Cli {
             Command::Store(command) => data::command::run(&command),
             Command::Topics(command) => data::topics::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
-            Command::Bench(arguments) => lab::bench::run(arguments),
             Command::New { folder } => print(&new::write(&folder)?),
             Command::Schema => print(&format!("{:#}\n", reference::schema())),
             Command::List => print(&list()),

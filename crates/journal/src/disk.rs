@@ -1,6 +1,28 @@
 //! The only way to the disk, so that tests can put a faulty one in its place.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Which logs of a data folder have given up what they reserve of the disk. As long as there is one,
+/// none of them takes anything new: what is left belongs to what removes. Copies are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct LowSpace(Arc<AtomicUsize>);
+
+impl LowSpace {
+    /// Whether only what removes may be written.
+    pub fn is_low(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn begin(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A folder of numbered files.
 pub trait Disk: Send {
@@ -35,11 +57,16 @@ pub trait Disk: Send {
     fn sync(&mut self) -> io::Result<()>;
 
     /// Takes this many bytes of the disk for nothing, instead of those it took before, so that
-    /// they can be given back when the disk is full.
+    /// they can be given back when the disk is full. On failure those it took before are kept.
     ///
     /// # Errors
     /// When there are not as many.
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// What all logs on this disk know of its space.
+    fn low_space(&self) -> LowSpace {
+        LowSpace::default()
+    }
 }
 
 /// One file. Whoever reads does not wait for whoever writes.

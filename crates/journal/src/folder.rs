@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, LowSpace};
 use crate::error::OpenError;
 use crate::keyed::Place;
 
@@ -38,6 +38,7 @@ struct Taken {
     /// Locked as long as it is open.
     _lock: File,
     parts: Mutex<Parts>,
+    low_space: LowSpace,
 }
 
 /// What is in a folder.
@@ -56,11 +57,7 @@ impl DataFolder {
     /// When another process has it, when it is of another version, or when the disk fails.
     pub fn take(path: &Path) -> Result<Self, OpenError> {
         let doing = |what: &str| OpenError::disk(format!("{what} {}", path.display()));
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder
-            .create(path)
-            .map_err(doing("make the data folder"))?;
+        make_folder(path).map_err(doing("make the data folder"))?;
         let mut options = private();
         let lock = options.read(true).write(true).create(true).truncate(false);
         let mut lock = lock
@@ -86,6 +83,7 @@ impl DataFolder {
             path: path.to_owned(),
             _lock: lock,
             parts: Mutex::new(parts),
+            low_space: LowSpace::default(),
         })))
     }
 
@@ -124,12 +122,8 @@ impl DataFolder {
         let part = self.part(name)?;
         let path = self.0.path.join(name);
         let doing = || OpenError::disk(format!("make the folder {}", path.display()));
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(&path);
-        made.map_err(doing())?;
-        let synced = File::open(&self.0.path).and_then(|folder| folder.sync_all());
-        synced.map_err(doing())?;
-        Ok(Box::new(Folder { path, _part: part }))
+        make_folder(&path).map_err(doing())?;
+        Ok(Box::new(Folder { path, part }))
     }
 
     /// Takes what has this name for whoever opens it. The file `format` names it before there is
@@ -277,6 +271,28 @@ fn write_format(path: &Path, named: &[(String, u32)]) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Makes a folder, and those it is in, when they are not there: durably, with their names.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        // The root.
+        None => return Ok(()),
+    };
+    if !path.is_dir() {
+        make_folder(parent)?;
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    match File::open(parent) {
+        // It was made by somebody who may do more than we.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        parent => parent?.sync_all(),
+    }
+}
+
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
@@ -292,7 +308,7 @@ fn read_pid(lock: &mut File) -> Option<u32> {
 /// A folder of numbered files.
 struct Folder {
     path: PathBuf,
-    _part: Part,
+    part: Part,
 }
 
 impl Disk for Folder {
@@ -338,18 +354,24 @@ impl Disk for Folder {
             };
         }
         let mut options = private();
-        let file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path)?;
+        let options = options.write(true).create(true).truncate(false);
+        let file = options.open(&path)?;
+        let before = file.metadata()?.len();
+        if bytes <= before {
+            return file.set_len(bytes);
+        }
         // Some file systems keep no space for what is only promised: it is written.
-        let zeros = vec![0; bytes as usize];
-        let kept = file.write_all_at(&zeros, 0);
+        let zeros = vec![0; (bytes - before) as usize];
+        let kept = file.write_all_at(&zeros, before);
         if kept.is_err() {
-            let _ = fs::remove_file(&path);
+            // Others have taken what it was before if not all of this can be undone.
+            let _ = file.set_len(before);
         }
         kept
+    }
+
+    fn low_space(&self) -> LowSpace {
+        self.part.0.0.low_space.clone()
     }
 }
 

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use crate::outbox::{Order, Stats};
-use crate::record::{Place, Put, Record};
+use crate::record::{Due, Place, Put, Record};
 
 /// The longest wait between two attempts. A clock that was put back makes none longer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -18,12 +18,14 @@ pub(crate) struct Entry {
     /// What its key comes down to; `None` without a key.
     key: Option<u64>,
     pub place: Place,
+    /// The run that stored it; 0 for the tag of the files.
+    pub epoch: u64,
     /// When it was stored, in milliseconds since 1970 began.
     pub stored: u64,
     /// When it may be taken.
     due: Instant,
-    /// The same for the disk, in milliseconds since 1970 began.
-    pub due_wall: u64,
+    /// The same for the disk.
+    pub due_wall: Due,
     pub attempts: u32,
     /// Why nobody takes it any more.
     pub dead: Option<Box<str>>,
@@ -130,7 +132,7 @@ impl Index {
                 entry.dead = Some((*why).into());
             }),
             Record::Revive(id) => self.change(*id, |entry| {
-                (entry.attempts, entry.due_wall, entry.dead) = (0, 0, None);
+                (entry.attempts, entry.due_wall, entry.dead) = (0, Due::default(), None);
             }),
         }
     }
@@ -149,8 +151,12 @@ impl Index {
             queue,
             key,
             place,
+            epoch: put.epoch,
             stored: put.stored,
-            due: self.instant(put.due),
+            // One that is moved waits as long as it did.
+            due: before
+                .as_ref()
+                .map_or_else(|| self.instant(put.due), |it| it.due),
             due_wall: put.due,
             attempts: put.attempts,
             dead: put.dead.map(Into::into),
@@ -335,9 +341,14 @@ impl Index {
 
     /// Nobody has the message any more; it is as it was before.
     pub fn release(&mut self, id: u64, lease: u64) {
-        if self.is_leased(id, lease) {
-            self.change(id, |_| {});
+        if !self.is_leased(id, lease) {
+            return;
         }
+        self.leave(id);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.lease = None;
+        }
+        self.enter(id);
     }
 
     /// The messages of a file that are still needed.
@@ -383,17 +394,25 @@ impl Index {
         }
     }
 
-    fn instant(&self, wall: u64) -> Instant {
-        instant(self.started, wall)
+    fn instant(&self, due: Due) -> Instant {
+        instant(self.started, due)
     }
 }
 
 /// A time of day as a moment of the other clock: not before the start, and not so late that a clock
 /// that was put back would hold a message up.
-fn instant((now, wall_now): (Instant, u64), wall: u64) -> Instant {
+fn instant((now, wall_now): (Instant, u64), due: Due) -> Instant {
+    // Both clocks have gone on since.
     let elapsed = now.elapsed();
-    let wait = Duration::from_millis(wall.saturating_sub(wall_now));
-    now + wait.min(elapsed + WAIT_MAX)
+    let passed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    now + elapsed + wait_until(due, wall_now.saturating_add(passed))
+}
+
+/// How long it is until then by a time of day.
+pub(crate) fn wait_until(due: Due, wall: u64) -> Duration {
+    let wait = Duration::from_millis(due.at.saturating_sub(wall));
+    let longest = Duration::from_millis(due.wait.into()).min(WAIT_MAX);
+    wait.min(longest)
 }
 
 /// The lane of a message; `None` when it waits for no other one.

@@ -13,10 +13,10 @@ use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
 use crate::frame::FrameHead;
-use crate::index::{Entry, Index, WAIT_MAX};
-use crate::log::{Log, Told};
+use crate::index::{Counts, Entry, Index, WAIT_MAX};
+use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
 use crate::outbox::{Delivery, Listed, Options, Order, Room, Settle, SharedStats};
-use crate::record::{self, Put, Reader, Record};
+use crate::record::{self, Due, Place, Put, Reader, Record};
 
 /// The most bytes of a frame of several messages.
 const FRAME_MAX: usize = 8 << 20;
@@ -26,6 +26,8 @@ const ROUND_MAX: usize = 4096;
 const TAKEN_MAX: (usize, u64) = (16, 16 << 20);
 /// How long the thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(5);
+/// What the note takes on the disk that a message is done, when it is written alone.
+const REMOVAL_SIZE: u64 = 32;
 /// The most bytes of a reason.
 const WHY_MAX: usize = 1024;
 
@@ -88,12 +90,23 @@ struct Taker {
 struct Batch {
     puts: Vec<u8>,
     stored: Vec<(u64, Queued, Answer<u64>)>,
-    /// What is said of messages that are there: it needs hardly any space.
-    marks: Vec<u8>,
-    settled: Vec<Answer<()>>,
-    counted: Vec<(usize, Answer<usize>)>,
+    /// What is said of messages that are there and stay: it needs hardly any space.
+    notes: Vec<u8>,
+    noted: Vec<(usize, Outcome, Answer<()>)>,
+    revived: Vec<(usize, Answer<usize>)>,
+    /// Which messages are not needed any more.
+    removals: Vec<u8>,
+    removed: Vec<(usize, Answer<()>)>,
+    dropped: Vec<(usize, Answer<usize>)>,
     /// How much each queue gets: its number, messages, bytes.
     added: Vec<(usize, u64, u64)>,
+}
+
+/// What has become of a message that stays.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Back,
+    Buried,
 }
 
 /// What the thread has.
@@ -102,6 +115,9 @@ pub(crate) struct Keeper {
     index: Index,
     batch: Batch,
     takers: VecDeque<Taker>,
+    /// A number of chance: no other run gives the same numbers to messages, whatever copy of the
+    /// files it has.
+    epoch: u64,
     stats: SharedStats,
     /// The same moment by both clocks. The time of day goes on from there evenly.
     started: (Instant, u64),
@@ -138,11 +154,12 @@ impl Keeper {
             }
             Ok(())
         })?;
-        let keeper = Self {
+        let mut keeper = Self {
             log,
             index,
             batch: Batch::default(),
             takers: VecDeque::new(),
+            epoch: chance().max(1),
             stats,
             started,
             tidied: None,
@@ -150,12 +167,22 @@ impl Keeper {
             is_failing: false,
             is_closed: false,
         };
+        keeper.keep_reserve();
         keeper.publish();
         Ok(keeper)
     }
 
-    pub fn tag(&self) -> u64 {
-        self.log.tag
+    /// How the names of messages begin that this run stores.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// A message's number as the world sees it.
+    fn name(&self, id: u64, epoch: u64) -> String {
+        match epoch {
+            0 => name(self.log.tag, id),
+            epoch => name(epoch, id),
+        }
     }
 
     /// Works until nobody can ask any more.
@@ -258,7 +285,7 @@ impl Keeper {
         body: &[u8],
         room: Room,
     ) -> Result<u64, Refusal> {
-        self.log.check()?;
+        self.log.check_new()?;
         let size = body.len() as u64;
         if size > u64::from(u32::MAX) / 2 {
             return Err(Refusal::Full);
@@ -277,16 +304,17 @@ impl Keeper {
         }
         let id = self.index.next_id;
         self.index.next_id += 1;
-        let now = self.wall();
         let put = Put {
             id,
-            stored: now,
-            due: now,
+            epoch: self.epoch,
+            stored: self.wall(),
+            due: Due::default(),
             attempts: 0,
             queue,
             key,
             dead: None,
             body,
+            crc: None,
         };
         Record::Put(put).write(&mut self.batch.puts);
         Ok(id)
@@ -299,31 +327,24 @@ impl Keeper {
         let Some((queue, attempts)) = entry.map(|it| (it.queue, it.attempts + 1)) else {
             return tell(answer, Err(Refusal::Gone));
         };
-        let counts = self
-            .index
-            .queues
-            .get_mut(queue)
-            .map(|queue| &mut queue.counts);
-        let mut unused = Default::default();
-        let counts = counts.unwrap_or(&mut unused);
-        let record = match how {
+        let (record, outcome) = match how {
             Settle::Done => {
-                counts.delivered += 1;
-                Record::Done(id)
+                Record::Done(id).write(&mut self.batch.removals);
+                return self.batch.removed.push((queue, answer));
             }
             Settle::Back(wait) => {
-                counts.retried += 1;
-                let wait = u64::try_from((*wait).min(WAIT_MAX).as_millis()).unwrap_or(0);
-                Record::Back(id, now + wait, attempts)
+                let wait = u32::try_from((*wait).min(WAIT_MAX).as_millis()).unwrap_or(0);
+                let at = now + u64::from(wait);
+                (Record::Back(id, Due { at, wait }, attempts), Outcome::Back)
             }
             Settle::Bury(why) => {
-                counts.buried += 1;
                 let end = why.floor_char_boundary(WHY_MAX);
-                Record::Bury(id, attempts, why.get(..end).unwrap_or_default())
+                let why = why.get(..end).unwrap_or_default();
+                (Record::Bury(id, attempts, why), Outcome::Buried)
             }
         };
-        record.write(&mut self.batch.marks);
-        self.batch.settled.push(answer);
+        record.write(&mut self.batch.notes);
+        self.batch.noted.push((queue, outcome, answer));
     }
 
     fn stage_dead(&mut self, queue: &str, ids: &[u64], revive: bool, answer: Answer<usize>) {
@@ -336,63 +357,98 @@ impl Keeper {
             .iter()
             .filter(|id| dead.is_some_and(|dead| dead.contains(id)))
         {
-            let record = match revive {
-                true => Record::Revive(*id),
-                false => Record::Done(*id),
+            match revive {
+                // As good as new.
+                true => Record::Revive(*id).write(&mut self.batch.puts),
+                false => Record::Done(*id).write(&mut self.batch.removals),
             };
-            record.write(&mut self.batch.marks);
             count += 1;
         }
-        self.batch.counted.push((count, answer));
+        match revive {
+            true => self.batch.revived.push((count, answer)),
+            false => self.batch.dropped.push((count, answer)),
+        }
     }
 
     /// Has everything that is staged on the disk, and answers.
     fn commit(&mut self) {
         let batch = std::mem::take(&mut self.batch);
-        let Batch {
-            puts,
-            stored,
-            marks,
-            settled,
-            counted,
-            added,
-        } = batch;
-        let mut written = self.write(&[&puts, &marks]);
-        let stored_too = written.clone();
-        if let (Err(Refusal::NoSpace(_)), false) = (&written, marks.is_empty()) {
+        let all = self.write(&[&batch.puts, &batch.notes, &batch.removals], Need::New);
+        let (mut noted, mut removed) = (all.clone(), all.clone());
+        if let Err(Refusal::NoSpace(_)) = &all {
             // What is done must not come again because there is no space for what is new.
-            written = self.write_marks(&marks);
+            (noted, removed) = self.write_without_puts(&batch);
         }
-        if stored_too.is_ok() {
-            for (queue, count, _) in added {
-                if let Some(queue) = self.index.queues.get_mut(queue) {
-                    queue.counts.stored += count;
-                }
+        if all.is_ok() {
+            for (queue, count, _) in &batch.added {
+                self.count(*queue, |counts| counts.stored += count);
             }
         }
+        self.count_settled(&batch, noted.is_ok(), removed.is_ok());
         // Whoever is answered and looks sees what has been done.
         self.publish();
-        for (id, place, answer) in stored {
+        for (id, place, answer) in batch.stored {
             drop(place);
-            tell(answer, stored_too.clone().map(|()| id));
+            tell(answer, all.clone().map(|()| id));
         }
-        for answer in settled {
-            tell(answer, written.clone());
+        for (.., answer) in batch.noted {
+            tell(answer, noted.clone());
         }
-        for (count, answer) in counted {
-            tell(answer, written.clone().map(|()| count));
+        for (_, answer) in batch.removed {
+            tell(answer, removed.clone());
         }
-    }
-
-    fn write_marks(&mut self, marks: &[u8]) -> Result<(), Refusal> {
-        let written = self.write(&[marks]);
-        match written {
-            Err(Refusal::NoSpace(_)) if self.log.release_reserve() => self.write(&[marks]),
-            written => written,
+        for (count, answer) in batch.revived {
+            tell(answer, all.clone().map(|()| count));
+        }
+        for (count, answer) in batch.dropped {
+            tell(answer, removed.clone().map(|()| count));
         }
     }
 
-    fn write(&mut self, parts: &[&[u8]]) -> Result<(), Refusal> {
+    fn count_settled(&mut self, batch: &Batch, has_noted: bool, has_removed: bool) {
+        for (queue, outcome, _) in batch.noted.iter().filter(|_| has_noted) {
+            self.count(*queue, |counts| match outcome {
+                Outcome::Back => counts.retried += 1,
+                Outcome::Buried => counts.buried += 1,
+            });
+        }
+        for (queue, _) in batch.removed.iter().filter(|_| has_removed) {
+            self.count(*queue, |counts| counts.delivered += 1);
+        }
+    }
+
+    fn count(&mut self, queue: usize, change: impl FnOnce(&mut Counts)) {
+        if let Some(queue) = self.index.queues.get_mut(queue) {
+            change(&mut queue.counts);
+        }
+    }
+
+    /// Writes what became of messages when there is no space for new ones. Gives what came of notes
+    /// and of removals.
+    fn write_without_puts(&mut self, batch: &Batch) -> (Result<(), Refusal>, Result<(), Refusal>) {
+        let written = match batch.notes.is_empty() {
+            true => self.write(&[&batch.removals], Need::Removal),
+            false => self.write(&[&batch.notes, &batch.removals], Need::Note),
+        };
+        if !matches!(written, Err(Refusal::NoSpace(_))) || batch.notes.is_empty() {
+            return (written.clone(), written);
+        }
+        let removed = self.write(&[&batch.removals], Need::Removal);
+        if removed
+            .as_ref()
+            .is_err_and(|it| !matches!(it, Refusal::NoSpace(_)))
+        {
+            return (removed.clone(), removed);
+        }
+        // The rest is for removals. What is noted in memory alone is forgotten by a crash, and the
+        // message then has some tries more.
+        self.apply((0, 0), &batch.notes);
+        (Ok(()), removed)
+    }
+
+    /// Writes a frame and does what it says. Space that is reserved is given up for it as far as the
+    /// need goes.
+    fn write(&mut self, parts: &[&[u8]], need: Need) -> Result<(), Refusal> {
         let size: usize = parts.iter().map(|part| part.len()).sum();
         if size == 0 {
             return self.log.check();
@@ -400,16 +456,23 @@ impl Keeper {
         let mut frame = Vec::with_capacity(FrameHead::SIZE + size);
         frame.resize(FrameHead::SIZE, 0);
         parts.iter().for_each(|part| frame.extend_from_slice(part));
-        let appended = self.log.append(&mut frame, self.index.next_id);
+        let mut appended = self.log.append(&mut frame, self.index.next_id);
+        while matches!(appended, Err(Refusal::NoSpace(_))) && self.log.release_reserve(need) {
+            appended = self.log.append(&mut frame, self.index.next_id);
+        }
         self.tell_failing(appended.as_ref().err());
-        let (segment, start) = appended?;
-        let records = frame.get(FrameHead::SIZE..).unwrap_or_default();
+        let place = appended?;
+        self.apply(place, frame.get(FrameHead::SIZE..).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Does what records say that begin there in a file.
+    fn apply(&mut self, (segment, start): (u64, u64), records: &[u8]) {
         let mut reader = Reader::new(records);
         while let Some(Ok((record, body))) = reader.next() {
             let place = record::place(segment, start, body, &record);
             self.index.apply(&record, place);
         }
-        Ok(())
     }
 
     /// Tells the log when the disk begins to take nothing, and when that is over.
@@ -460,10 +523,12 @@ impl Keeper {
                 continue;
             };
             let (place, about) = (entry.place, (entry.attempts, entry.stored));
+            let epoch = entry.epoch;
             bytes += u64::from(place.size);
             let body = self.log.read(place).map(|(_, body)| body);
             let commands = taker.commands.clone();
-            taken.push(Delivery::new((id, lease), about, body, commands));
+            let name = self.name(id, epoch);
+            taken.push(Delivery::new((id, lease, name), about, body, commands));
         }
         taken
     }
@@ -474,21 +539,25 @@ impl Keeper {
         if self.log.check().is_err() {
             return;
         }
+        let mut has_removed = false;
         while let Some(oldest) = self.log.oldest().filter(|it| self.index.live(*it) == 0) {
             if self.log.remove_oldest().is_err() {
                 return;
             }
             self.index.forget_segment(oldest);
+            has_removed = true;
         }
         let now = Instant::now();
         let is_early = |at: Instant| now.saturating_duration_since(at) < self.tidy_every;
-        if self.tidied.is_some_and(is_early) {
+        if !has_removed && self.tidied.is_some_and(is_early) {
             return;
         }
-        self.log.keep_reserve();
+        self.keep_reserve();
         let allowed = 2 * self.index.live_of_all() + 4 * self.log.segment_max();
         let too_large = self.log.size() > allowed;
-        if let Some(oldest) = self.log.oldest().filter(|_| too_large) {
+        let is_low = self.log.is_low();
+        let is_to_go = |it: &u64| too_large || is_low && self.index.live(*it) <= MOVED_WHEN_LOW;
+        if let Some(oldest) = self.log.oldest().filter(is_to_go) {
             match self.move_out(oldest) {
                 // The next one at once.
                 Ok(()) => return,
@@ -498,6 +567,11 @@ impl Keeper {
         self.tidied = Some(now);
     }
 
+    fn keep_reserve(&mut self) {
+        let messages = self.index.entries.len() as u64;
+        self.log.keep_reserve(REMOVAL_SIZE * messages);
+    }
+
     /// Writes the messages of a file again, so that it can be removed.
     fn move_out(&mut self, segment: u64) -> Result<(), Refusal> {
         let mut puts = Vec::new();
@@ -505,10 +579,11 @@ impl Keeper {
             let Some(entry) = self.index.entries.get(&id) else {
                 continue;
             };
-            let (key, body) = self.log.read(entry.place)?;
+            let (key, body) = self.as_is(id, entry.place);
             let queue = self.index.queues.get(entry.queue);
             let put = Put {
                 id,
+                epoch: entry.epoch,
                 stored: entry.stored,
                 due: entry.due_wall,
                 attempts: entry.attempts,
@@ -516,14 +591,25 @@ impl Keeper {
                 key: &key,
                 dead: entry.dead.as_deref(),
                 body: &body,
+                crc: Some(entry.place.crc),
             };
             Record::Put(put).write(&mut puts);
             if puts.len() > FRAME_MAX {
-                self.write(&[&puts])?;
+                self.write(&[&puts], Need::Removal)?;
                 puts.clear();
             }
         }
-        self.write(&[&puts])
+        // The file takes more than what is moved.
+        self.write(&[&puts], Need::Removal)
+    }
+
+    /// A message to be moved: one that is damaged stays so, by its checksum, and holds up no other.
+    fn as_is(&self, id: u64, place: Place) -> (Bytes, Bytes) {
+        self.log.read_as_is(place).unwrap_or_else(|refusal| {
+            tracing::error!(id, %refusal, "a stored message is lost");
+            let zeros = |size: u32| Bytes::from(vec![0; size as usize]);
+            (zeros(place.key), zeros(place.size))
+        })
     }
 
     fn list(&self, queue: &str, is_dead: bool) -> Vec<Listed> {
@@ -533,7 +619,7 @@ impl Keeper {
         let entries = self.index.entries.iter();
         let mut listed: Vec<Listed> = entries
             .filter(|(_, entry)| entry.queue == number && entry.dead.is_some() == is_dead)
-            .map(|(id, entry)| listed(*id, entry))
+            .map(|(id, entry)| self.listed(*id, entry))
             .collect();
         listed.sort_unstable_by_key(|it| it.id);
         listed
@@ -544,7 +630,19 @@ impl Keeper {
         let entry = self.index.entries.get(&id);
         let entry = entry.filter(|it| it.queue == queue).ok_or(Refusal::Gone)?;
         let (_, body) = self.log.read(entry.place)?;
-        Ok((listed(id, entry), body))
+        Ok((self.listed(id, entry), body))
+    }
+
+    fn listed(&self, id: u64, entry: &Entry) -> Listed {
+        Listed {
+            id,
+            name: self.name(id, entry.epoch),
+            stored: entry.stored,
+            due: entry.due_wall.at,
+            attempts: entry.attempts,
+            size: entry.place.size,
+            dead: entry.dead.as_deref().map(str::to_owned),
+        }
     }
 
     fn publish(&self) {
@@ -565,15 +663,9 @@ impl Keeper {
     }
 }
 
-fn listed(id: u64, entry: &Entry) -> Listed {
-    Listed {
-        id,
-        stored: entry.stored,
-        due: entry.due_wall,
-        attempts: entry.attempts,
-        size: entry.place.size,
-        dead: entry.dead.as_deref().map(str::to_owned),
-    }
+/// A message's number as the world sees it: no other message has it, of no other run either.
+pub(crate) fn name(epoch: u64, id: u64) -> String {
+    format!("{epoch:016x}-{id}")
 }
 
 /// Whoever asked may have gone away.

@@ -32,7 +32,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, DiskFile};
+pub use disk::{Disk, DiskFile, LowSpace};
 pub use error::{OpenError, ReadError, Refusal};
 pub use folder::{DataFolder, KeyedFile};
 pub use keyed::{Change, Keyed};

@@ -20,13 +20,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::crc;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, LowSpace};
 use crate::error::Refusal;
 use crate::frame::{Format, FrameHead, Header, Holds};
 use crate::record::Place;
 
-/// What is taken of the disk for nothing, so that messages can be marked as done when it is full.
+/// What is taken of the disk at least for nothing, so that messages can be marked as done when it
+/// is full; and by how much it grows.
 const RESERVE: u64 = 256 * 1024;
+/// What is taken at most.
+const RESERVE_MAX: u64 = 16 << 20;
+/// How much of it notes may use that remove nothing.
+const RESERVE_OF_NOTES: u64 = RESERVE / 2;
+/// A file is tidied on a full disk when what is needed in it has at most so many bytes.
+pub(crate) const MOVED_WHEN_LOW: u64 = RESERVE / 8;
 /// Where the frames of a file begin.
 const HEAD: u64 = Header::SIZE as u64;
 /// What stands at the end of an index: where its frame begins, and this.
@@ -47,7 +54,24 @@ pub(crate) struct Log {
     segment_max: u64,
     /// Why nothing is written any more.
     poison: Option<String>,
-    has_reserve: bool,
+    /// How much of the disk is taken for nothing, and how much is to be.
+    reserved: u64,
+    to_reserve: u64,
+    /// What other logs of the folder have to know of the disk, too.
+    low_space: LowSpace,
+    /// Whether others have been told that space is low.
+    is_low: bool,
+}
+
+/// What is written, for what space it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// Something new.
+    New,
+    /// What has become of something that is there, and stays.
+    Note,
+    /// What lets space be given back.
+    Removal,
 }
 
 struct Segment {
@@ -187,24 +211,31 @@ impl Log {
     /// # Errors
     /// When they cannot be read, or are not what was written.
     pub fn read(&self, place: Place) -> Result<(Bytes, Bytes), Refusal> {
-        let mut bytes = vec![0; place.key as usize + place.size as usize];
-        let Some(segment) = self.segments.get(&place.segment) else {
-            return Err(Refusal::Gone);
-        };
-        let read = segment.file.read_at(place.at, &mut bytes);
-        read.map_err(|error| Refusal::Unreadable(error.to_string()))?;
-        match crc::of(&bytes) == place.crc {
-            true => {
-                let mut key = Bytes::from(bytes);
-                let body = key.split_off(place.key as usize);
-                Ok((key, body))
-            }
+        let (key, body) = self.read_as_is(place)?;
+        match crc::extend(crc::of(&key), &body) == place.crc {
+            true => Ok((key, body)),
             false => Err(Refusal::Unreadable(format!(
                 "{} is damaged at byte {}",
                 crate::folder::file_name(place.segment),
                 place.at
             ))),
         }
+    }
+
+    /// The same, whether it is what was written or not.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_as_is(&self, place: Place) -> Result<(Bytes, Bytes), Refusal> {
+        let mut bytes = vec![0; place.key as usize + place.size as usize];
+        let Some(segment) = self.segments.get(&place.segment) else {
+            return Err(Refusal::Gone);
+        };
+        let read = segment.file.read_at(place.at, &mut bytes);
+        read.map_err(|error| Refusal::Unreadable(error.to_string()))?;
+        let mut key = Bytes::from(bytes);
+        let body = key.split_off(place.key as usize);
+        Ok((key, body))
     }
 
     /// The oldest file, when it is not the one that is written to.
@@ -254,15 +285,72 @@ impl Log {
         self.segment_max
     }
 
-    /// Gives back what was taken of the disk for nothing. Whether there was something.
-    pub fn release_reserve(&mut self) -> bool {
-        std::mem::take(&mut self.has_reserve) && self.disk.reserve(0).is_ok()
+    /// Gives back some of what was taken of the disk for nothing. Whether there was something for
+    /// this need. From then on nothing new is taken until all of it is there again: it would use up
+    /// what removals need.
+    pub fn release_reserve(&mut self, need: Need) -> bool {
+        let rest = match need {
+            Need::New => return false,
+            // At first only what notes may use, for removals too.
+            _ if self.reserved == self.to_reserve => self.reserved - RESERVE_OF_NOTES,
+            Need::Note => return false,
+            Need::Removal => 0,
+        };
+        if self.reserved <= rest || self.disk.reserve(rest).is_err() {
+            return false;
+        }
+        self.reserved = rest;
+        self.set_low(true);
+        true
     }
 
-    /// Takes it again.
-    pub fn keep_reserve(&mut self) {
-        if !self.has_reserve {
-            self.has_reserve = self.disk.reserve(RESERVE).is_ok();
+    /// Takes it again, or more of it when removals need so many bytes by now.
+    pub fn keep_reserve(&mut self, needed: u64) {
+        let needed = (RESERVE + needed.next_multiple_of(RESERVE)).min(RESERVE_MAX);
+        // Less is enough for what is there to be removed, but it would come and go.
+        if self.reserved == self.to_reserve && needed <= self.to_reserve && self.reserved > 0 {
+            return;
+        }
+        self.to_reserve = needed;
+        let mut wanted = needed;
+        while self.reserved < wanted {
+            if self.disk.reserve(wanted).is_ok() {
+                self.reserved = wanted;
+            }
+            // As much as there is.
+            wanted = match wanted / 2 {
+                less if less >= RESERVE_OF_NOTES => less,
+                _ => 0,
+            };
+        }
+        self.set_low(self.reserved < needed);
+    }
+
+    fn set_low(&mut self, is_low: bool) {
+        match (std::mem::replace(&mut self.is_low, is_low), is_low) {
+            (false, true) => self.low_space.begin(),
+            (true, false) => self.low_space.end(),
+            _ => {}
+        }
+    }
+
+    /// Whether this log has given up what it reserves.
+    pub fn is_low(&self) -> bool {
+        self.is_low
+    }
+
+    /// Whether something new can be taken.
+    ///
+    /// # Errors
+    /// `Poisoned` when nothing can be written, `NoSpace` when what is left is for removals.
+    pub fn check_new(&self) -> Result<(), Refusal> {
+        self.check()?;
+        match self.low_space.is_low() {
+            true => {
+                let why = "no space is left but for what removes";
+                Err(Refusal::NoSpace(why.to_owned()))
+            }
+            false => Ok(()),
         }
     }
 
@@ -291,6 +379,12 @@ impl Log {
             Err(refusal) => refusal,
             Ok(()) => Refusal::NoSpace(error.to_string()),
         }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.set_low(false);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::asking::{self, Answer};
 use crate::backlog::Backlog;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
-use crate::keeper::{Command, Keeper};
+use crate::keeper::{self, Command, Keeper};
 
 /// The most bytes that wait to be written.
 const QUEUED_MAX: u64 = 256 << 20;
@@ -68,6 +68,8 @@ pub struct Stats {
 pub struct Listed {
     /// Its number.
     pub id: u64,
+    /// The same as the world sees it.
+    pub name: String,
     /// When it was stored, in milliseconds since 1970 began.
     pub stored: u64,
     /// When it may be taken, in milliseconds since 1970 began; 0 for at once.
@@ -107,7 +109,7 @@ struct Shared {
     /// How many bytes wait to be written.
     queued: Arc<Backlog>,
     stats: SharedStats,
-    tag: u64,
+    epoch: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -131,7 +133,7 @@ impl Outbox {
         let queued = Arc::new(Backlog::new(QUEUED_MAX));
         let (commands, receiver) = std::sync::mpsc::channel();
         let keeper = Keeper::open(disk, options, Arc::clone(&stats))?;
-        let tag = keeper.tag();
+        let epoch = keeper.epoch();
         let thread = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || keeper.run(&receiver))
@@ -140,7 +142,7 @@ impl Outbox {
             commands,
             queued,
             stats,
-            tag,
+            epoch,
             thread: Mutex::new(Some(thread)),
         })))
     }
@@ -266,9 +268,10 @@ impl Outbox {
         .await
     }
 
-    /// A message's number as the world sees it: no other message has it, of no other store either.
+    /// The number of a message that this run has stored as the world sees it: no other message has
+    /// it, of no other store either, nor of this one after a copy of it has been put back.
     pub fn name(&self, id: u64) -> String {
-        format!("{:016x}-{id}", self.0.tag)
+        keeper::name(self.0.epoch, id)
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Refusal> {
@@ -293,6 +296,8 @@ pub enum Settle {
 pub struct Delivery {
     /// Its number.
     pub id: u64,
+    /// The same as the world sees it; whenever it is taken.
+    pub name: String,
     /// How often it has been taken in vain before.
     pub attempts: u32,
     /// When it was stored, in milliseconds since 1970 began.
@@ -306,13 +311,14 @@ pub struct Delivery {
 
 impl Delivery {
     pub(crate) fn new(
-        (id, lease): (u64, u64),
+        (id, lease, name): (u64, u64, String),
         (attempts, stored): (u32, u64),
         body: Result<Bytes, Refusal>,
         commands: Sender<Command>,
     ) -> Self {
         Self {
             id,
+            name,
             attempts,
             stored,
             body,

@@ -1,5 +1,6 @@
 //! The journal on a disk that fails in every way.
 
+mod attacks;
 mod crash;
 mod faults;
 mod folders;

@@ -1,5 +1,5 @@
-//! `intertie bench`: stub, system under test and load generator on different cores, systems taking
-//! turns, and a report of what they reached.
+//! The suites of `intertie-bench`: stub, system under test and load generator on different cores,
+//! systems taking turns, and a report of what they reached.
 
 mod body;
 mod faults;
@@ -31,17 +31,21 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use faults::FaultArgs;
+use plan::Plan;
 use plan::glu::GluArgs;
 use plan::http::HttpArgs;
 use plan::map::MapArgs;
-use plan::{Options, Plan};
 use results::Results;
 use streams::StreamArgs;
 use system::Programs;
 
-/// Arguments of `intertie bench`.
-#[derive(Debug, clap::Args)]
+/// Measures Intertie beside other systems, and writes reports.
+#[derive(Debug, clap::Parser)]
+#[command(name = "intertie-bench", version, arg_required_else_help = true)]
 pub struct Args {
+    /// The Intertie that is measured; when not given, `intertie` in the folder of this program.
+    #[arg(long, alias = "binary", value_name = "FILE", global = true)]
+    intertie: Option<PathBuf>,
     #[command(subcommand)]
     suite: Suite,
 }
@@ -92,6 +96,9 @@ enum Suite {
     /// Write what is posted to every subscriber: the floor of fan-out.
     #[command(hide = true)]
     WriteLoop(streams::WriteLoopArgs),
+    /// The back ends of `intertie stub`: the same for every Intertie that is measured.
+    #[command(hide = true)]
+    Stub(crate::stub::Args),
 }
 
 /// Does what the arguments say. The exit code is 1 when Intertie could not be measured, or when a
@@ -100,18 +107,13 @@ enum Suite {
 /// # Errors
 /// When the machine has too few cores, or files cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let programs = || programs(args.intertie);
     match args.suite {
-        Suite::Http(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
-        Suite::Map(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
-        Suite::Glu(arguments) => measure(&arguments.options, |programs| arguments.plan(programs)),
-        Suite::Faults(arguments) => {
-            let is_good = faults::run(&arguments, &programs(arguments.binary())?)?;
-            Ok(ExitCode::from(u8::from(!is_good)))
-        }
-        Suite::Streams(arguments) => {
-            let is_good = streams::run(&arguments, programs(arguments.binary())?)?;
-            Ok(ExitCode::from(u8::from(!is_good)))
-        }
+        Suite::Http(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
+        Suite::Map(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
+        Suite::Glu(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
+        Suite::Faults(arguments) => Ok(exit_code(faults::run(&arguments, programs)?)),
+        Suite::Streams(arguments) => Ok(exit_code(streams::run(&arguments, programs)?)),
         Suite::Report { results, out } => {
             rewrite(&results, &out)?;
             Ok(ExitCode::SUCCESS)
@@ -124,7 +126,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             streams::write_loop(&arguments)?;
             Ok(ExitCode::SUCCESS)
         }
+        Suite::Stub(arguments) => crate::stub::run(arguments),
     }
+}
+
+fn exit_code(is_good: bool) -> ExitCode {
+    ExitCode::from(u8::from(!is_good))
 }
 
 /// Writes the report of earlier results, of whichever suite they are.
@@ -146,21 +153,23 @@ fn rewrite(file: &Path, out: &Path) -> anyhow::Result<()> {
 }
 
 fn measure(
-    options: &Options,
+    programs: Programs,
     plan: impl FnOnce(&Programs) -> anyhow::Result<Plan>,
 ) -> anyhow::Result<ExitCode> {
-    let programs = programs(options.binary.as_ref())?;
-    let is_good = runner::run(plan(&programs)?, programs)?;
-    Ok(ExitCode::from(u8::from(!is_good)))
+    Ok(exit_code(runner::run(plan(&programs)?, programs)?))
 }
 
-/// This program, and the binary under test, which is the same when there is no other.
-fn programs(binary: Option<&PathBuf>) -> anyhow::Result<Programs> {
+/// This program, and the binary under test: the one that was named, or the one beside this program.
+fn programs(named: Option<PathBuf>) -> anyhow::Result<Programs> {
     let own = std::env::current_exe()?;
-    Ok(Programs {
-        intertie: binary.cloned().unwrap_or_else(|| own.clone()),
-        own,
-    })
+    let intertie = named.unwrap_or_else(|| own.with_file_name("intertie"));
+    anyhow::ensure!(
+        intertie.is_file(),
+        "there is no {}: build it in the same profile (cargo build --profile dist), or name one \
+         with --intertie",
+        intertie.display()
+    );
+    Ok(Programs { own, intertie })
 }
 
 /// Writes results.json and report.html.
@@ -180,4 +189,34 @@ fn write_report(folder: &Path, results: &Results) -> anyhow::Result<()> {
 fn write_page(folder: &Path, page: &str) -> anyhow::Result<()> {
     let file = folder.join("report.html");
     fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_under_test_is_named_or_stands_beside_this_program() {
+        let own = std::env::current_exe().unwrap();
+        let named = programs(Some(own.clone())).unwrap();
+        assert_eq!((&named.own, &named.intertie), (&own, &own));
+        let error = programs(Some(PathBuf::from("nowhere/intertie"))).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("there is no nowhere/intertie"), "{text}");
+        // Tests are built into `deps`, where the product is not.
+        let text = programs(None).unwrap_err().to_string();
+        assert!(text.contains("--intertie"), "{text}");
+    }
+
+    #[test]
+    fn the_option_stands_on_either_side_of_the_suite() {
+        use clap::Parser;
+        for line in [
+            ["intertie-bench", "--intertie", "one", "http"],
+            ["intertie-bench", "http", "--binary", "one"],
+        ] {
+            let args = Args::try_parse_from(line).unwrap();
+            assert_eq!(args.intertie, Some(PathBuf::from("one")));
+        }
+    }
 }

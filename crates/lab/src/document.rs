@@ -14,13 +14,14 @@ const SMALL: usize = 2000;
 const AROUND: usize = 13;
 /// What stands before the first member at most, with the padding's name at the end.
 const REST: usize = 110;
-/// The least and the most bytes of a document.
-pub(crate) const BYTES_MIN: usize = 200;
-pub(crate) const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The least bytes of a document.
+pub const BYTES_MIN: usize = 200;
+/// The most bytes of a document.
+pub const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What all documents of a source have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     bytes: usize,
     value: usize,
     members: usize,
@@ -112,10 +113,12 @@ impl Shape {
 }
 
 /// A document that is renewed in place.
-pub(crate) struct Document {
+pub struct Document {
     shape: Shape,
     number: u32,
+    /// The number of the tick that it is at.
     pub tick: u64,
+    /// The instant of that tick, in microseconds since 1970.
     pub at: u64,
     /// The members as they stand in the text.
     members: Vec<u8>,
@@ -165,7 +168,7 @@ impl Document {
 }
 
 /// The number, the tick and the instant with which a document begins.
-pub(crate) fn told(text: &[u8]) -> Option<(u32, u64, u64)> {
+pub fn told(text: &[u8]) -> Option<(u32, u64, u64)> {
     let rest = text.strip_prefix(b"{\"document\":")?;
     let (document, length) = stamp::number(rest)?;
     let rest = rest.get(length..)?.strip_prefix(b",\"tick\":")?;

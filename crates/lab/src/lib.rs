@@ -1,14 +1,13 @@
-//! The laboratory: stub back ends, a load generator and the report of a benchmark.
+//! The laboratory: stub back ends, and what they share with the load generators.
 //!
-//! It measures the binary as users see it, as a child process beside other proxies, and so uses no
-//! crate of the product. [`stub`] is `intertie stub`, [`bench`] is `intertie bench`; how to repeat
-//! a measurement is in the README beside this crate.
+//! [`stub`] is `intertie stub`. The binary of this crate, `intertie-bench`, starts the product as a
+//! child process beside other proxies and measures it as users see it, so nothing here uses a crate
+//! of the product; how to repeat a measurement is in the README beside this crate.
 
-pub mod bench;
-mod document;
-mod pki;
-mod stamp;
+pub mod document;
+pub mod pki;
+pub mod stamp;
 pub mod stub;
-mod units;
-mod websocket;
-mod wire;
+pub mod units;
+pub mod websocket;
+pub mod wire;

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// Where the files of one identity are.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// The authority that clients trust.
     pub ca: PathBuf,
     /// The certificate of the server.
@@ -72,7 +72,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// The settings of a server that offers these protocols by ALPN.
-pub(crate) fn server_config(
+pub fn server_config(
     cert: &Path,
     key: &Path,
     protocols: &[String],
@@ -91,7 +91,7 @@ pub(crate) fn server_config(
 }
 
 /// The settings of a client that trusts one authority and offers these protocols by ALPN.
-pub(crate) fn client_config(ca: &Path, protocols: &[String]) -> anyhow::Result<Arc<ClientConfig>> {
+pub fn client_config(ca: &Path, protocols: &[String]) -> anyhow::Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add(
         CertificateDer::from_pem_file(ca)

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The bytes of an event without padding, when its number has one digit.
 const LEAST: usize = 59;
 /// The least size that any number fits into.
-pub(crate) const SIZE_MIN: usize = LEAST + 19;
+pub const SIZE_MIN: usize = LEAST + 19;
 
 const HEAD: &[u8] = b"{\"n\":";
 const AT: &[u8] = b",\"at\":";
@@ -20,19 +20,20 @@ const END: &[u8] = b"\"}";
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Now, in microseconds since 1970.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
     elapsed.map_or(0, micros)
 }
 
 /// A duration in whole microseconds.
-pub(crate) fn micros(duration: Duration) -> u64 {
+pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What an event says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
+    /// The number of the event.
     pub number: u64,
     /// When it was scheduled, in microseconds since 1970.
     pub at: u64,
@@ -41,7 +42,7 @@ pub(crate) struct Stamp {
 }
 
 /// Adds an event of this size, or of the least that its number needs.
-pub(crate) fn write(number: u64, at: u64, size: usize, out: &mut Vec<u8>) {
+pub fn write(number: u64, at: u64, size: usize, out: &mut Vec<u8>) {
     let start = out.len();
     // invariant: writing to a Vec does not fail.
     let _ = write!(out, "{{\"n\":{number},\"at\":{at}");
@@ -64,7 +65,7 @@ pub(crate) fn write(number: u64, at: u64, size: usize, out: &mut Vec<u8>) {
 }
 
 /// Reads an event that stands at the beginning of some bytes; `None` when none does.
-pub(crate) fn read(bytes: &[u8]) -> Option<(Stamp, usize)> {
+pub fn read(bytes: &[u8]) -> Option<(Stamp, usize)> {
     let mut at = Cursor { bytes, at: 0 };
     at.skip(HEAD)?;
     let number = at.digits()?;
@@ -91,7 +92,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<(Stamp, usize)> {
 }
 
 /// The event within some bytes that a system may have put around it.
-pub(crate) fn find(bytes: &[u8]) -> Option<Stamp> {
+pub fn find(bytes: &[u8]) -> Option<Stamp> {
     let at = match bytes.starts_with(HEAD) {
         true => 0,
         false => memchr::memmem::find(bytes, HEAD)?,
@@ -119,7 +120,7 @@ impl Cursor<'_> {
 }
 
 /// The number at the beginning of some bytes, and its length.
-pub(crate) fn number(bytes: &[u8]) -> Option<(u64, usize)> {
+pub fn number(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0_u64;
     let mut length = 0;
     while let Some(digit) = bytes.get(length).filter(|byte| byte.is_ascii_digit()) {
@@ -136,7 +137,7 @@ fn hash_of(told: &[u8], padding: &[u8]) -> u64 {
 }
 
 /// Mixes bytes into a hash: fast, and different when any byte is; no defence against malice.
-pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u64 {
+pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = seed ^ (bytes.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
@@ -155,7 +156,7 @@ fn mix(word: u64) -> u64 {
 }
 
 /// Adds letters that depend on the seed.
-pub(crate) fn letters(seed: u64, count: usize, out: &mut Vec<u8>) {
+pub fn letters(seed: u64, count: usize, out: &mut Vec<u8>) {
     let end = out.len() + count;
     let mut state = seed;
     while out.len() < end {

@@ -2,6 +2,7 @@
 //! something else is measured.
 
 mod alarm;
+mod date;
 mod h1;
 mod h2;
 mod renewing;
@@ -31,13 +32,21 @@ use ws_reverse::Reverser;
 
 use alarm::Alarm;
 
-pub(crate) use soap::WSDL;
+pub use soap::WSDL;
 
 /// Arguments of `intertie stub`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     kind: Kind,
+}
+
+impl Args {
+    fn from_line<'a>(line: impl Iterator<Item = &'a str>) -> clap::error::Result<Self> {
+        use clap::{Args as _, FromArgMatches as _};
+        let command = Self::augment_args(clap::Command::new("stub"));
+        Self::from_arg_matches(&command.try_get_matches_from(line)?)
+    }
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -249,7 +258,7 @@ pub(crate) struct Options {
 
 /// What a stub has done so far.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Requests that have been read.
     pub begun: AtomicU64,
     /// Answers that have been written.
@@ -315,7 +324,7 @@ impl Options {
 ///
 /// # Errors
 /// When the address cannot be had.
-pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
+pub fn listen(address: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
     serve::listen(address, false)
 }
 
@@ -332,6 +341,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Stub::Renewing(renewing) => serve::run(listen, threads, &renewing)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts a stub of this kind with these arguments on a free port, in a thread that lives until the
+/// process ends.
+///
+/// # Errors
+/// When the arguments are wrong, or it cannot listen.
+pub fn spawn(kind: &str, arguments: &[&str]) -> anyhow::Result<SocketAddr> {
+    let line = ["stub", kind].into_iter().chain(arguments.iter().copied());
+    let (_, _, stub) = Args::from_line(line)?.kind.stub()?;
+    let listener = serve::listen(SocketAddr::from(([127, 0, 0, 1], 0)), false)?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || match stub {
+        Stub::Http(options) => serve::serve(listener, &options),
+        Stub::Sse(emitter) => serve::serve(listener, &emitter),
+        Stub::WsReverse(reverser) => serve::serve(listener, &reverser),
+        Stub::Renewing(renewing) => serve::serve(listener, &renewing),
+    });
+    Ok(address)
 }
 
 fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Result<Options> {
@@ -367,7 +395,8 @@ fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Resul
 
 /// An echoing stub on a thread of this process, whose counts can be looked at. It lives until the
 /// process ends.
-pub(crate) struct Counted {
+pub struct Counted {
+    /// Where it listens.
     pub address: SocketAddr,
     options: Arc<Options>,
 }
@@ -403,4 +432,4 @@ impl Counted {
 }
 
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Reads `250us`, `30ms`, `3s` or `2m`; the number may have a fraction.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|letter: char| letter.is_ascii_alphabetic());
     let (number, unit) = text.split_at(split.unwrap_or(text.len()));
     let factor = match unit {
@@ -22,7 +22,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Prints a duration so that [`duration`] reads it again.
-pub(crate) fn show(duration: Duration) -> String {
+pub fn show(duration: Duration) -> String {
     let microseconds = duration.as_micros();
     if microseconds.is_multiple_of(1_000_000) && microseconds > 0 {
         format!("{}s", microseconds / 1_000_000)
@@ -35,7 +35,7 @@ pub(crate) fn show(duration: Duration) -> String {
 
 /// How users are spread: connections, and requests at once on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Streams {
+pub struct Streams {
     /// How many connections.
     pub connections: usize,
     /// Requests at once on each connection.

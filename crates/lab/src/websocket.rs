@@ -5,20 +5,29 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
-pub(crate) const CONTINUATION: u8 = 0;
-pub(crate) const TEXT: u8 = 1;
-pub(crate) const BINARY: u8 = 2;
-pub(crate) const CLOSE: u8 = 8;
-pub(crate) const PING: u8 = 9;
-pub(crate) const PONG: u8 = 10;
+/// The opcode of a continuation frame.
+pub const CONTINUATION: u8 = 0;
+/// The opcode of a text frame.
+pub const TEXT: u8 = 1;
+/// The opcode of a binary frame.
+pub const BINARY: u8 = 2;
+/// The opcode of a close frame.
+pub const CLOSE: u8 = 8;
+/// The opcode of a ping frame.
+pub const PING: u8 = 9;
+/// The opcode of a pong frame.
+pub const PONG: u8 = 10;
 
 /// What the head of a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
+    /// Whether it is the last frame of its message.
     pub is_final: bool,
     /// Whether a bit is set that belongs to an extension.
     pub has_reserved: bool,
+    /// One of the constants above.
     pub opcode: u8,
+    /// The key, when the payload is masked.
     pub mask: Option<[u8; 4]>,
     /// The bytes of the payload.
     pub length: usize,
@@ -34,7 +43,7 @@ impl Head {
 }
 
 /// The head of the frame that begins here; `None` while it is incomplete.
-pub(crate) fn head(bytes: &[u8]) -> Option<Head> {
+pub fn head(bytes: &[u8]) -> Option<Head> {
     let [first, second, rest @ ..] = bytes else {
         return None;
     };
@@ -59,7 +68,7 @@ pub(crate) fn head(bytes: &[u8]) -> Option<Head> {
 }
 
 /// Adds the head of a whole message in one frame.
-pub(crate) fn write_head(opcode: u8, length: usize, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
+pub fn write_head(opcode: u8, length: usize, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     out.push(0x80 | opcode);
     let bit = if mask.is_some() { 0x80 } else { 0 };
     match (u8::try_from(length), u16::try_from(length)) {
@@ -77,7 +86,7 @@ pub(crate) fn write_head(opcode: u8, length: usize, mask: Option<[u8; 4]>, out: 
 }
 
 /// Adds a whole message in one frame, masked as clients must.
-pub(crate) fn write_masked(opcode: u8, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
+pub fn write_masked(opcode: u8, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     write_head(opcode, payload.len(), Some(key), out);
     let start = out.len();
     out.extend_from_slice(payload);
@@ -85,7 +94,7 @@ pub(crate) fn write_masked(opcode: u8, payload: &[u8], key: [u8; 4], out: &mut V
 }
 
 /// Puts the mask on, or takes it off.
-pub(crate) fn mask(bytes: &mut [u8], key: [u8; 4]) {
+pub fn mask(bytes: &mut [u8], key: [u8; 4]) {
     let wide = u64::from_ne_bytes([
         key[0], key[1], key[2], key[3], key[0], key[1], key[2], key[3],
     ]);
@@ -99,7 +108,7 @@ pub(crate) fn mask(bytes: &mut [u8], key: [u8; 4]) {
 }
 
 /// The answer to a client's key (RFC 6455 section 4.2.2).
-pub(crate) fn accept(key: &[u8]) -> String {
+pub fn accept(key: &[u8]) -> String {
     let mut hash = Sha1::new();
     hash.update(key);
     hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");

@@ -11,21 +11,23 @@ const ROOM: usize = 16 * 1024;
 const MESSAGE_MAX: usize = 256 * 1024 * 1024;
 
 /// Bytes that have been read and not taken.
-pub(crate) struct Buffer {
+pub struct Buffer {
     data: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Buffer {
-    pub fn new() -> Self {
+impl Default for Buffer {
+    fn default() -> Self {
         Self {
             data: vec![0; ROOM],
             start: 0,
             end: 0,
         }
     }
+}
 
+impl Buffer {
     /// What has been read and not taken.
     pub fn bytes(&self) -> &[u8] {
         self.data.get(self.start..self.end).unwrap_or_default()
@@ -69,13 +71,13 @@ impl Buffer {
 }
 
 /// An error that says what is wrong with the bytes of the peer.
-pub(crate) fn invalid(message: &str) -> io::Error {
+pub fn invalid(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 /// How long the body behind a head is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum BodyLength {
+pub enum BodyLength {
     /// This many bytes.
     Exactly(usize),
     /// Chunks tell (RFC 9112 section 7.1).
@@ -86,7 +88,7 @@ pub(crate) enum BodyLength {
 }
 
 /// The length that the fields of a head give.
-pub(crate) fn body_length(fields: &[httparse::Header<'_>]) -> io::Result<BodyLength> {
+pub fn body_length(fields: &[httparse::Header<'_>]) -> io::Result<BodyLength> {
     let mut length = BodyLength::Unknown;
     for field in fields {
         if field.name.eq_ignore_ascii_case("transfer-encoding") {
@@ -102,7 +104,7 @@ pub(crate) fn body_length(fields: &[httparse::Header<'_>]) -> io::Result<BodyLen
 }
 
 /// Reads a whole chunked body: the bytes it takes on the wire, or `None` while it is incomplete.
-pub(crate) fn read_chunked(bytes: &[u8], body: &mut Vec<u8>) -> io::Result<Option<usize>> {
+pub fn read_chunked(bytes: &[u8], body: &mut Vec<u8>) -> io::Result<Option<usize>> {
     body.clear();
     let mut at = 0;
     loop {
@@ -167,7 +169,7 @@ mod tests {
     async fn buffers_grow_and_are_reused() {
         let sent: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
         let mut stream = sent.as_slice();
-        let mut buffer = Buffer::new();
+        let mut buffer = Buffer::default();
         while buffer.read(&mut stream).await.unwrap() {}
         assert_eq!(buffer.bytes(), sent);
         buffer.take(99_999);

@@ -51,33 +51,31 @@ impl Field {
     /// Tells which field a name stands for. Names are case-insensitive.
     #[inline]
     pub fn of(name: &[u8]) -> Self {
-        let (candidate, text) = match (name.len(), name.first().map(u8::to_ascii_lowercase)) {
-            (2, Some(b't')) => (Self::Te, "te"),
-            (3, Some(b'v')) => (Self::Via, "via"),
-            (4, Some(b'h')) => (Self::Host, "host"),
-            (6, Some(b'e')) => (Self::Expect, "expect"),
-            (7, Some(b't')) => (Self::Trailer, "trailer"),
-            (7, Some(b'u')) => (Self::Upgrade, "upgrade"),
-            (9, Some(b'f')) => (Self::Forwarded, "forwarded"),
-            (10, Some(b'c')) => (Self::Connection, "connection"),
-            (10, Some(b'k')) => (Self::KeepAlive, "keep-alive"),
-            (12, Some(b'c')) => (Self::ContentType, "content-type"),
-            (14, Some(b'c')) => (Self::ContentLength, "content-length"),
-            (14, Some(b'h')) => (Self::Http2Settings, "http2-settings"),
-            (15, Some(b'x')) => (Self::XForwardedFor, "x-forwarded-for"),
-            (16, Some(b'c')) => (Self::ContentEncoding, "content-encoding"),
-            (16, Some(b'p')) => (Self::ProxyConnection, "proxy-connection"),
-            (16, Some(b'x')) => (Self::XForwardedHost, "x-forwarded-host"),
-            (17, Some(b't')) => (Self::TransferEncoding, "transfer-encoding"),
-            (17, Some(b'x')) => (Self::XForwardedProto, "x-forwarded-proto"),
-            (18, Some(b'p')) => (Self::ProxyAuthenticate, "proxy-authenticate"),
-            (19, Some(b'p')) => (Self::ProxyAuthorization, "proxy-authorization"),
-            _ => return Self::Other,
+        let Some(first) = name.first() else {
+            return Self::Other;
         };
-        if name.eq_ignore_ascii_case(text.as_bytes()) {
-            candidate
-        } else {
-            Self::Other
+        match (name.len(), first.to_ascii_lowercase()) {
+            (2, b't') if is_name(name, b"te") => Self::Te,
+            (3, b'v') if is_name(name, b"via") => Self::Via,
+            (4, b'h') if is_name(name, b"host") => Self::Host,
+            (6, b'e') if is_name(name, b"expect") => Self::Expect,
+            (7, b't') if is_name(name, b"trailer") => Self::Trailer,
+            (7, b'u') if is_name(name, b"upgrade") => Self::Upgrade,
+            (9, b'f') if is_name(name, b"forwarded") => Self::Forwarded,
+            (10, b'c') if is_name(name, b"connection") => Self::Connection,
+            (10, b'k') if is_name(name, b"keep-alive") => Self::KeepAlive,
+            (12, b'c') if is_name(name, b"content-type") => Self::ContentType,
+            (14, b'c') if is_name(name, b"content-length") => Self::ContentLength,
+            (14, b'h') if is_name(name, b"http2-settings") => Self::Http2Settings,
+            (15, b'x') if is_name(name, b"x-forwarded-for") => Self::XForwardedFor,
+            (16, b'c') if is_name(name, b"content-encoding") => Self::ContentEncoding,
+            (16, b'p') if is_name(name, b"proxy-connection") => Self::ProxyConnection,
+            (16, b'x') if is_name(name, b"x-forwarded-host") => Self::XForwardedHost,
+            (17, b't') if is_name(name, b"transfer-encoding") => Self::TransferEncoding,
+            (17, b'x') if is_name(name, b"x-forwarded-proto") => Self::XForwardedProto,
+            (18, b'p') if is_name(name, b"proxy-authenticate") => Self::ProxyAuthenticate,
+            (19, b'p') if is_name(name, b"proxy-authorization") => Self::ProxyAuthorization,
+            _ => Self::Other,
         }
     }
 
@@ -110,6 +108,22 @@ impl Field {
     }
 }
 
+/// Whether a name is this one, which stands in small letters. Its length is known when this is
+/// compiled, so that no byte needs a branch.
+#[inline]
+fn is_name<const N: usize>(name: &[u8], wanted: &[u8; N]) -> bool {
+    let Ok(name) = <&[u8; N]>::try_from(name) else {
+        return false;
+    };
+    let mut differs = 0;
+    for (byte, wanted) in name.iter().zip(wanted) {
+        // Only letters have two cases.
+        let case = u8::from(wanted.is_ascii_lowercase()) << 5;
+        differs |= (byte | case) ^ wanted;
+    }
+    differs == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +153,8 @@ mod tests {
             ("Proxy-Authorization", Field::ProxyAuthorization),
             ("Hosts", Field::Other),
             ("Content_Length", Field::Other),
+            ("Content\rLength", Field::Other),
+            ("HTTP\u{12}-Settings", Field::Other),
             ("X-Transfer-Encode", Field::Other),
             ("", Field::Other),
         ];

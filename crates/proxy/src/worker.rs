@@ -35,6 +35,7 @@ use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
 use crate::observe::AccessLog;
 use crate::router::Table;
 use crate::upstream::health;
+use crate::upstream::request_head::Http2Head;
 use crate::upstream::upstreams::{HealthBoard, TlsTable, Upstreams};
 
 /// How often idle upstream connections are looked at and the access log is handed over.
@@ -179,6 +180,8 @@ pub struct Worker {
     scratch: RefCell<Vec<Vec<u8>>>,
     /// Heads of replies that are not in use, for their memory.
     reply_heads: RefCell<Vec<ResponseHead>>,
+    /// Where the head of a request for HTTP/2 is written; it is needed until its stream is open.
+    http2_head: Cell<Option<Box<Http2Head>>>,
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
@@ -229,6 +232,7 @@ impl Worker {
             drained: RefCell::default(),
             scratch: RefCell::default(),
             reply_heads: RefCell::default(),
+            http2_head: Cell::default(),
             callees: RefCell::default(),
             sources: Sources::default(),
             failure: Failure::default(),
@@ -481,6 +485,20 @@ impl Worker {
         let mut heads = self.reply_heads.borrow_mut();
         if heads.len() < REPLY_HEADS_MAX {
             heads.push(head);
+        }
+    }
+
+    /// Where the head of a request for HTTP/2 is written.
+    #[inline]
+    pub(crate) fn take_http2_head(&self) -> Box<Http2Head> {
+        self.http2_head.take().unwrap_or_default()
+    }
+
+    /// Gives it back.
+    #[inline]
+    pub(crate) fn return_http2_head(&self, head: Box<Http2Head>) {
+        if head.is_small() {
+            self.http2_head.set(Some(head));
         }
     }
 

@@ -215,14 +215,27 @@ impl Consumers {
 
     /// Settles a message, whose flow has ended. One of a channel that is gone comes again.
     pub fn settle(&mut self, ticket: &Ticket, how: Settled, out: &mut Vec<u8>) {
-        self.held = self.held.saturating_sub(ticket.size);
+        self.release(ticket);
         let Some(books) = self.all.get_mut(ticket.at) else {
             return;
         };
-        books.active = books.active.saturating_sub(1);
         if let Some(channel) = books.channel.filter(|_| books.epoch == ticket.epoch) {
             books.acks.settle(ticket.tag, how, channel, out);
         }
+    }
+
+    /// The flow of a message has ended, whatever becomes of the message.
+    pub fn release(&mut self, ticket: &Ticket) {
+        self.held = self.held.saturating_sub(ticket.size);
+        if let Some(books) = self.all.get_mut(ticket.at) {
+            books.active = books.active.saturating_sub(1);
+        }
+    }
+
+    /// Whether the channel is still there that a message has come on.
+    pub fn is_open(&self, ticket: &Ticket) -> bool {
+        let books = self.all.get(ticket.at);
+        books.is_some_and(|books| books.channel.is_some() && books.epoch == ticket.epoch)
     }
 
     /// Writes what has been acknowledged.

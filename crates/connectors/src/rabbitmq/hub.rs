@@ -573,6 +573,16 @@ impl Hub {
         inner.wake();
     }
 
+    /// Whether a message can be settled: its channel is not gone.
+    pub fn is_open(&self, ticket: &Ticket) -> bool {
+        self.inner.borrow().consumers.is_open(ticket)
+    }
+
+    /// The flow of a message has ended that is not settled before its channel ends.
+    pub fn abandon(&self, ticket: &Ticket) {
+        self.inner.borrow_mut().consumers.release(ticket);
+    }
+
     /// Wants no more messages; those under way can still be settled.
     pub fn cancel_consuming(&self) {
         let mut inner = self.inner.borrow_mut();
@@ -591,3 +601,6 @@ impl Hub {
         inner.wake();
     }
 }
+
+#[cfg(test)]
+mod tests;

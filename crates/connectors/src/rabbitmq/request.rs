@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amqp::{Message, Properties};
+use amqp::{Message, Properties, Table};
 use component::block::needs_body;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
@@ -26,7 +26,7 @@ use crate::rabbitmq::hub::Hub;
 use crate::rabbitmq::outgoing::Outgoing;
 use crate::rabbitmq::parts::{self, Place, PlaceConfig};
 use crate::rabbitmq::publishers::REPLY_TO;
-use crate::rabbitmq::source::header;
+use crate::rabbitmq::source::{STATUS, header};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -128,14 +128,13 @@ impl RequestStep {
         let reply = match services.stands_in() {
             true => {
                 let sent = self.shown(exchange, services)?;
-                let reply = ask::ask(("request", &self.to), sent, exchange, services).await?;
-                match ask::failure(&reply) {
-                    Some(fault) => return Err(fault),
-                    None => reply,
-                }
+                ask::ask(("request", &self.to), sent, exchange, services).await?
             }
             false => self.call(exchange, services).await?,
         };
+        if let Some(fault) = ask::failure(&reply) {
+            return Err(fault);
+        }
         exchange.take_over(reply);
         Ok(Next::Continue)
     }
@@ -215,7 +214,8 @@ fn reply_of(answer: &Message) -> Result<Reply, Fault> {
         return Err(Fault::new(Kind::Connection, Origin::Upstream, detail));
     }
     let properties = answer.properties().map_err(unread)?;
-    let mut reply = Reply::new(200);
+    let headers = properties.table().map_err(unread)?;
+    let mut reply = Reply::new(status_of(&headers));
     let own = [
         ("Content-Type", properties.content_type),
         ("Content-Encoding", properties.content_encoding),
@@ -225,13 +225,25 @@ fn reply_of(answer: &Message) -> Result<Reply, Fault> {
             reply.headers.append(name, value);
         }
     }
-    for (name, value) in &properties.table().map_err(unread)?.0 {
+    for (name, value) in &headers.0 {
         if let Some((name, value)) = header(name, value) {
             reply.headers.append(name, value);
         }
     }
     reply.body = answer.body.clone().into();
     Ok(reply)
+}
+
+/// The status of an answer: the header `status`, as the source gives it with `reply: true`, when it
+/// is a whole number that can be one.
+fn status_of(headers: &Table) -> u16 {
+    let status = match headers.get(STATUS) {
+        Some(amqp::Value::Integer(status)) => u16::try_from(*status).ok(),
+        _ => None,
+    };
+    status
+        .filter(|status| (200..600).contains(status))
+        .unwrap_or(200)
 }
 
 impl Step for RequestStep {

@@ -21,7 +21,7 @@ use crate::rabbitmq::connection::Rabbitmq;
 use crate::rabbitmq::consumers::OVERHEAD;
 use crate::rabbitmq::parts::is_queue;
 
-pub(crate) use incoming::header;
+pub(crate) use incoming::{STATUS, header};
 
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {

@@ -86,13 +86,18 @@ impl Hub {
             (Use::Publisher(at), &Method::BasicNack { tag, multiple }) => {
                 self.confirmed(inner, at, (tag, multiple, false))?;
             }
-            (Use::Publisher(_), Method::BasicCancel(_)) => inner.close_channel(channel),
+            (Use::Publisher(at), Method::BasicCancel(_)) => {
+                // No replies come any more, and with the channel the confirmations end.
+                inner.close_channel(channel);
+                self.publisher_lost(inner, at, "the broker has ended the consumer of replies");
+            }
             (Use::Consumer(at), Method::BasicCancel(_)) => {
                 let queue = inner.consumers.queue(at).to_owned();
                 tracing::warn!(
                     target: "rabbitmq", connection = &*self.broker.label, queue,
                     "the broker has ended the consumer: the queue may be gone"
                 );
+                inner.consumers.flush(&mut inner.out);
                 inner.close_channel(channel);
                 inner.consumers.channel_lost(at);
             }
@@ -131,29 +136,7 @@ impl Hub {
         let text = String::from_utf8_lossy(closed.text);
         let (label, code) = (&*self.broker.label, closed.code);
         match what {
-            Use::Publisher(at) => {
-                let exchange = inner.publishers.exchange(at).to_owned();
-                let cause = format!("exchange `{exchange}`: {code} {text}");
-                let fault = refused(&self.broker, &cause);
-                let Inner {
-                    publishers, counts, ..
-                } = inner;
-                if publishers.channel_lost(at, counts, &fault) {
-                    tracing::error!(
-                        target: "rabbitmq", connection = label, exchange, cause = %text, code,
-                        "the broker refuses messages for an exchange"
-                    );
-                }
-                let sent_there: Vec<u64> = inner
-                    .calls
-                    .iter()
-                    .filter(|(_, call)| inner.publishers.sends(at, call))
-                    .map(|(number, _)| *number)
-                    .collect();
-                inner.fail_calls(&fault, |call| {
-                    call.call.is_some_and(|it| sent_there.contains(&it))
-                });
-            }
+            Use::Publisher(at) => self.publisher_lost(inner, at, &format!("{code} {text}")),
             Use::Consumer(at) => {
                 let queue = inner.consumers.queue(at).to_owned();
                 let failures = inner.consumers.channel_lost(at);
@@ -166,6 +149,32 @@ impl Hub {
             }
             Use::Free | Use::Closing => {}
         }
+    }
+
+    /// The channel of a publisher is over: what has been sent on it is not confirmed any more, and
+    /// no reply comes for its calls. The next message opens another channel.
+    fn publisher_lost(&self, inner: &mut Inner, at: usize, cause: &str) {
+        let exchange = inner.publishers.exchange(at).to_owned();
+        let fault = refused(&self.broker, &format!("exchange `{exchange}`: {cause}"));
+        let Inner {
+            publishers, counts, ..
+        } = inner;
+        if publishers.channel_lost(at, counts, &fault) {
+            let label = &*self.broker.label;
+            tracing::error!(
+                target: "rabbitmq", connection = label, exchange, cause,
+                "the broker refuses messages for an exchange"
+            );
+        }
+        let sent_there: Vec<u64> = inner
+            .calls
+            .iter()
+            .filter(|(_, call)| inner.publishers.sends(at, call))
+            .map(|(number, _)| *number)
+            .collect();
+        inner.fail_calls(&fault, |call| {
+            call.call.is_some_and(|it| sent_there.contains(&it))
+        });
     }
 
     fn take_message(&self, inner: &mut Inner, channel: u16, message: &Message) -> Result<(), Lost> {

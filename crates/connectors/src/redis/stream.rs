@@ -20,7 +20,7 @@ use futures_util::stream::FuturesUnordered;
 use message::Fault;
 
 use self::entry::Entry;
-use self::group::Group;
+use self::group::{Claimed, Group};
 use super::connection::Redis;
 use super::delivery::{self, Counts, count};
 use super::link::backoff;
@@ -55,6 +55,8 @@ impl Source for StreamSource {
                 services,
                 group: Group::new(self, services),
                 taken: RefCell::default(),
+                is_searching: Cell::new(false),
+                lapses: Cell::new(0),
                 stopping: Cell::new(false),
             };
             worker.run(parallel, stop).await;
@@ -81,6 +83,10 @@ struct Worker<'a> {
     group: Group<'a>,
     /// The entries that wait here or whose flows run.
     taken: RefCell<HashSet<String>>,
+    /// Whether a search for entries that other consumers have left is not over.
+    is_searching: Cell<bool>,
+    /// How often in a row entries could not be kept or claimed.
+    lapses: Cell<u32>,
     stopping: Cell<bool>,
 }
 
@@ -89,17 +95,24 @@ enum Event {
     Stop,
     Came(Vec<Entry>),
     Ended,
+    /// Entries in work are known to be so, and a search may have begun.
+    Kept,
 }
 
 impl Worker<'_> {
     async fn run(&self, parallel: usize, mut stop: LocalFuture<'static, ()>) {
         let mut reading: Option<LocalFuture<'_, Vec<Entry>>> = None;
-        let mut keeping: LocalFuture<'_, Vec<Entry>> = Box::pin(self.keep());
+        let mut claiming: Option<LocalFuture<'_, Vec<Entry>>> = None;
+        let mut keeping: LocalFuture<'_, ()> = Box::pin(self.keep());
         let mut waiting: VecDeque<Entry> = VecDeque::new();
         let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         loop {
-            if waiting.is_empty() && running.len() < parallel && reading.is_none() {
+            let has_room = waiting.is_empty() && running.len() < parallel;
+            if has_room && reading.is_none() {
                 reading = Some(Box::pin(self.read()));
+            }
+            if has_room && claiming.is_none() && self.is_searching.get() {
+                claiming = Some(Box::pin(self.claim()));
             }
             let event = poll_fn(|context| {
                 if stop.as_mut().poll(context).is_ready() {
@@ -114,10 +127,15 @@ impl Worker<'_> {
                     reading = None;
                     return Poll::Ready(Event::Came(entries));
                 }
-                let kept = keeping.as_mut().poll(context);
-                if let Poll::Ready(entries) = kept {
-                    keeping = Box::pin(self.keep());
+                if let Some(claim) = &mut claiming
+                    && let Poll::Ready(entries) = claim.as_mut().poll(context)
+                {
+                    claiming = None;
                     return Poll::Ready(Event::Came(entries));
+                }
+                if keeping.as_mut().poll(context).is_ready() {
+                    keeping = Box::pin(self.keep());
+                    return Poll::Ready(Event::Kept);
                 }
                 Poll::Pending
             })
@@ -125,7 +143,7 @@ impl Worker<'_> {
             match event {
                 Event::Stop => break,
                 Event::Came(entries) => self.take(entries, &mut waiting),
-                Event::Ended => {}
+                Event::Ended | Event::Kept => {}
             }
             while running.len() < parallel
                 && let Some(entry) = waiting.pop_front()
@@ -134,7 +152,7 @@ impl Worker<'_> {
             }
         }
         // What only waits stays with the server, which gives it again.
-        drop(reading);
+        drop((reading, claiming));
         self.stopping.set(true);
         loop {
             let event = poll_fn(|context| {
@@ -185,21 +203,39 @@ impl Worker<'_> {
         }
     }
 
-    /// After a while: tells the server that entries here are in work, and claims those that other
-    /// consumers have left.
-    async fn keep(&self) -> Vec<Entry> {
+    /// After a while: tells the server that entries here are in work, and has a search begin for
+    /// those that other consumers have left.
+    async fn keep(&self) {
         self.services.sleep(self.source.settings.idle / 3).await;
         let taken: Vec<String> = self.taken.borrow().iter().cloned().collect();
-        let kept = self.group.keep(&taken).await;
-        let claimed = match (kept, self.stopping.get()) {
-            (Ok(()), false) => self.group.claim().await,
-            (Ok(()), true) => Ok(Vec::new()),
-            (Err(fault), _) => Err(fault),
-        };
-        claimed.unwrap_or_else(|fault| {
-            self.tell(&fault, 2, "entries cannot be kept or claimed");
-            Vec::new()
-        })
+        match self.group.keep(&taken).await {
+            Ok(()) => self.is_searching.set(true),
+            Err(fault) => self.tell(&fault, self.again(), "entries cannot be kept"),
+        }
+    }
+
+    /// Takes over entries that other consumers have left.
+    async fn claim(&self) -> Vec<Entry> {
+        match self.group.claim().await {
+            Ok(Claimed { entries, is_over }) => {
+                self.lapses.set(0);
+                self.is_searching.set(!is_over);
+                entries
+            }
+            Err(fault) => {
+                // The next search goes on from where this one has failed.
+                self.is_searching.set(false);
+                let what = "entries of other consumers cannot be claimed";
+                self.tell(&fault, self.again(), what);
+                Vec::new()
+            }
+        }
+    }
+
+    /// How often in a row entries could not be kept or claimed, this time included.
+    fn again(&self) -> u32 {
+        self.lapses.set(self.lapses.get().saturating_add(1));
+        self.lapses.get()
     }
 
     /// Runs the flow on an entry and tells the server what became of it.
@@ -226,7 +262,8 @@ impl Worker<'_> {
         });
         match (failure, &settings.on_failure) {
             (None, _) | (Some(_), OnFailure::Acknowledge) => {
-                self.until_done(|| self.group.acknowledge(&entry.id)).await;
+                self.until_done(|| self.group.acknowledge(std::slice::from_ref(&entry.id)))
+                    .await;
             }
             (Some(_), OnFailure::Leave) => {}
             (Some(why), OnFailure::Move(target, most)) => {

@@ -178,7 +178,7 @@ async fn show(outbox: &Outbox, name: &str, id: u64) -> anyhow::Result<String> {
     let stored = steps::store::describe(&bytes);
     let stored = stored.map_err(|why| anyhow::anyhow!("the message cannot be read: {why}"))?;
     let shown = serde_json::json!({
-        "id": outbox.name(id),
+        "id": listed.name,
         "stored": time(listed.stored),
         "tries": listed.attempts,
         "dead": listed.dead,

@@ -353,6 +353,70 @@ fn entries_of_a_dead_consumer_are_taken_over() {
     engine.stop();
 }
 
+/// Adds entries with the ids `FIRST-0`, ... and has a consumer of the group read them.
+fn leave_pending(redis: &Redis, consumer: &str, ids: std::ops::Range<u32>) {
+    let count = ids.len().to_string();
+    for id in ids {
+        redis.ask(&["XADD", "s", &format!("{id}-0"), "n", &id.to_string()]);
+    }
+    let read = ["XREADGROUP", "GROUP", "g", consumer, "COUNT", &count];
+    redis.ask(&[&read[..], &["STREAMS", "s", ">"]].concat());
+}
+
+/// Says that nobody has looked at the entries of a consumer for an hour, or that it has just now.
+fn set_idle(redis: &Redis, consumer: &str, ids: std::ops::Range<u32>, idle: &str) {
+    let ids: Vec<String> = ids.map(|id| format!("{id}-0")).collect();
+    let mut command = vec!["XCLAIM", "s", "g", consumer, "0"];
+    command.extend(ids.iter().map(String::as_str));
+    command.extend(["IDLE", idle, "JUSTID"]);
+    redis.ask(&command);
+}
+
+#[test]
+fn entries_behind_many_that_are_in_work_elsewhere_are_taken_over() {
+    let (redis, folder) = (Redis::start(), TempDir::new());
+    redis.ask(&["XGROUP", "CREATE", "s", "g", "0", "MKSTREAM"]);
+    leave_pending(&redis, "alive", 1..401);
+    leave_pending(&redis, "gone", 401..801);
+    set_idle(&redis, "gone", 401..801, "3600000");
+    // They are deleted from the stream and still pending.
+    let deleted: Vec<String> = (700..801).map(|id| format!("{id}-0")).collect();
+    let mut command = vec!["XDEL", "s"];
+    command.extend(deleted.iter().map(String::as_str));
+    assert_eq!(redis.ask(&command), "101");
+    let backend = StrictBackend::start();
+    write_stream_flow(&folder, &redis, backend.port(), "idle: 2s, parallel: 32");
+    let engine = Engine::run(&[folder.path()], &[]);
+    wait_until("all of the dead consumer are done", || {
+        set_idle(&redis, "alive", 1..401, "0");
+        pending(&redis) == "400"
+    });
+    let mut got = bodies(&backend);
+    got.sort();
+    got.dedup();
+    assert_eq!(got.len(), 299);
+    engine.stop();
+}
+
+#[test]
+fn entries_behind_deleted_ones_are_read_again_at_once() {
+    let (redis, folder) = (Redis::start(), TempDir::new());
+    redis.ask(&["XGROUP", "CREATE", "s", "g", "0", "MKSTREAM"]);
+    leave_pending(&redis, "me-0", 1..41);
+    for id in 1..36 {
+        redis.ask(&["XDEL", "s", &format!("{id}-0")]);
+    }
+    let backend = StrictBackend::start();
+    let settings = "consumer: me, idle: 1h, batch: 16";
+    write_stream_flow(&folder, &redis, backend.port(), settings);
+    let engine = Engine::run(&[folder.path()], &[]);
+    wait_until("those that are left have come", || {
+        bodies(&backend).len() == 5
+    });
+    wait_until("none is pending", || pending(&redis) == "0");
+    engine.stop();
+}
+
 #[test]
 fn a_long_flow_keeps_its_entry() {
     let (redis, folder) = (Redis::start(), TempDir::new());

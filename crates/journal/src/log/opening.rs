@@ -36,14 +36,17 @@ impl Log {
         let doing = OpenError::disk(format!("list the files of {}", format.folder));
         let numbers = numbers.map_err(doing)?;
         let mut log = Self {
-            disk,
             format,
             segments: BTreeMap::new(),
             tag: chance(),
             frame: 1,
             segment_max,
             poison: None,
-            has_reserve: false,
+            reserved: 0,
+            to_reserve: 0,
+            is_low: false,
+            low_space: disk.low_space(),
+            disk,
         };
         let mut before: Option<u64> = None;
         for &number in &numbers {
@@ -290,7 +293,6 @@ impl Log {
             let said = told(Told::File(1));
             said.map_err(|why| self.corrupt(1, 0, why))?;
         }
-        self.keep_reserve();
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
 use crate::frame::FrameHead;
-use crate::log::{Log, Told, chance};
+use crate::log::{Log, Need, Told, chance};
 
 /// The most bytes of a frame of several calls.
 const FRAME_MAX: usize = 8 << 20;
@@ -29,6 +29,8 @@ const FRAME_MAX: usize = 8 << 20;
 const ROUND_MAX: usize = 4096;
 /// About how many bytes are moved at once, while others wait.
 const MOVED_MAX: u64 = 2 << 20;
+/// About what a file that begins says of a stream.
+const STREAM_SIZE: u64 = 64;
 /// The largest file: places in it are written with 32 bits, and a frame comes on top.
 const SEGMENT_MAX: u64 = 1 << 30;
 
@@ -146,7 +148,7 @@ impl Writer {
         }
         let next_number = state.next_number;
         drop(state);
-        let writer = Self {
+        let mut writer = Self {
             log,
             state: shared,
             counts,
@@ -161,6 +163,7 @@ impl Writer {
             is_failing: false,
             closing: None,
         };
+        writer.keep_reserve();
         writer.publish();
         Ok(writer)
     }
@@ -236,7 +239,7 @@ impl Writer {
                     self.batch.effects.push(Effect::Removed(number));
                 }
                 self.batch.appended.push((place, answer));
-                self.commit();
+                self.commit_with(Need::Removal);
             }
             Command::Close(answer) => self.closing = Some(answer),
         }
@@ -244,7 +247,7 @@ impl Writer {
 
     /// Whether these entries are the next ones of their streams.
     fn check_order(&self, entries: &[NewEntry]) -> Result<(), Refusal> {
-        self.log.check()?;
+        self.log.check_new()?;
         let state = self.state.read();
         let mut nexts: HashMap<&str, u64> = HashMap::new();
         for entry in entries {
@@ -298,6 +301,9 @@ impl Writer {
         let state = self.state.read();
         let is_staged = self.batch.declared.iter().any(|it| it.0 == name);
         if state.stream(&name).is_none() && !is_staged {
+            if let Err(refusal) = self.log.check_new() {
+                return tell(answer, Err(refusal));
+            }
             if state.streams.len() + self.batch.declared.len() >= STREAMS_MAX {
                 return tell(answer, Err(Refusal::Full));
             }
@@ -313,11 +319,15 @@ impl Writer {
 
     /// Has everything that is staged on the disk, and answers.
     fn commit(&mut self) {
+        self.commit_with(Need::New);
+    }
+
+    fn commit_with(&mut self, need: Need) {
         let batch = &self.batch;
         if batch.effects.is_empty() && batch.appended.is_empty() && batch.declared.is_empty() {
             return;
         }
-        let written = self.write(false);
+        let written = self.write(need);
         let Batch {
             nexts,
             appended,
@@ -349,18 +359,15 @@ impl Writer {
         }
     }
 
-    /// Writes the frame that is staged, and does what comes of it. `may_use_reserve` for what has
-    /// to be written before space can be given back.
-    fn write(&mut self, may_use_reserve: bool) -> Result<(), Refusal> {
+    /// Writes the frame that is staged, and does what comes of it. Space that is reserved is given
+    /// up for it as far as the need goes.
+    fn write(&mut self, need: Need) -> Result<(), Refusal> {
         if self.batch.effects.is_empty() {
             return self.log.check();
         }
         let started = Instant::now();
         let mut written = self.write_frame();
-        if may_use_reserve
-            && matches!(written, Err(Refusal::NoSpace(_)))
-            && self.log.release_reserve()
-        {
+        while matches!(written, Err(Refusal::NoSpace(_))) && self.log.release_reserve(need) {
             written = self.write_frame();
         }
         let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -472,7 +479,7 @@ impl Writer {
         if is_early(self.tidied, now, self.tidy_every) {
             return;
         }
-        self.log.keep_reserve();
+        self.keep_reserve();
         let allowed = 2 * self.state.read().live() + 4 * self.log.segment_max();
         if let Some(oldest) = self.log.oldest().filter(|_| self.log.size() > allowed) {
             let moved = self.move_some(oldest);
@@ -490,6 +497,11 @@ impl Writer {
             }
         }
         self.tidied = Some(now);
+    }
+
+    fn keep_reserve(&mut self) {
+        let streams = self.state.read().streams.len() as u64;
+        self.log.keep_reserve(STREAM_SIZE * streams);
     }
 
     /// Removes files from the oldest on as long as nothing in them is needed.
@@ -523,7 +535,7 @@ impl Writer {
             record::write_first(number, first, &mut self.batch.frame);
             self.batch.effects.push(Effect::First(number, first));
         }
-        let written = self.write(true);
+        let written = self.write(Need::Removal);
         self.batch = Batch::new();
         written
     }
@@ -539,7 +551,7 @@ impl Writer {
             let (key, body) = bytes.split_at(usize::from(head.key).min(bytes.len()));
             self.batch.push(&head, crc, key, body);
         }
-        let written = self.write(false);
+        let written = self.write(Need::New);
         self.batch = Batch::new();
         written
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, LowSpace};
 
 const SECTOR: u64 = 512;
 
@@ -66,6 +66,8 @@ pub struct World {
     /// How many bytes there is space for.
     pub space: Option<u64>,
     reserve: u64,
+    /// What other logs on the disk say of its space.
+    pub low_space: LowSpace,
     /// How many operations there have been.
     pub operations: u64,
 }
@@ -86,6 +88,7 @@ impl SimDisk {
             has_failed: false,
             space: None,
             reserve: 0,
+            low_space: LowSpace::default(),
             operations: 0,
         })))
     }
@@ -340,14 +343,17 @@ impl Disk for SimDisk {
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         let mut world = self.world();
         world.step()?;
-        world.reserve = 0;
         // As little as the files of the tests are large.
-        let bytes = bytes.min(2000);
-        if bytes > world.free() {
+        let bytes = bytes / 128;
+        if bytes > world.free() + world.reserve {
             return Err(ErrorKind::StorageFull.into());
         }
         world.reserve = bytes;
         Ok(())
+    }
+
+    fn low_space(&self) -> LowSpace {
+        self.world().low_space.clone()
     }
 }
 

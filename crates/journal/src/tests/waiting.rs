@@ -58,3 +58,15 @@ pub fn soon<T>(milliseconds: u64, future: impl Future<Output = T>) -> Option<T> 
     }
     None
 }
+
+/// Waits until something holds, at most ten seconds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(
+            start.elapsed() < std::time::Duration::from_secs(10),
+            "{what}"
+        );
+        thread::park_timeout(std::time::Duration::from_millis(2));
+    }
+}

@@ -29,7 +29,7 @@ use report::Table;
 use row::Row;
 use trial::Lab;
 
-/// Arguments of `intertie bench faults`.
+/// Arguments of `intertie-bench faults`.
 #[derive(Debug, clap::Args)]
 pub(super) struct FaultArgs {
     /// Only rows whose names contain one of these words.
@@ -48,22 +48,12 @@ pub(super) struct FaultArgs {
     /// Write the results as JSON to this file, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Another binary to measure; this one by default.
-    #[arg(long, value_name = "FILE")]
-    binary: Option<PathBuf>,
     /// Keep the folders of the rows, with logs and flow files, below this one.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Show the rows and what they do, and nothing else.
     #[arg(long)]
     list: bool,
-}
-
-impl FaultArgs {
-    /// The binary under test, when it is another one.
-    pub fn binary(&self) -> Option<&PathBuf> {
-        self.binary.as_ref()
-    }
 }
 
 /// How a row is done.
@@ -223,7 +213,10 @@ const FAULTS: [Fault; 20] = [
 ///
 /// # Errors
 /// When no row has such a name, or files cannot be written.
-pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool> {
+pub(super) fn run(
+    args: &FaultArgs,
+    programs: impl FnOnce() -> anyhow::Result<Programs>,
+) -> anyhow::Result<bool> {
     let is_wanted = |fault: &&Fault| {
         args.only.is_empty()
             || args
@@ -245,6 +238,7 @@ pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool>
         }
         return Ok(true);
     }
+    let programs = programs()?;
     process::allow_files()?;
     let cores = all_cores()?;
     let mut machine = machine::facts(&cores);
@@ -254,26 +248,17 @@ pub(super) fn run(args: &FaultArgs, programs: &Programs) -> anyhow::Result<bool>
         seconds: args.seconds,
         users: args.users.into(),
         machine,
-        build: build(args).to_owned(),
+        build: programs.build().to_owned(),
         rows: Vec::new(),
     };
     for fault in chosen {
-        let row = one(fault, args, programs, &cores)?;
+        let row = one(fault, args, &programs, &cores)?;
         super::table::print(&report::line(&row))?;
         table.rows.push(row);
         write(&table, args)?;
     }
     super::table::print(&report::text(&table))?;
     Ok(table.rows.iter().all(Row::is_good))
-}
-
-/// How the engine was built, as far as this program knows.
-fn build(args: &FaultArgs) -> &'static str {
-    match args.binary {
-        Some(_) => "another binary",
-        None if cfg!(debug_assertions) => "a build for debugging",
-        None => "an optimised build",
-    }
 }
 
 /// Everything may run everywhere: what is measured is what becomes of messages.

@@ -61,9 +61,6 @@ pub(super) struct Options {
     /// Only these systems; `direct` is stub and generator alone.
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     pub system: Vec<System>,
-    /// The Intertie that is measured; this one when not given.
-    #[arg(long, value_name = "FILE")]
-    pub binary: Option<PathBuf>,
     /// The folder for results.json and report.html.
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     pub out: PathBuf,

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const BUFFER: usize = 16 * 1024;
 
-/// Arguments of the hidden `intertie bench relay`.
+/// Arguments of the hidden `intertie-bench relay`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RelayArgs {
     /// Where to listen.

@@ -109,7 +109,7 @@ pub(crate) const HTTP_SUITE: &str = "http";
 pub(crate) const MAP_SUITE: &str = "map";
 pub(crate) const GLU_SUITE: &str = "glu";
 
-/// The scenarios of `bench http`, in the order of the published table.
+/// The scenarios of `intertie-bench http`, in the order of the published table.
 pub(crate) const HTTP: [Scenario; 9] = [
     Scenario {
         name: "h1c",
@@ -176,7 +176,7 @@ pub(crate) const HTTP: [Scenario; 9] = [
     },
 ];
 
-/// The scenarios of `bench map`.
+/// The scenarios of `intertie-bench map`.
 pub(crate) const MAP: [Scenario; 2] = [
     Scenario {
         name: "map",
@@ -194,7 +194,7 @@ pub(crate) const MAP: [Scenario; 2] = [
     },
 ];
 
-/// The scenarios of `bench glu`.
+/// The scenarios of `intertie-bench glu`.
 pub(crate) const GLU: [Scenario; 3] = [
     Scenario {
         name: "straight",

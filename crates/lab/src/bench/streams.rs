@@ -36,7 +36,7 @@ pub(super) use floor::{WriteLoopArgs, run as write_loop};
 pub(super) use results::{Results, SUITE};
 use system::{ALL, System};
 
-/// Arguments of `intertie bench streams`.
+/// Arguments of `intertie-bench streams`.
 #[derive(Debug, clap::Args)]
 pub(super) struct StreamArgs {
     /// Only these scenarios.
@@ -86,9 +86,6 @@ pub(super) struct StreamArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(value_parser = ["nchan", "mercure", "centrifugo", "haproxy", "nginx", "none"])]
     peers: Vec<String>,
-    /// The Intertie that is measured; this one when not given.
-    #[arg(long, value_name = "FILE")]
-    binary: Option<PathBuf>,
     /// The folder for results.json and report.html.
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
@@ -98,11 +95,6 @@ pub(super) struct StreamArgs {
 }
 
 impl StreamArgs {
-    /// The binary under test, when it is another one.
-    pub fn binary(&self) -> Option<&PathBuf> {
-        self.binary.as_ref()
-    }
-
     fn choice(&self) -> Choice {
         Choice {
             scenarios: self.scenario.clone(),
@@ -153,7 +145,10 @@ impl StreamArgs {
 ///
 /// # Errors
 /// When the machine has too few cores, no row is meant, or files cannot be written.
-pub(super) fn run(args: &StreamArgs, programs: Programs) -> anyhow::Result<bool> {
+pub(super) fn run(
+    args: &StreamArgs,
+    programs: impl FnOnce() -> anyhow::Result<Programs>,
+) -> anyhow::Result<bool> {
     let cases = args.choice().cases();
     if cases.is_empty() {
         bail!("no row is like that; --list shows them");
@@ -164,6 +159,7 @@ pub(super) fn run(args: &StreamArgs, programs: Programs) -> anyhow::Result<bool>
         }
         return Ok(true);
     }
+    let programs = programs()?;
     let (systems, missing) = args.systems(&programs)?;
     run::run(args, programs, cases, systems, missing)
 }

@@ -33,6 +33,16 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
+    /// How the binary under test was built, as far as this program knows.
+    pub fn build(&self) -> &'static str {
+        let is_beside = self.intertie.parent() == self.own.parent();
+        match is_beside {
+            false => "another binary",
+            true if cfg!(debug_assertions) => "a build for debugging",
+            true => "an optimised build",
+        }
+    }
+
     /// The program of a system: what its variable names, or what is in the path.
     pub fn find(&self, system: System) -> Option<PathBuf> {
         match system {
@@ -124,7 +134,7 @@ pub(crate) fn set_up(
         System::Camel => ("route.yaml", CAMEL),
         System::Floor | System::Direct => {
             let mut command = Command::new(&programs.own);
-            command.args(["bench", "relay", "--listen", &place.listen.to_string()]);
+            command.args(["relay", "--listen", &place.listen.to_string()]);
             command.args(["--to", &place.backend.to_string()]);
             return Ok(Setup {
                 command,

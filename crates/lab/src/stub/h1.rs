@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::{Options, soap};
+use super::{Options, date, soap};
 use crate::wire::{BodyLength, Buffer, body_length, invalid, read_chunked};
 
 const FIELDS_MAX: usize = 100;
@@ -29,7 +29,7 @@ pub(super) async fn serve<S>(mut stream: S, options: &Options) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut input = Buffer::new();
+    let mut input = Buffer::default();
     let (mut head, mut chunks, mut out) = (Head::default(), Vec::new(), Vec::new());
     let mut envelope = Vec::new();
     let is_slow = options.is_slow();
@@ -151,6 +151,9 @@ fn read_head(head: &mut Head, bytes: &[u8]) -> io::Result<bool> {
 
 /// Writes what follows the status line.
 fn write_rest(out: &mut Vec<u8>, head: &Head, content_type: &[u8], body: &[u8]) -> io::Result<()> {
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(date::now().as_bytes());
+    out.extend_from_slice(b"\r\n");
     if !content_type.is_empty() {
         out.extend_from_slice(b"Content-Type: ");
         out.extend_from_slice(content_type);

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Options, soap};
+use super::{Options, date, soap};
 
 const WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
@@ -70,6 +70,7 @@ async fn answer(
     options.wait().await;
     options.counts.done.fetch_add(1, Ordering::Relaxed);
     let fields = response.headers_mut();
+    fields.insert(http::header::DATE, date::now());
     if let Some(value) = content_type {
         fields.insert(http::header::CONTENT_TYPE, value);
     }

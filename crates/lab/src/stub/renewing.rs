@@ -151,7 +151,7 @@ fn head_alone(status: &str, fields: &str, out: &mut Vec<u8>) {
 impl Service for Renewing {
     async fn connection(self: Arc<Self>, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let (mut input, mut out) = (Buffer::new(), Vec::new());
+        let (mut input, mut out) = (Buffer::default(), Vec::new());
         while let Some(request) = request::read(&mut stream, &mut input).await? {
             self.answer(&request, &mut out);
             stream.write_all(&out).await?;

@@ -102,7 +102,7 @@ mod tests {
     async fn heads_are_read_one_by_one() {
         let text = "GET /a?b=c HTTP/1.1\r\nConnection: Keep-Alive, Upgrade\r\nX: 1\r\n\r\n\
             GET /b HTTP/1.0\r\n\r\n";
-        let (mut stream, mut input) = (text.as_bytes(), Buffer::new());
+        let (mut stream, mut input) = (text.as_bytes(), Buffer::default());
         let first = read(&mut stream, &mut input).await.unwrap().unwrap();
         assert_eq!((first.method.as_str(), first.path.as_str()), ("GET", "/a"));
         assert_eq!(first.field("x"), Some(&b"1"[..]));
@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn bodies_are_refused() {
         let text = "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab";
-        let mut input = Buffer::new();
+        let mut input = Buffer::default();
         assert!(read(&mut text.as_bytes(), &mut input).await.is_err());
     }
 }

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 /// The service's description; the address in it is replaced by the one that was asked.
-pub(crate) const WSDL: &str = include_str!("stock.wsdl");
+pub const WSDL: &str = include_str!("stock.wsdl");
 const ADDRESS: &str = "127.0.0.1:8688";
 
 const NAMESPACE: &str = "urn:lab:stock";

@@ -175,7 +175,7 @@ impl Emitter {
 impl Service for Emitter {
     async fn connection(self: Arc<Self>, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let mut input = Buffer::new();
+        let mut input = Buffer::default();
         while let Some(request) = request::read(&mut stream, &mut input).await? {
             let head = match self.refusal(&request) {
                 Some(refusal) => refusal.to_owned(),

@@ -29,7 +29,7 @@ pub(super) struct Reverser {
 impl Service for Reverser {
     async fn connection(self: Arc<Self>, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let mut input = Buffer::new();
+        let mut input = Buffer::default();
         while let Some(request) = request::read(&mut stream, &mut input).await? {
             match handshake(&request) {
                 Ok(head) => {

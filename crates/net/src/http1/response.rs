@@ -29,8 +29,6 @@ pub struct ResponseHead {
     pub framing: Framing,
     /// What it says about the connection.
     pub connection: ConnectionOptions,
-    /// Whether it is an event stream (WHATWG HTML, section 9.2).
-    pub is_event_stream: bool,
 }
 
 impl Default for ResponseHead {
@@ -43,7 +41,6 @@ impl Default for ResponseHead {
             entries: Vec::new(),
             framing: Framing::None,
             connection: ConnectionOptions::default(),
-            is_event_stream: false,
         }
     }
 }
@@ -107,7 +104,6 @@ impl ResponseHead {
         } else {
             framing.unwrap_or(Framing::UntilClose)
         };
-        self.is_event_stream = self.has_event_stream_type(bytes);
         Ok(true)
     }
 
@@ -148,17 +144,6 @@ impl ResponseHead {
         Some(Duration::from_secs(
             seconds.trim().parse::<u32>().ok()?.into(),
         ))
-    }
-
-    fn has_event_stream_type(&self, bytes: &[u8]) -> bool {
-        let value = self
-            .headers(bytes)
-            .first(Field::ContentType)
-            .unwrap_or_default();
-        let essence = value.split(|&byte| byte == b';').next().unwrap_or_default();
-        essence
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"text/event-stream")
     }
 }
 
@@ -223,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn keep_alive_and_event_streams_are_seen() {
+    fn keep_alive_is_seen() {
         let text = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=7, max=3\r\nContent-Length: 0\r\n\r\n";
         let head = parse(text).unwrap().unwrap();
         assert!(head.keeps_alive());
@@ -231,9 +216,8 @@ mod tests {
             head.keep_alive_time(text.as_bytes()),
             Some(Duration::from_secs(7))
         );
-        let text = "HTTP/1.0 200\r\nContent-Type: Text/Event-Stream;charset=utf-8\r\n\r\n";
-        let head = parse(text).unwrap().unwrap();
-        assert!(head.is_event_stream && !head.keeps_alive());
+        let head = parse("HTTP/1.0 200\r\n\r\n").unwrap().unwrap();
+        assert!(!head.keeps_alive());
     }
 
     #[test]

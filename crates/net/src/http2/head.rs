@@ -9,6 +9,10 @@ use super::limits::Limits;
 
 type Span = (u32, u32);
 
+/// The size of a usual head.
+const ROOM_BYTES: usize = 512;
+const ROOM_LINES: usize = 16;
+
 /// Field lines in one block of bytes, each as `name: value`, in the form of `message::Headers`.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
@@ -19,6 +23,14 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// With room for as many lines as are usual.
+    pub fn with_room() -> Self {
+        Self {
+            bytes: Vec::with_capacity(ROOM_BYTES),
+            entries: Vec::with_capacity(ROOM_LINES),
+        }
+    }
+
     /// The fields for reading.
     #[inline]
     pub fn view(&self) -> HeadersView<'_> {
@@ -108,6 +120,14 @@ impl Head {
     /// Whether this is the head of an interim response (RFC 9110, section 15.2).
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status)
+    }
+
+    /// With room for a head of the usual size.
+    pub(crate) fn with_room() -> Self {
+        Self {
+            fields: Fields::with_room(),
+            ..Self::default()
+        }
     }
 
     fn clear(&mut self) {

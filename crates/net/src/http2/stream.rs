@@ -124,8 +124,10 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct Streams {
     places: Vec<Stream>,
     free: Vec<u32>,
-    /// Places of streams, found from the number's lower bits onwards. A power of two in length,
-    /// and never full.
+    /// Places of streams: a hash table with linear probing, in which whoever is further from home
+    /// goes first (Robin Hood hashing). Numbers grow by two, so that nearly all are at home, and
+    /// neither a look-up nor a removal goes through its neighbours. A power of two in length, and
+    /// never full.
     index: Vec<u32>,
     count: usize,
 }
@@ -154,16 +156,34 @@ impl Streams {
     #[inline]
     fn find(&self, id: StreamId) -> Option<(usize, usize)> {
         let mut at = self.home(id);
-        loop {
+        for distance in 0.. {
             let place = *self.index.get(at)?;
             if place == NOWHERE {
                 return None;
             }
-            if self.places.get(place as usize)?.id == id {
+            let found = self.places.get(place as usize)?.id;
+            if found == id {
                 return Some((at, place as usize));
+            }
+            if self.distance(at, found) < distance {
+                return None;
             }
             at = (at + 1) & (self.index.len() - 1);
         }
+        None
+    }
+
+    /// How far from its home a stream is.
+    #[inline]
+    fn distance(&self, at: usize, id: StreamId) -> usize {
+        at.wrapping_sub(self.home(id)) & (self.index.len() - 1)
+    }
+
+    #[inline]
+    fn id_of(&self, place: u32) -> StreamId {
+        self.places
+            .get(place as usize)
+            .map_or(0, |stream| stream.id)
     }
 
     #[inline]
@@ -203,9 +223,18 @@ impl Streams {
     }
 
     fn enter(&mut self, id: StreamId, place: u32) {
-        let mut at = self.home(id);
-        while self.index.get(at).is_some_and(|&place| place != NOWHERE) {
+        let (mut at, mut place) = (self.home(id), place);
+        let mut distance = 0;
+        while let Some(&there) = self.index.get(at)
+            && there != NOWHERE
+        {
+            let theirs = self.distance(at, self.id_of(there));
+            if theirs < distance {
+                self.index[at] = place;
+                (place, distance) = (there, theirs);
+            }
             at = (at + 1) & (self.index.len() - 1);
+            distance += 1;
         }
         if let Some(found) = self.index.get_mut(at) {
             *found = place;
@@ -216,7 +245,7 @@ impl Streams {
     fn grow(&mut self) {
         self.index = vec![NOWHERE; self.index.len() * 2];
         for place in 0..self.places.len() {
-            let id = self.places.get(place).map_or(0, |stream| stream.id);
+            let id = self.id_of(place as u32);
             if id != 0 {
                 self.enter(id, place as u32);
             }
@@ -241,25 +270,17 @@ impl Streams {
         self.close_gap(at);
     }
 
-    /// Moves those behind a gap that would no longer be found.
+    /// Moves those behind a gap one nearer to their homes.
     fn close_gap(&mut self, mut gap: usize) {
         let mask = self.index.len() - 1;
-        let mut at = gap;
         loop {
-            at = (at + 1) & mask;
+            let at = (gap + 1) & mask;
             let place = self.index.get(at).copied().unwrap_or(NOWHERE);
-            if place == NOWHERE {
+            if place == NOWHERE || self.distance(at, self.id_of(place)) == 0 {
                 break;
             }
-            let id = self
-                .places
-                .get(place as usize)
-                .map_or(0, |stream| stream.id);
-            let home = self.home(id);
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
-                self.index.swap(gap, at);
-                gap = at;
-            }
+            self.index.swap(gap, at);
+            gap = at;
         }
         if let Some(place) = self.index.get_mut(gap) {
             *place = NOWHERE;

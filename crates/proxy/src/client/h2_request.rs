@@ -137,7 +137,7 @@ impl StreamSession {
     /// the hands of a client that was just about to end it is an error to many.
     async fn linger(&self) {
         let mut left = LINGER_BYTES;
-        self.deadline.set(Instant::now(), LINGER_TIME);
+        let mut is_waiting = false;
         poll_fn(|context| {
             let (count, end) = self.stream.read(|bytes, end| {
                 let count = bytes.len().min(left);
@@ -146,6 +146,10 @@ impl StreamSession {
             left -= count;
             if end || left == 0 || self.stream.fate(context).is_some() {
                 return Poll::Ready(());
+            }
+            // Most requests have ended by now and need no clock.
+            if !std::mem::replace(&mut is_waiting, true) {
+                self.deadline.set(Instant::now(), LINGER_TIME);
             }
             self.deadline.poll(context)
         })

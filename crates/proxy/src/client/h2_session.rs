@@ -42,7 +42,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
                 let worker = Rc::clone(&session.worker);
                 let listener = Rc::clone(&session.listener);
                 let request = StreamSession::new(worker, listener, stream, origin);
-                tokio::task::spawn_local(request.run());
+                // Boxed, for the runtime moves a task that is not several times.
+                tokio::task::spawn_local(Box::pin(request.run()));
             }
             Next::Idle => session.go_away(),
             Next::Slow => {

@@ -34,7 +34,7 @@ pub(crate) struct Terms<'a> {
 /// One request and its reply.
 pub(crate) struct Exchange<'a, D, U> {
     pub down: &'a mut D,
-    pub up: U,
+    pub up: &'a mut U,
     pub terms: Terms<'a>,
     pub progress: Progress,
     /// Whether the whole request is out.
@@ -71,7 +71,7 @@ pub(crate) struct EventStream {
 }
 
 impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
-    pub fn new(down: &'a mut D, up: U, terms: Terms<'a>, progress: Progress) -> Self {
+    pub fn new(down: &'a mut D, up: &'a mut U, terms: Terms<'a>, progress: Progress) -> Self {
         Self {
             down,
             up,
@@ -104,7 +104,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         if let Some(stream) = self.event_stream()? {
             return Ok(Reply::EventStream(stream));
         }
-        if is_long(&self.up) {
+        if is_long(self.up) {
             self.terms.times.body = self.terms.times.stream;
         }
         let cut = self.relay().await;
@@ -193,7 +193,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         if self.is_upload_over() {
             return Ok(());
         }
-        let Poll::Ready(result) = pump(context, self.down, &mut self.up) else {
+        let Poll::Ready(result) = pump(context, self.down, self.up) else {
             return Ok(());
         };
         match result {
@@ -234,7 +234,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
     /// Ready when the whole reply has been passed on.
     fn poll_relay(&mut self, context: &mut Context<'_>, has_body: bool) -> Poll<Result<(), Break>> {
         let download = match has_body {
-            true => pump(context, &mut self.up, self.down),
+            true => pump(context, self.up, self.down),
             false => self.down.poll_flush(context).map_err(TransferError::Sink),
         };
         if let Poll::Ready(result) = download {
@@ -256,7 +256,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
 
     /// Ready when nothing has moved for this time.
     fn poll_idle(&mut self, context: &mut Context<'_>, time: Duration) -> Poll<()> {
-        let (down, up) = (&*self.down, &self.up);
+        let (down, up) = (&*self.down, &*self.up);
         let moved = down.moved() + up.sent() + up.moved() + down.sent();
         // The end counts too: from there on it is the upstream that is waited for.
         let moved = moved + u64::from(self.is_upload_over());
@@ -270,8 +270,10 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             return Ok(None);
         };
         let head = self.up.head();
-        let asks_for_head = *self.down.request().method == Method::Head;
-        if asks_for_head || !head.is_open_ended() || !events::are_events(head.fields) {
+        if !head.is_open_ended() || !events::are_events(head.fields) {
+            return Ok(None);
+        }
+        if *self.down.request().method == Method::Head {
             return Ok(None);
         }
         let is_sent = events::check_upload(self.is_sent, streams).map_err(Failure::finally)?;

@@ -19,7 +19,7 @@ use super::upstream_http2::Http2Upstream;
 use super::{Progress, Requester, Times, Waiting, is_stream};
 use crate::stream::Streams;
 use crate::stream::events;
-use crate::upstream::request_head::{self, CameBy, ForwardTarget, Http2Head, Outgoing};
+use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing};
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
 
 /// What a request asks of the relay.
@@ -52,7 +52,10 @@ pub(crate) enum Outcome {
 /// section 9.2.2; RFC 9112, section 9.3.1).
 pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
     let Order { target, .. } = order;
-    let key = balance_key(&target.plan.upstream.balance, down.path(), &down.request());
+    let key = match &target.plan.upstream.balance {
+        Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
+        _ => 0,
+    };
     let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
     let mut order = order;
     loop {
@@ -70,7 +73,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
                 }
             }
             // Boxed, for every session would carry its room.
-            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease)).await {
+            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease, now)).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failed) => failed,
             },
@@ -138,11 +141,10 @@ async fn over_http1<D: Requester>(
     let is_chunked = request.framing == Framing::Chunked;
     request_head::write(order.target, &request, &mut head);
     let spare = worker.take_reply_head();
-    let up = Http1Upstream::begin(connection, head, is_chunked, spare);
+    let mut up = Http1Upstream::begin(connection, head, is_chunked, spare);
     let terms = terms(down, order);
-    let mut exchange = Exchange::new(down, up, terms, Progress::new(Some(now)));
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;
-    let up = exchange.up;
     match reply {
         Err(failed) => {
             worker.return_reply_head(up.head);
@@ -170,11 +172,13 @@ async fn over_http2<D: Requester>(
     order: Order<'_>,
     link: Link,
     lease: Lease,
+    now: Instant,
 ) -> Attempted {
     let request = down.request();
     let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
     let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
-    let mut head = Http2Head::default();
+    let worker = std::rc::Rc::clone(down.worker());
+    let mut head = worker.take_http2_head();
     request_head::write_http2(order.target, &request, &mut head);
     let is_secure = order.target.plan.upstream.tls.is_some();
     let line = RequestLine {
@@ -183,18 +187,18 @@ async fn over_http2<D: Requester>(
         authority: &head.authority,
         path: &head.path,
     };
-    let up = match Http2Upstream::open(&link, line, &head.fields, has_body, down).await {
+    let opened = Http2Upstream::open(&link, line, &head.fields, has_body, down).await;
+    worker.return_http2_head(head);
+    let mut up = match opened {
         Ok(up) => up,
         Err(failed) => return Err((failed, lease)),
     };
-    drop(head);
     let mut terms = terms(down, order);
     if is_long {
         terms.times.body = terms.times.stream;
     }
-    let mut exchange = Exchange::new(down, up, terms, Progress::new(None));
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;
-    let up = exchange.up;
     match reply {
         Err(failed) => {
             // A reply that is late by the back end's own time, not the flow's, may mean that the
@@ -218,10 +222,7 @@ async fn over_http2<D: Requester>(
 }
 
 /// What decides about the endpoint where the balance is by hash.
-fn balance_key(balance: &Balance, path: &[u8], request: &Outgoing<'_>) -> u64 {
-    let Balance::Hash(key) = balance else {
-        return 0;
-    };
+fn balance_key(key: &HashKey, path: &[u8], request: &Outgoing<'_>) -> u64 {
     let client = || request.peer.to_string().into_bytes();
     match key {
         HashKey::Client => upstream::hash(&client()),

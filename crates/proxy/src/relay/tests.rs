@@ -527,7 +527,7 @@ impl Schedule {
         let facts = Facts::of(&script);
         let is_chunked = self.request.framing == Framing::Chunked;
         let spare = ResponseHead::default();
-        let up = Http1Upstream::begin(script.wire, self.head.clone(), is_chunked, spare);
+        let mut up = Http1Upstream::begin(script.wire, self.head.clone(), is_chunked, spare);
         let plan = ForwardPlan::new(UpstreamPlan::single("b", 80, None).into(), "/");
         let time = Duration::from_secs(3600);
         let terms = Terms {
@@ -546,7 +546,7 @@ impl Schedule {
             true => self.random.below(60),
             false => POLLS_MAX,
         };
-        let mut exchange = Exchange::new(&mut self.client, up, terms, Progress::new(None));
+        let mut exchange = Exchange::new(&mut self.client, &mut up, terms, Progress::new(None));
         let result = {
             let mut run = pin!(exchange.run(|| {}));
             let mut context = Context::from_waker(Waker::noop());
@@ -566,7 +566,6 @@ impl Schedule {
             is_sent: exchange.is_sent,
             ..facts
         };
-        let up = exchange.up;
         result.map(|result| (result, up, facts))
     }
 

@@ -215,16 +215,44 @@ impl Lines for Fields {
     }
 }
 
+/// The largest head for HTTP/2 whose memory is kept.
+const HTTP2_HEAD_MAX: usize = 16 * 1024;
+
 /// The head of a forwarded request for HTTP/2.
-#[derive(Default)]
 pub(crate) struct Http2Head {
     pub authority: Vec<u8>,
     pub path: Vec<u8>,
     pub fields: Fields,
 }
 
+impl Default for Http2Head {
+    fn default() -> Self {
+        Self {
+            authority: Vec::with_capacity(64),
+            path: Vec::with_capacity(64),
+            fields: Fields::with_room(),
+        }
+    }
+}
+
+impl Http2Head {
+    /// Whether it is small enough to be kept for another request.
+    pub fn is_small(&self) -> bool {
+        let Self { path, fields, .. } = self;
+        path.capacity() + fields.bytes.capacity() <= HTTP2_HEAD_MAX
+    }
+
+    fn clear(&mut self) {
+        self.authority.clear();
+        self.path.clear();
+        self.fields.bytes.clear();
+        self.fields.entries.clear();
+    }
+}
+
 /// Writes the head for HTTP/2.
 pub(crate) fn write_http2(target: &ForwardTarget, request: &Outgoing<'_>, head: &mut Http2Head) {
+    head.clear();
     let plan = &*target.plan;
     let method = plan.method.as_ref().unwrap_or(request.method);
     head.authority

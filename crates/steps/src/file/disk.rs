@@ -282,7 +282,15 @@ fn copy_new(from: &Path, to: &Path) -> io::Result<()> {
         let _ = fs::remove_file(&part);
     }
     copied?;
+    // Its name has to be on the disk before the other one goes.
+    sync_folder(to)?;
     fs::remove_file(from)
+}
+
+/// Has it on the disk which files are in the folder of this one.
+fn sync_folder(file: &Path) -> io::Result<()> {
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn copy_whole(from: &Path, to: &Path) -> io::Result<()> {

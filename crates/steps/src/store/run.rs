@@ -210,13 +210,9 @@ impl Deliver {
         let body = self.delivery.body.as_ref();
         let body = body.map_err(|refusal| unreadable(refusal.to_string()))?;
         let mut request = envelope::decode(body).map_err(|why| unreadable(why.to_owned()))?;
-        let outbox = self.store.outbox();
-        let id = outbox.map(|outbox| outbox.name(self.delivery.id));
+        let id = self.delivery.name.clone();
         let attempt = (self.delivery.attempts + 1).to_string();
-        for (name, value) in [
-            ("store_id", id.unwrap_or_default()),
-            ("store_attempt", attempt),
-        ] {
+        for (name, value) in [("store_id", id), ("store_attempt", attempt)] {
             request.parameters.retain(|(known, _)| **known != *name);
             request.parameters.push((name.into(), value));
         }

@@ -35,6 +35,23 @@ fn what_fails_is_told() {
 }
 
 #[test]
+fn an_answer_has_the_status_that_its_sender_gave_it() {
+    let of = |status: amqp::Value| {
+        let mut headers = Table::default();
+        headers.set("status", status);
+        status_of(&headers)
+    };
+    for status in [200, 204, 302, 404, 500, 599] {
+        assert_eq!(of(i64::from(status).into()), status);
+    }
+    for other in [-1, 0, 7, 100, 600, 65_736, i64::MAX] {
+        assert_eq!(of(other.into()), 200, "{other}");
+    }
+    assert_eq!(of("500".into()), 200);
+    assert_eq!(status_of(&Table::default()), 200);
+}
+
+#[test]
 fn every_problem_has_its_place() {
     let cases = [
         ("{ to: mw, queue: a }", "IT0292 1:7"),

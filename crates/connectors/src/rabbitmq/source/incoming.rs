@@ -5,9 +5,11 @@ use message::{Body, Field, Headers, Request};
 
 /// The headers that a copy of a message has which was put back, for queues that do not count
 /// themselves: how often its flow has failed, and where it was published to first.
-pub(super) const FAILURES: &str = "x-intertie-failures";
-pub(super) const EXCHANGE: &str = "x-intertie-exchange";
-pub(super) const KEY: &str = "x-intertie-key";
+const FAILURES: &str = "x-intertie-failures";
+const EXCHANGE: &str = "x-intertie-exchange";
+const KEY: &str = "x-intertie-key";
+/// The header of a flow's reply that has its status.
+pub(crate) const STATUS: &str = "status";
 /// What quorum queues count in (<https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling>).
 const DELIVERY_COUNT: &str = "x-delivery-count";
 
@@ -16,6 +18,8 @@ pub(super) struct Facts<'a> {
     pub deliver: Deliver<'a>,
     pub properties: Properties<'a>,
     pub headers: Table,
+    /// How often its flow has failed as far as this engine remembers.
+    pub remembered: u64,
 }
 
 /// How often the flow of a message has failed before, as far as can be told.
@@ -35,6 +39,7 @@ impl<'a> Facts<'a> {
             deliver,
             properties,
             headers,
+            remembered: 0,
         })
     }
 
@@ -49,16 +54,50 @@ impl<'a> Facts<'a> {
     pub fn failures(&self) -> Failures {
         if let Some(count) = self.number(DELIVERY_COUNT) {
             return Failures {
-                count,
+                count: count.max(self.remembered),
                 is_counted: true,
             };
         }
         let own = self.number(FAILURES);
         let redelivered = u64::from(self.deliver.redelivered);
+        let count = own.unwrap_or_default().max(redelivered);
         Failures {
-            count: own.unwrap_or_default().max(redelivered),
+            count: count.max(self.remembered),
             is_counted: own.is_none() && !self.deliver.redelivered,
         }
+    }
+
+    /// Whether these are of the same message, delivered again.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let headers = |it: &Self| {
+            let mut headers = it.headers.clone();
+            let is_count = |name: &[u8]| name == DELIVERY_COUNT.as_bytes();
+            headers.0.retain(|(name, _)| !is_count(name));
+            headers
+        };
+        let (one, two) = (&self.deliver, &other.deliver);
+        let properties = Properties {
+            headers: other.properties.headers,
+            ..self.properties
+        };
+        (one.exchange, one.key) == (two.exchange, two.key)
+            && properties == other.properties
+            && headers(self) == headers(other)
+    }
+
+    /// The headers of a copy that is put back after so many failures. Without `CC` and `BCC`, by
+    /// which the broker would route the copy to other queues again
+    /// (<https://www.rabbitmq.com/docs/sender-selected>).
+    pub fn headers_of_copy(&self, failures: u64) -> Table {
+        let mut headers = self.headers.clone();
+        let is_route = |name: &[u8]| matches!(name, b"CC" | b"BCC");
+        headers.0.retain(|(name, _)| !is_route(name));
+        let (exchange, key) = self.origin();
+        let count = i64::try_from(failures).unwrap_or(i64::MAX);
+        headers.set(FAILURES, Value::Integer(count));
+        headers.set(EXCHANGE, Value::Text(exchange.to_vec()));
+        headers.set(KEY, Value::Text(key.to_vec()));
+        headers
     }
 
     fn text(&self, name: &str) -> Option<&[u8]> {
@@ -89,7 +128,7 @@ impl<'a> Facts<'a> {
         let it = &self.properties;
         let deliveries = (self.failures().count + 1).to_string();
         let timestamp = it.timestamp.map(|it| it.to_string());
-        let redelivered = match self.deliver.redelivered {
+        let redelivered = match self.deliver.redelivered || self.remembered > 0 {
             true => "true",
             false => "false",
         };

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use amqp::{Properties, Received, Settled, Value};
+use amqp::{Message, Properties, Received, Settled};
 use component::handler::{LocalFuture, Services};
 use component::source::Started;
 use message::{Fault, Reply};
 
-use super::incoming::{EXCHANGE, FAILURES, Facts, KEY};
+use super::incoming::{Facts, STATUS};
 use super::{Consume, OnFailure, Owner, Settings};
 use crate::rabbitmq::connection::Rabbitmq;
 use crate::rabbitmq::consumers::{Delivery, Subscription, Ticket};
@@ -32,6 +32,9 @@ struct Work {
     broker: Arc<Rabbitmq>,
     settings: Arc<Settings>,
     flow: Arc<dyn Started>,
+    /// With `ordered`, the message of each queue whose flow has failed and that is held here. When
+    /// the connection is lost meanwhile it is the next one of its queue again.
+    failing: RefCell<Vec<Failing>>,
     /// How many flows have not ended.
     active: Cell<usize>,
     waker: RefCell<Option<Waker>>,
@@ -73,6 +76,7 @@ pub(super) async fn run(
         broker: Arc::clone(&source.broker),
         settings: Arc::clone(settings),
         flow: Arc::clone(flow),
+        failing: RefCell::default(),
         active: Cell::new(0),
         waker: RefCell::new(None),
         is_stopping: Cell::new(false),
@@ -120,6 +124,26 @@ fn start(work: &Rc<Work>, delivery: Delivery, services: &dyn Services) {
     }));
 }
 
+/// A message whose flow has failed.
+struct Failing {
+    /// The number of the queue.
+    queue: usize,
+    message: Message,
+    /// How often it has failed.
+    failures: u64,
+}
+
+impl Failing {
+    /// Whether a message that has come is this one.
+    fn is(&self, facts: &Facts<'_>, message: &Message) -> bool {
+        let Ok(Received::Delivered(deliver)) = self.message.received() else {
+            return false;
+        };
+        let known = Facts::read(&self.message, deliver);
+        self.message.body == message.body && known.is_some_and(|known| known.is_same(facts))
+    }
+}
+
 /// Counts a flow as ended, however it ends.
 struct Ended(Rc<Work>);
 
@@ -144,6 +168,12 @@ impl Held<'_> {
         self.is_settled = true;
         self.hub.settle(&self.ticket, how);
     }
+
+    /// Leaves it unsettled: it is back at its place in the queue when its channel ends.
+    fn abandon(mut self) {
+        self.is_settled = true;
+        self.hub.abandon(&self.ticket);
+    }
 }
 
 impl Drop for Held<'_> {
@@ -167,7 +197,8 @@ impl Work {
         .await
     }
 
-    async fn process(&self, Delivery { message, ticket }: &Delivery, services: &dyn Services) {
+    async fn process(&self, delivery: &Delivery, services: &dyn Services) {
+        let Delivery { message, ticket } = delivery;
         let held = Held {
             hub: &self.hub,
             ticket: *ticket,
@@ -184,35 +215,63 @@ impl Work {
             tracing::error!(target: "flow", flow, queue, size, "{what}");
             return held.settle(Settled::Reject);
         }
-        let Some(facts) = Facts::read(message, deliver) else {
+        let Some(mut facts) = Facts::read(message, deliver) else {
             return held.settle(Settled::Reject);
         };
-        let request = facts.request(&queue, message.body.clone().into());
+        if !self.settings.ordered {
+            return held.settle(self.attempt(&facts, delivery, &queue, services).await);
+        }
+        // It is kept until it is done: a queue may put back at its end what is given back.
+        facts.remembered = self.failures_of(ticket.at, &facts, message);
+        loop {
+            let how = self.attempt(&facts, delivery, &queue, services).await;
+            if how != Settled::Requeue {
+                self.failing.borrow_mut().retain(|it| it.queue != ticket.at);
+                return held.settle(how);
+            }
+            if self.is_stopping.get() || !self.hub.is_open(ticket) {
+                return held.abandon();
+            }
+            // Flows that wait for nothing would let nobody else have a turn.
+            tokio::task::yield_now().await;
+            facts.remembered = self.failures_of(ticket.at, &facts, message);
+        }
+    }
+
+    /// Runs the flow with a message, and says what is to become of the message.
+    async fn attempt(
+        &self,
+        facts: &Facts<'_>,
+        delivery: &Delivery,
+        queue: &str,
+        services: &dyn Services,
+    ) -> Settled {
+        let request = facts.request(queue, delivery.message.body.clone().into());
         let result = self.flow.start(request, services).await;
         let has_failed = !matches!(&result, Ok(reply) if reply.status < 400);
         let how = match has_failed {
             false => Settled::Ack,
             // On the heap, as what follows: every message that is under way would pay for its size.
             true => {
-                let work = self.after_failure(&facts, &message.body, &queue, services);
+                let work = self.after_failure(facts, delivery, queue, services);
                 Box::pin(work).await
             }
         };
         let is_final = how != Settled::Requeue && (how == Settled::Reject) == has_failed;
         let answers = self.settings.reply && is_final;
-        if answers && !Box::pin(self.answer(&facts, result, services)).await {
+        if answers && !Box::pin(self.answer(facts, result, services)).await {
             // The broker takes no replies for now: the message comes again.
             self.pause(services).await;
-            return held.settle(Settled::Requeue);
+            return Settled::Requeue;
         }
-        held.settle(how);
+        how
     }
 
     /// What becomes of a message whose flow has failed: acknowledged means that a copy waits.
     async fn after_failure(
         &self,
         facts: &Facts<'_>,
-        body: &bytes::Bytes,
+        Delivery { message, ticket }: &Delivery,
         queue: &str,
         services: &dyn Services,
     ) -> Settled {
@@ -221,12 +280,15 @@ impl Work {
         if self.settings.on_failure == OnFailure::Reject || is_through {
             return Settled::Reject;
         }
+        if self.settings.ordered {
+            self.note_failures(ticket.at, message, failures.count + 1);
+        }
         self.pause(services).await;
-        if failures.is_counted {
+        if failures.is_counted || self.settings.ordered {
             return Settled::Requeue;
         }
         match self
-            .put_back(facts, failures.count + 1, body, queue, services)
+            .put_back(facts, failures.count + 1, &message.body, queue, services)
             .await
         {
             Ok(()) => Settled::Ack,
@@ -240,6 +302,25 @@ impl Work {
                 Settled::Requeue
             }
         }
+    }
+
+    /// How often the flow of a message of an ordered queue has failed here.
+    fn failures_of(&self, queue: usize, facts: &Facts<'_>, message: &Message) -> u64 {
+        let failing = self.failing.borrow();
+        let known = failing.iter().find(|it| it.queue == queue);
+        known
+            .filter(|it| it.is(facts, message))
+            .map_or(0, |it| it.failures)
+    }
+
+    fn note_failures(&self, queue: usize, message: &Message, failures: u64) {
+        let mut failing = self.failing.borrow_mut();
+        failing.retain(|it| it.queue != queue);
+        failing.push(Failing {
+            queue,
+            message: message.clone(),
+            failures,
+        });
     }
 
     /// Waits before a message goes back, unless the source is to end.
@@ -263,16 +344,7 @@ impl Work {
         queue: &str,
         services: &dyn Services,
     ) -> Result<(), Fault> {
-        let mut headers = facts.headers.clone();
-        let (exchange, key) = facts.origin();
-        let count = i64::try_from(failures).unwrap_or(i64::MAX);
-        for (name, value) in [
-            (FAILURES, Value::Integer(count)),
-            (EXCHANGE, Value::Text(exchange.to_vec())),
-            (KEY, Value::Text(key.to_vec())),
-        ] {
-            headers.set(name, value);
-        }
+        let headers = facts.headers_of_copy(failures);
         let headers = header_bytes(&headers)?;
         let properties = Properties {
             headers: headers.as_deref(),
@@ -317,7 +389,7 @@ impl Work {
         services: &dyn Services,
     ) -> Result<(), Fault> {
         let mut headers = amqp::Table::default();
-        headers.set("status", i64::from(reply.status));
+        headers.set(STATUS, i64::from(reply.status));
         let headers = header_bytes(&headers)?;
         let short = |name: &str| {
             let value = reply.headers.get(name);

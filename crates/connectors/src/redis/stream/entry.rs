@@ -19,37 +19,58 @@ pub(super) struct Entry {
     pub is_claimed: bool,
 }
 
-/// Entries as the server lists them. One that has been deleted has no fields and is left out, as
-/// is what is no entry.
-pub(super) fn read_all(value: Value, is_claimed: bool) -> Vec<Entry> {
-    let items = match value {
-        Value::Array(items) => items,
-        _ => return Vec::new(),
-    };
-    items
-        .into_iter()
-        .filter_map(|item| read(item, is_claimed))
-        .collect()
+/// A list of entries as the server gives it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// Those that are still in the stream.
+    pub entries: Vec<Entry>,
+    /// The ids of those that have been deleted from the stream and are still pending.
+    pub deleted: Vec<String>,
+    /// The id of the last one, deleted or not.
+    pub last: Option<String>,
 }
 
-fn read(item: Value, is_claimed: bool) -> Option<Entry> {
-    let Value::Array(parts) = item else {
-        return None;
+/// Reads a list of entries. An entry that has been deleted has an id and no fields; what is no
+/// entry is left out.
+pub(super) fn read_all(value: Value, is_claimed: bool) -> Batch {
+    let mut batch = Batch::default();
+    let Value::Array(items) = value else {
+        return batch;
     };
-    let mut parts = parts.into_iter();
-    let (Some(id), Some(Value::Array(flat))) = (parts.next(), parts.next()) else {
-        return None;
-    };
+    for item in items {
+        let Value::Array(parts) = item else {
+            continue;
+        };
+        let mut parts = parts.into_iter();
+        let id = parts.next().and_then(bytes).map(String::from_utf8);
+        let Some(Ok(id)) = id else {
+            continue;
+        };
+        batch.last = Some(id.clone());
+        match parts.next() {
+            Some(Value::Array(flat)) => {
+                if let Some(fields) = read_fields(flat) {
+                    batch.entries.push(Entry {
+                        id,
+                        fields,
+                        is_claimed,
+                    });
+                }
+            }
+            _ => batch.deleted.push(id),
+        }
+    }
+    batch
+}
+
+/// Fields, of which the server lists name and value in turn.
+fn read_fields(flat: Vec<Value>) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut fields = Vec::with_capacity(flat.len() / 2);
     let mut flat = flat.into_iter();
     while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
         fields.push((bytes(name)?, bytes(value)?));
     }
-    Some(Entry {
-        id: String::from_utf8(bytes(id)?).ok()?,
-        fields,
-        is_claimed,
-    })
+    Some(fields)
 }
 
 /// The bytes of a text.
@@ -109,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_read_and_deleted_ones_left_out() {
+    fn deleted_entries_are_told_apart() {
         let fields = Value::Array(vec![
             text("a"),
             text("1"),
@@ -121,8 +142,16 @@ mod tests {
             Value::Array(vec![text("2-0"), Value::Nil]),
             Value::Nil,
         ]);
-        let entries = read_all(listed, true);
+        let Batch {
+            entries,
+            deleted,
+            last,
+        } = read_all(listed, true);
         assert_eq!(entries.len(), 1);
+        assert_eq!(
+            (deleted, last),
+            (vec!["2-0".to_owned()], Some("2-0".to_owned()))
+        );
         assert!(entries[0].is_claimed);
         assert_eq!(
             entries[0].object().to_string(),
@@ -130,6 +159,6 @@ mod tests {
         );
         assert_eq!(entries[0].field("a"), b"1");
         assert_eq!(entries[0].field("none"), b"");
-        assert!(read_all(Value::Nil, false).is_empty());
+        assert_eq!(read_all(Value::Nil, false), Batch::default());
     }
 }

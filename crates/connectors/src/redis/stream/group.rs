@@ -9,7 +9,7 @@ use message::{Fault, Of};
 use redis::{Cmd, Value, cmd};
 
 use super::StreamSource;
-use super::entry::{Entry, read_all};
+use super::entry::{Batch, Entry, bytes, read_all};
 use crate::redis::link::{Link, Live, link};
 use crate::redis::source::{Start, StreamSettings};
 
@@ -26,8 +26,20 @@ pub(super) struct Group<'a> {
     reader: RefCell<Option<Live>>,
     /// The last entry that was left from before and has been read again; none when all have.
     left: RefCell<Option<String>>,
+    /// Where the search for entries that other consumers have left goes on.
+    cursor: RefCell<String>,
     /// Whether the group has been there.
     is_made: Cell<bool>,
+}
+
+/// Where a search through all pending entries begins, and what the server says at its end.
+const FIRST: &str = "0-0";
+
+/// A part of a search for entries that other consumers have left.
+pub(super) struct Claimed {
+    pub entries: Vec<Entry>,
+    /// Whether all pending entries have been looked at.
+    pub is_over: bool,
 }
 
 impl<'a> Group<'a> {
@@ -41,6 +53,7 @@ impl<'a> Group<'a> {
             consumer: format!("{name}-{number}"),
             reader: RefCell::default(),
             left: RefCell::default(),
+            cursor: RefCell::new(FIRST.to_owned()),
             is_made: Cell::new(false),
         }
     }
@@ -62,13 +75,14 @@ impl<'a> Group<'a> {
             Ok(answer) => answer,
             Err(fault) => return Err(self.without_group(fault)),
         };
-        let entries = entries_of(answer, left.is_some());
+        let batch = entries_of(answer, left.is_some());
+        // Nothing that a flow could see is left of them, and nobody else would acknowledge them.
+        self.acknowledge(&batch.deleted).await?;
         if left.is_some() {
-            let last = entries.last().map(|entry| entry.id.clone());
-            *self.left.borrow_mut() = last;
+            *self.left.borrow_mut() = batch.last;
         }
         *self.reader.borrow_mut() = Some(reader);
-        Ok(entries)
+        Ok(batch.entries)
     }
 
     fn question(&self, left: Option<&str>) -> Cmd {
@@ -132,25 +146,38 @@ impl<'a> Group<'a> {
             .map(drop)
     }
 
-    /// Takes over entries that nobody has acknowledged for too long.
-    pub async fn claim(&self) -> Result<Vec<Entry>, Fault> {
-        let mut claim = self.about("XAUTOCLAIM");
-        claim
-            .arg(&self.consumer)
-            .arg(self.settings.idle.as_millis() as u64);
-        claim.arg("0-0").arg("COUNT").arg(self.settings.batch);
-        let answer = self.link.command(&claim, self.services).await;
-        let Value::Array(parts) = self.ignore_no_group(answer)? else {
-            return Ok(Vec::new());
-        };
-        let entries = parts.into_iter().nth(1).unwrap_or(Value::Nil);
-        Ok(read_all(entries, true))
+    /// Takes over entries that nobody has acknowledged for too long: looks at pending entries from
+    /// where the last search ended until some are found or all have been looked at.
+    pub async fn claim(&self) -> Result<Claimed, Fault> {
+        loop {
+            // The server looks at up to ten times as many entries as it may give.
+            let mut claim = self.about("XAUTOCLAIM");
+            claim
+                .arg(&self.consumer)
+                .arg(self.settings.idle.as_millis() as u64)
+                .arg(&*self.cursor.borrow())
+                .arg("COUNT")
+                .arg(self.settings.batch);
+            let answer = self.link.command(&claim, self.services).await;
+            let (next, batch) = claimed_of(self.ignore_no_group(answer)?);
+            // Servers from 7.0 on have acknowledged deleted entries by themselves.
+            self.acknowledge(&batch.deleted).await?;
+            let is_over = next == FIRST;
+            *self.cursor.borrow_mut() = next;
+            if is_over || !batch.entries.is_empty() {
+                let entries = batch.entries;
+                return Ok(Claimed { entries, is_over });
+            }
+        }
     }
 
-    /// The entry is done.
-    pub async fn acknowledge(&self, id: &str) -> Result<(), Fault> {
+    /// The entries are done.
+    pub async fn acknowledge(&self, ids: &[String]) -> Result<(), Fault> {
+        if ids.is_empty() {
+            return Ok(());
+        }
         let mut done = self.about("XACK");
-        done.arg(id);
+        done.arg(ids);
         self.link.command(&done, self.services).await.map(drop)
     }
 
@@ -225,7 +252,7 @@ fn says(fault: &Fault, code: &str) -> bool {
 }
 
 /// The entries of an answer about one stream.
-fn entries_of(answer: Value, is_left: bool) -> Vec<Entry> {
+fn entries_of(answer: Value, is_left: bool) -> Batch {
     let stream = match answer {
         Value::Array(streams) => streams.into_iter().next(),
         _ => None,
@@ -235,6 +262,22 @@ fn entries_of(answer: Value, is_left: bool) -> Vec<Entry> {
         _ => None,
     };
     read_all(entries.unwrap_or(Value::Nil), is_left)
+}
+
+/// Where a search goes on, and what it has found. Without a group it is over.
+fn claimed_of(answer: Value) -> (String, Batch) {
+    let parts = match answer {
+        Value::Array(parts) => parts,
+        _ => Vec::new(),
+    };
+    let mut parts = parts.into_iter();
+    let cursor = parts.next().and_then(bytes).map(String::from_utf8);
+    let entries = parts.next().unwrap_or(Value::Nil);
+    let cursor = match cursor {
+        Some(Ok(cursor)) => cursor,
+        _ => FIRST.to_owned(),
+    };
+    (cursor, read_all(entries, true))
 }
 
 /// The name of the machine.

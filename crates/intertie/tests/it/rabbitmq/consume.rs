@@ -203,6 +203,135 @@ fn a_quorum_queue_counts_itself() {
 }
 
 #[test]
+fn a_message_that_fails_holds_up_those_behind_it_when_they_are_ordered() {
+    for kind in ["classic", "quorum"] {
+        let queue = name("in");
+        let mut client = Client::connect(BROKER.port(), "/");
+        client.declare_queue(&queue, &[("x-queue-type", Value::from(kind))]);
+        for number in 0..4 {
+            client.publish_json(&queue, &format!("{{\"n\":{number}}}"));
+        }
+        let backend = StrictBackend::answering(|received| match &*received.body {
+            br#"{"n":1}"# => BROKEN.to_vec(),
+            _ => OK.to_vec(),
+        });
+        let settings = "ordered: true, on_failure: requeue, redeliveries: 3, delay: 10ms";
+        let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
+        wait_until("the last one has come", || {
+            let last = backend.requests().pop();
+            last.is_some_and(|it| it.body == br#"{"n":3}"#)
+        });
+        let requests = backend.requests().into_iter();
+        let came: Vec<_> = requests
+            .map(|it| (it.body[5] - b'0', it.header("x-times").unwrap().to_owned()))
+            .collect();
+        let times = |number: u8, times: &str| (number, times.to_owned());
+        let expected = [
+            times(0, "1"),
+            times(1, "1"),
+            times(1, "2"),
+            times(1, "3"),
+            times(1, "4"),
+            times(2, "1"),
+            times(3, "1"),
+        ];
+        assert_eq!(came, expected, "{kind}");
+        engine.stop();
+    }
+}
+
+#[test]
+fn a_message_that_fails_keeps_its_place_when_the_engine_stops() {
+    for kind in ["classic", "quorum"] {
+        let queue = name("in");
+        let mut client = Client::connect(BROKER.port(), "/");
+        client.declare_queue(&queue, &[("x-queue-type", Value::from(kind))]);
+        for number in 1..4 {
+            client.publish_json(&queue, &format!("{{\"n\":{number}}}"));
+        }
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let backend = {
+            let is_broken = Arc::clone(&is_broken);
+            StrictBackend::answering(move |_| match is_broken.load(Ordering::SeqCst) {
+                true => BROKEN.to_vec(),
+                false => OK.to_vec(),
+            })
+        };
+        let settings = "ordered: true, on_failure: requeue, redeliveries: 1000, delay: 50ms";
+        let flow = to_backend(&queue, settings, backend.port());
+        let (engine, _folder) = run(&flow);
+        wait_until("it has failed three times", || {
+            backend.requests().len() >= 3
+        });
+        engine.stop();
+        is_broken.store(false, Ordering::SeqCst);
+        let before = backend.requests().len();
+        let (engine, _folder) = run(&flow);
+        wait_until("all have come", || backend.requests().len() == before + 3);
+        let requests = backend.requests();
+        let came: Vec<_> = requests.iter().map(|it| it.body[5] - b'0').collect();
+        let (first, last) = came.split_at(before);
+        assert!(first.iter().all(|number| *number == 1), "{kind}: {came:?}");
+        assert_eq!(last, [1, 2, 3], "{kind}");
+        engine.stop();
+    }
+}
+
+#[test]
+fn a_copy_that_is_put_back_comes_to_no_other_queue() {
+    let (queue, other) = (name("in"), name("audit"));
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    client.declare_queue(&other, &[]);
+    let mut table = Table::default();
+    table.set("CC", Value::Array(vec![Value::from(&*other)]));
+    let mut headers = Vec::new();
+    table.write(&mut headers).unwrap();
+    let properties = Properties {
+        headers: Some(&headers[4..]),
+        ..json()
+    };
+    let backend = StrictBackend::answering(|_| BROKEN.to_vec());
+    let settings = "on_failure: requeue, redeliveries: 4, delay: 10ms";
+    let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
+    client.publish(&queue, &properties, br#"{"n":1}"#);
+    wait_until("it has failed five times", || backend.requests().len() == 5);
+    engine.stop();
+    client.consume(&other);
+    assert_eq!(client.take_all().len(), 1);
+}
+
+#[test]
+fn a_failed_reply_is_no_success() {
+    let (queue, port, url) = (name("ask"), free_port(), BROKER.url());
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    let (engine, _folder) = run(&format!(
+        "engine: {{}}\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n---\n\
+         flow: ask\nfrom: {{ http: 'POST 127.0.0.1:{port}/ask' }}\nsteps:\n\
+         - request: {{ to: mq, queue: {queue} }}\n\
+         - reply: {{ body: {{ is: '${{ $reply.status }}' }} }}\n\
+         on_error:\n\
+         - {{ on: 409, reply: {{ body: '409' }} }}\n\
+         - {{ on: 5xx, reply: {{ body: '5xx' }} }}\n\
+         ---\n\
+         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\n\
+         steps:\n\
+         - if: {{ when: .n == 1, then: [{{ reply: {{ status: 201 }} }}] }}\n\
+         - if: {{ when: .n == 2, then: [{{ reply: {{ status: 409 }} }}] }}\n\
+         - raise: {{ type: broken, status: 500 }}\n"
+    ));
+    let ask = |n: u32| {
+        let body = format!("{{\"n\":{n}}}");
+        post(port, "/ask", "application/json", &body).text()
+    };
+    assert_eq!(ask(1), r#"{"is":201}"#, "{}", engine.process.output());
+    assert_eq!(ask(2), "409", "{}", engine.process.output());
+    assert_eq!(ask(3), "5xx", "{}", engine.process.output());
+    engine.stop();
+}
+
+#[test]
 fn ordered_messages_come_one_after_the_other() {
     let queue = name("in");
     let mut client = Client::connect(BROKER.port(), "/");

@@ -96,7 +96,7 @@ impl Client {
         if self.open.is_none() {
             let stream = timeout(CONNECT_MAX, TcpStream::connect(self.address)).await??;
             stream.set_nodelay(true)?;
-            self.open = Some((stream, Buffer::new()));
+            self.open = Some((stream, Buffer::default()));
         }
         Ok(())
     }

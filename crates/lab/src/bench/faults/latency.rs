@@ -46,7 +46,7 @@ impl Line {
         let broker = Broker::start_with(&lab.folder, &lab.cores, kind)?;
         let sink = Sink::start(DELAY)?;
         let to = sink.address().to_string();
-        let (relay, address) = lab.part(&["bench", "relay", "--to", &to])?;
+        let (relay, address) = lab.part(&["relay", "--to", &to])?;
         // For the calm time before and after the fault.
         let rate = PREFETCH as f64 / DELAY.as_secs_f64();
         let count = (rate * lab.calm.as_secs_f64() * 3.0).ceil() as u64;

@@ -118,7 +118,7 @@ pub(super) fn markdown(table: &Table) -> String {
     let mut text = format!(
         "# Faults\n\n\
          Begun {} on {} ({} cores, Linux {}); {}; {} users, about {} s a row. Written by \
-         `intertie bench faults`; what it does and what the columns mean is said in\n\
+         `intertie-bench faults`; what it does and what the columns mean is said in\n\
          [the lab](../../crates/lab/README.md).\n\n",
         table.started,
         table.machine.processor,

@@ -129,7 +129,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
 
 async fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut input = Buffer::new();
+    let mut input = Buffer::default();
     let mut body = Vec::new();
     loop {
         let Some(length) = whole(input.bytes(), &mut body)? else {

@@ -29,7 +29,7 @@ where
     let plan = &work.plan;
     let mut request = plan.bodies.sent.behind(request_head(work).as_bytes());
     let mut expected = plan.bodies.expected.clone();
-    let (mut input, mut head, mut chunks) = (Buffer::new(), Head::default(), Vec::new());
+    let (mut input, mut head, mut chunks) = (Buffer::default(), Head::default(), Vec::new());
     let mut now = Instant::now();
     loop {
         let started = match &work.pace {

@@ -59,7 +59,7 @@ pub(super) async fn run<S>(mut stream: S, work: &Work, index: usize) -> anyhow::
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut input = Buffer::new();
+    let mut input = Buffer::default();
     let mut client = Client::new(work, index);
     frame::put_preface(&mut client.out, WINDOW, CONNECTION_WINDOW);
     loop {

@@ -63,7 +63,7 @@ fn canned(reply: &'static str) -> SocketAddr {
 
 #[test]
 fn users_get_their_replies() {
-    let address = crate::stub::testing::start(&[]);
+    let address = crate::stub::spawn("echo", &[]).unwrap();
     let stats = load(&plan(address, "5x1", false));
     assert!(
         stats.replies() > 5 && stats.errors.is_empty(),
@@ -74,7 +74,7 @@ fn users_get_their_replies() {
 
 #[test]
 fn streams_get_their_replies() {
-    let address = crate::stub::testing::start(&["--protocols", "h2"]);
+    let address = crate::stub::spawn("echo", &["--protocols", "h2"]).unwrap();
     let stats = load(&plan(address, "2x10", true));
     assert!(
         stats.replies() > 20 && stats.errors.is_empty(),
@@ -86,7 +86,7 @@ fn streams_get_their_replies() {
 #[test]
 fn a_fixed_rate_is_kept_over_both_protocols() {
     for (arguments, is_h2) in [(&[][..], false), (&["--protocols", "h2"], true)] {
-        let address = crate::stub::testing::start(arguments);
+        let address = crate::stub::spawn("echo", arguments).unwrap();
         let mut plan = plan(address, "2x2", is_h2);
         plan.rate = Some(500.0);
         let stats = load(&plan);

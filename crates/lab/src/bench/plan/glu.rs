@@ -1,4 +1,4 @@
-//! Arguments of `intertie bench glu`, and the cases that they mean.
+//! Arguments of `intertie-bench glu`, and the cases that they mean.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const USERS_COMPLEX: usize = 100;
 /// Bytes of a message that waits.
 const WAITING_BYTES: usize = 256;
 
-/// Arguments of `intertie bench glu`.
+/// Arguments of `intertie-bench glu`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct GluArgs {
     #[command(flatten)]

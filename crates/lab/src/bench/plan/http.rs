@@ -1,4 +1,4 @@
-//! Arguments of `intertie bench http`, and the cases that they mean.
+//! Arguments of `intertie-bench http`, and the cases that they mean.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::bench::scenario::{self, HTTP, Scenario, System};
 use crate::bench::system::Programs;
 use crate::units::{self, Streams};
 
-/// Arguments of `intertie bench http`.
+/// Arguments of `intertie-bench http`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct HttpArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Arguments of `intertie bench map`, and the cases that they mean.
+//! Arguments of `intertie-bench map`, and the cases that they mean.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::bench::scenario::{self, MAP, Scenario, System};
 use crate::bench::system::Programs;
 use crate::units::{self, Streams};
 
-/// Arguments of `intertie bench map`.
+/// Arguments of `intertie-bench map`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct MapArgs {
     #[command(flatten)]

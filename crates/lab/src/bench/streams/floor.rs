@@ -17,7 +17,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
 const POSTED: &[u8] = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n";
 const FIELDS_MAX: usize = 64;
 
-/// Arguments of the hidden `intertie bench write-loop`.
+/// Arguments of the hidden `intertie-bench write-loop`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WriteLoopArgs {
     /// Where to listen.

@@ -222,7 +222,7 @@ mod tests {
         bad.warnings.push("3 lost".to_owned());
         Results {
             suite: SUITE.to_owned(),
-            command: "intertie bench streams".to_owned(),
+            command: "intertie-bench streams".to_owned(),
             started: "now".to_owned(),
             machine: Machine::default(),
             method: Method::default(),

@@ -308,11 +308,11 @@ fn ticks(source: SocketAddr, topics: usize) -> anyhow::Result<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stub::testing::start_kind;
+    use crate::stub;
 
     #[test]
     fn the_source_tells_how_far_it_is() {
-        let address = start_kind("renewing-json", &["--renew", "call"]);
+        let address = stub::spawn("renewing-json", &["--renew", "call"]).unwrap();
         assert_eq!(ticks(address, 2).unwrap(), [0, 0]);
         let mut stream = TcpStream::connect(address).unwrap();
         let request = "GET /documents/2 HTTP/1.1\r\nConnection: close\r\n\r\n";

@@ -220,11 +220,11 @@ pub(super) fn set_up(
         }
         System::Floor if place.case.feed == Feed::Echo => {
             let to = place.backend.to_string();
-            command.args(["bench", "relay", "--listen", &listen, "--to", &to]);
+            command.args(["relay", "--listen", &listen, "--to", &to]);
             String::new()
         }
         System::Floor | System::Direct => {
-            command.args(["bench", "write-loop", "--listen", &listen]);
+            command.args(["write-loop", "--listen", &listen]);
             String::new()
         }
         System::Nchan | System::Nginx => {

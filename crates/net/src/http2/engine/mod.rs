@@ -18,7 +18,7 @@ use super::settings::{self, PeerSettings};
 use super::stream::{ResetHere, StreamId, Streams};
 
 /// How many heads are kept for their memory.
-const SPARE_HEADS: usize = 32;
+const SPARE_HEADS: usize = 128;
 /// A spare head with more memory than this is dropped.
 const SPARE_HEAD_MAX: usize = 8 * 1024;
 /// Written output is dropped once there is as much of it.

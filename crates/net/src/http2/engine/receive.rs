@@ -142,7 +142,7 @@ impl Engine {
         is_end: bool,
         block: &[u8],
     ) -> Result<(Head, bool), ConnectionError> {
-        let spare = self.spare_heads.pop().unwrap_or_default();
+        let spare = self.spare_heads.pop().unwrap_or_else(Head::with_room);
         let size_max = self.limits.section_max(self.is_client);
         let mut assembler = Assembler::new(spare, section, &self.limits, size_max);
         match self.decoder.decode(block, &mut assembler) {

@@ -141,10 +141,7 @@ impl Encoder {
         if field == Field::ContentLength {
             return self.line(28, b"content-length", value, Policy::Plain, out);
         }
-        let has_upper = name.iter().fold(false, |has_upper, byte| {
-            has_upper | byte.is_ascii_uppercase()
-        });
-        if !has_upper {
+        if !has_upper(name) {
             return self.lower(name, value, out);
         }
         let mut lower = std::mem::take(&mut self.scratch);
@@ -255,6 +252,32 @@ impl Encoder {
         self.scratch.extend_from_slice(b": ");
         self.scratch.extend_from_slice(value);
     }
+}
+
+/// Whether a name has capital letters, eight bytes at a time.
+#[inline]
+fn has_upper(name: &[u8]) -> bool {
+    const fn each(byte: u8) -> u64 {
+        u64::from_ne_bytes([byte; 8])
+    }
+    let upper = |word: u64| {
+        let low = word & each(0x7f);
+        // The top bit of each byte tells whether it is at least `A`, and whether it is above `Z`.
+        let (from_a, above_z) = (low + each(0x80 - b'A'), low + each(0x7f - b'Z'));
+        from_a & !above_z & !word & each(0x80)
+    };
+    let (words, rest) = name.as_chunks::<8>();
+    let mut found = 0;
+    for word in words {
+        found |= upper(u64::from_ne_bytes(*word));
+    }
+    let last = match name.last_chunk::<8>() {
+        Some(last) => u64::from_ne_bytes(*last),
+        None => rest
+            .iter()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    };
+    found | upper(last) != 0
 }
 
 fn is_line(found: &Found<'_>, name: &[u8], value: &[u8]) -> bool {
@@ -378,6 +401,21 @@ fn static_name(name: &[u8]) -> usize {
 mod tests {
     use super::super::{DecodeError, Decoder, Line, Sink};
     use super::*;
+
+    #[test]
+    fn capital_letters_are_found_wherever_they_are() {
+        for length in 1..20 {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    for other in [b'a', b'-', b'@', b'[', 0xff] {
+                        let mut name = vec![other; length];
+                        name[at] = byte;
+                        assert_eq!(has_upper(&name), byte.is_ascii_uppercase(), "{name:?}");
+                    }
+                }
+            }
+        }
+    }
 
     #[derive(Default)]
     struct Lines(Vec<u8>, Vec<String>);

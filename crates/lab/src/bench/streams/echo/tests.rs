@@ -5,7 +5,7 @@ use super::super::case::{Feed, Transport};
 use super::super::clock::Watch;
 use super::*;
 use crate::bench::process::Cores;
-use crate::stub::testing::start_kind;
+use crate::stub;
 
 fn case() -> Case {
     Case {
@@ -49,7 +49,7 @@ fn run(case: &Case, address: SocketAddr) -> (Tally, u64, u64) {
 
 #[test]
 fn answers_are_the_letters_in_reverse() {
-    let (tally, failed, timed) = run(&case(), start_kind("ws-reverse", &[]));
+    let (tally, failed, timed) = run(&case(), stub::spawn("ws-reverse", &[]).unwrap());
     assert_eq!(
         (tally.corrupt, tally.behind, tally.duplicates, failed),
         (0, 0, 0, 0)
@@ -59,13 +59,13 @@ fn answers_are_the_letters_in_reverse() {
 
 #[test]
 fn other_answers_are_errors() {
-    let (tally, _, timed) = run(&case(), start_kind("ws-reverse", &["--echo"]));
+    let (tally, _, timed) = run(&case(), stub::spawn("ws-reverse", &["--echo"]).unwrap());
     assert!(tally.corrupt > 0 && timed == 0, "{tally:?}");
 }
 
 #[test]
 fn clients_that_are_not_let_in_are_counted() {
-    let address = start_kind("echo", &[]);
+    let address = stub::spawn("echo", &[]).unwrap();
     let case = case();
     let mut echo = Echo::new(&case).unwrap();
     echo.connect(System::Direct, address).unwrap();

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bench::process::Cores;
-use crate::stub::testing::start_kind;
+use crate::stub;
 
 fn case() -> Case {
     Case {
@@ -16,7 +16,7 @@ fn case() -> Case {
 }
 
 fn floor() -> SocketAddr {
-    let listener = crate::stub::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let listener = stub::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || super::super::floor::serve(listener));
     address
@@ -74,7 +74,7 @@ fn those_that_do_not_read_are_left_alone() {
 
 #[test]
 fn the_emitter_is_read_without_loss() {
-    let address = start_kind("sse", &["--every", "5ms", "--clock", "shared"]);
+    let address = stub::spawn("sse", &["--every", "5ms", "--clock", "shared"]).unwrap();
     let mut case = case();
     case.feed = Feed::Nothing;
     let mut fan = Fan::new(&case, System::Direct).unwrap();
@@ -99,7 +99,7 @@ fn who_does_not_stream_is_not_measured() {
     let case = case();
     let mut fan = Fan::new(&case, System::Direct).unwrap();
     let error = fan
-        .connect(System::Direct, start_kind("echo", &[]))
+        .connect(System::Direct, stub::spawn("echo", &[]).unwrap())
         .unwrap_err();
     assert!(
         error.to_string().contains("a stream with a length"),

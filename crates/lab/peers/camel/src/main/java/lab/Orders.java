@@ -13,7 +13,7 @@ import javax.xml.stream.XMLStreamReader;
 import org.apache.camel.Exchange;
 import org.apache.camel.Message;
 
-/** What the routes of `bench glu` compute: by hand, which is the least that it can cost here. */
+/** What the routes of `intertie-bench glu` compute: by hand, which is the least that it can cost here. */
 public final class Orders {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final XMLInputFactory XML = XMLInputFactory.newFactory();

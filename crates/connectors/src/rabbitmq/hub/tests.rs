@@ -1,0 +1,80 @@
+//! What a broker may do to a channel, without a socket.
+
+use std::future::Future;
+use std::pin::pin;
+
+use amqp::{Event, Properties};
+use bytes::Bytes;
+
+use super::*;
+use crate::rabbitmq::connection::DEFINITION;
+use crate::testing::connect;
+
+/// A connection that is open.
+fn hub() -> Rc<Hub> {
+    let broker = connect(&DEFINITION, "{ rabbitmq: 'amqp://mq' }").unwrap();
+    let hub = Rc::new(Hub {
+        broker: broker.downcast().unwrap(),
+        inner: RefCell::new(Inner::new()),
+    });
+    hub.opened(Tuned {
+        channel_max: 10,
+        frame_max: 131_072,
+        heartbeat: 0,
+    });
+    hub
+}
+
+/// Sends a question, or a message that is none.
+fn send(hub: &Rc<Hub>, call: Option<u64>) -> Pending {
+    let (place, properties) = (("".into(), "q".to_owned()), Properties::default());
+    let mut message = Outgoing::new(place, true, &properties, Bytes::new()).unwrap();
+    message.call = call;
+    hub.publish(message).unwrap()
+}
+
+/// What has become of a message, when it is known.
+fn outcome(pending: &mut Pending) -> Option<Result<(), Fault>> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(pending).poll(&mut context) {
+        Poll::Ready(outcome) => Some(outcome.map(drop)),
+        Poll::Pending => None,
+    }
+}
+
+fn tell(hub: &Hub, channel: u16, method: Method<'_>) -> Option<u16> {
+    match hub.take(Event::Method(channel, method)) {
+        Ok(over) => over,
+        Err(_) => panic!("the connection is over"),
+    }
+}
+
+#[test]
+fn a_channel_whose_consumer_of_replies_is_cancelled_is_used_no_more() {
+    let hub = hub();
+    let mut first = send(&hub, Some(1));
+    let mut second = send(&hub, Some(2));
+    // The first one is confirmed and waits for its reply.
+    let ack = || Method::BasicAck {
+        tag: 1,
+        multiple: false,
+    };
+    tell(&hub, 1, ack());
+    assert!(outcome(&mut first).is_none());
+    tell(&hub, 1, Method::BasicCancel(b"replies"));
+    for pending in [&mut first, &mut second] {
+        let fault = outcome(pending).unwrap().unwrap_err();
+        assert_eq!(fault.name(), "nack");
+    }
+    let counted = hub.inner.borrow().publishers.unconfirmed();
+    assert_eq!(counted, (0, 0));
+    // The next question goes to another channel, also when the number is free again.
+    let mut third = send(&hub, Some(3));
+    let mut plain = send(&hub, None);
+    let uses = [1, 2, 3].map(|channel| hub.inner.borrow().use_of(channel));
+    assert_eq!(uses, [Use::Closing, Use::Publisher(0), Use::Publisher(1)]);
+    assert_eq!(tell(&hub, 1, Method::ChannelCloseOk), Some(1));
+    tell(&hub, 3, ack());
+    assert!(outcome(&mut plain).unwrap().is_ok());
+    assert!(outcome(&mut third).is_none());
+}
