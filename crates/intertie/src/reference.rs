@@ -66,7 +66,7 @@ pub fn files() -> Vec<(String, String)> {
 
 fn page(title: &str, parts: &[&str]) -> String {
     let mut text = format!("{NOTICE}\n\n# {title}\n");
-    for part in parts {
+    for part in parts.iter().filter(|part| !part.is_empty()) {
         text.push('\n');
         text.push_str(part.trim_end());
         text.push('\n');
@@ -78,8 +78,13 @@ fn example(yaml: &str) -> String {
     format!("## Example\n\n```yaml\n{}\n```", yaml.trim_end())
 }
 
+/// The table of a schema's keys; nothing for a value whose keys are the user's own names.
 fn keys(schema: &Value) -> String {
-    format!("## Keys\n\n{}", describe::markdown(schema))
+    let table = describe::markdown(schema);
+    match table.is_empty() {
+        true => table,
+        false => format!("## Keys\n\n{table}"),
+    }
 }
 
 fn index() -> String {

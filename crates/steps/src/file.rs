@@ -30,7 +30,7 @@ use crate::file::state::FileState;
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {
     name: "file",
-    summary: "Starts a flow with each file that is put into a folder.",
+    summary: "Starts a flow with each file that appears in a folder.",
     documentation: include_str!("file.md"),
     example: include_str!("file.yaml"),
     schema: config::schema_for::<Forms>,

@@ -26,7 +26,7 @@ use crate::range;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "list-files",
-    summary: "Makes the list of a folder's files the body.",
+    summary: "Lists the files of a folder.",
     documentation: include_str!("list_files.md"),
     example: include_str!("list_files.yaml"),
     schema: config::schema_for::<ListFilesConfig>,

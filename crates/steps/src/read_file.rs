@@ -22,7 +22,7 @@ use crate::range;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "read-file",
-    summary: "Makes the content of a file the body.",
+    summary: "Reads a file.",
     documentation: include_str!("read_file.md"),
     example: include_str!("read_file.yaml"),
     schema: config::schema_for::<ReadFileConfig>,

@@ -18,7 +18,7 @@ use crate::folder::{self, Target, place};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "write-file",
-    summary: "Writes the body into a file.",
+    summary: "Writes the body to a file.",
     documentation: include_str!("write_file.md"),
     example: include_str!("write_file.yaml"),
     schema: config::schema_for::<WriteFileConfig>,

@@ -17,7 +17,7 @@ use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers};
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     name: "sqlite",
-    summary: "An SQLite database: a file.",
+    summary: "An SQLite database file.",
     documentation: include_str!("sqlite.md"),
     example: include_str!("sqlite.yaml"),
     schema: config::schema_for::<SqliteConfig>,
