@@ -77,8 +77,21 @@ pub fn is_host(bytes: &[u8]) -> bool {
 }
 
 fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+    HOST[usize::from(byte)]
 }
+
+/// Characters of a host name.
+const HOST: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x80 {
+        let character = byte as u8;
+        let is_mark = matches!(character, b'-' | b'.' | b'_' | b'~');
+        table[byte] = character.is_ascii_alphanumeric() || is_mark;
+        byte += 1;
+    }
+    table
+};
 
 /// Whether two hosts of the scheme `http` are the same: case does not count, nor does port 80.
 pub fn host_matches(one: &[u8], other: &[u8]) -> bool {

@@ -466,6 +466,13 @@ pub(crate) fn line(out: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {
 
 /// Appends a number without going through formatting machinery.
 pub(crate) fn write_decimal(number: u64, out: &mut Vec<u8>) {
+    let digit = |unit: u64| b'0' + (number / unit % 10) as u8;
+    match number {
+        0..10 => return out.push(digit(1)),
+        10..100 => return out.extend_from_slice(&[digit(10), digit(1)]),
+        100..1000 => return out.extend_from_slice(&[digit(100), digit(10), digit(1)]),
+        _ => {}
+    }
     let mut digits = [0; 20];
     let mut at = digits.len();
     let mut left = number;
@@ -478,4 +485,18 @@ pub(crate) fn write_decimal(number: u64, out: &mut Vec<u8>) {
         }
     }
     out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_they_are_read() {
+        for number in [0, 9, 10, 99, 100, 999, 1000, 65_535, u64::MAX] {
+            let mut out = b"n=".to_vec();
+            write_decimal(number, &mut out);
+            assert_eq!(out, format!("n={number}").into_bytes());
+        }
+    }
 }

@@ -138,8 +138,8 @@ impl Encoder {
     /// Writes a field line. The name may be in any case.
     #[inline]
     pub(crate) fn field(&mut self, field: Field, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        if field == Field::ContentLength {
-            return self.line(28, b"content-length", value, Policy::Plain, out);
+        if let Some((index, name)) = known(field) {
+            return self.line(index, name, value, policy(index, name, value), out);
         }
         if !has_upper(name) {
             return self.lower(name, value, out);
@@ -252,6 +252,25 @@ impl Encoder {
         self.scratch.extend_from_slice(b": ");
         self.scratch.extend_from_slice(value);
     }
+}
+
+/// The name of a field that is often sent, and its index in the static table, or 0: it needs no
+/// look at the name's letters.
+#[inline]
+fn known(field: Field) -> Option<(usize, &'static [u8])> {
+    Some(match field {
+        Field::ContentEncoding => (26, b"content-encoding"),
+        Field::ContentLength => (28, b"content-length"),
+        Field::ContentType => (31, b"content-type"),
+        Field::Expect => (35, b"expect"),
+        Field::Forwarded => (0, b"forwarded"),
+        Field::Host => (38, b"host"),
+        Field::Via => (60, b"via"),
+        Field::XForwardedFor => (0, b"x-forwarded-for"),
+        Field::XForwardedHost => (0, b"x-forwarded-host"),
+        Field::XForwardedProto => (0, b"x-forwarded-proto"),
+        _ => return None,
+    })
 }
 
 /// Whether a name has capital letters, eight bytes at a time.
@@ -401,6 +420,26 @@ fn static_name(name: &[u8]) -> usize {
 mod tests {
     use super::super::{DecodeError, Decoder, Line, Sink};
     use super::*;
+
+    #[test]
+    fn known_fields_have_the_index_of_their_name() {
+        let names = [
+            "content-encoding",
+            "content-length",
+            "content-type",
+            "expect",
+            "forwarded",
+            "host",
+            "via",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+        ];
+        for name in names {
+            let name = name.as_bytes();
+            assert_eq!(known(Field::of(name)), Some((static_name(name), name)));
+        }
+    }
 
     #[test]
     fn capital_letters_are_found_wherever_they_are() {
