@@ -84,6 +84,22 @@ impl Program {
         }
     }
 
+    /// Says what is run, runs it and returns what it prints to stderr.
+    pub fn log(mut self) -> Result<String, Failure> {
+        let shown = self.shown();
+        eprintln!("$ {shown}");
+        match self.0.output() {
+            Ok(output) => {
+                let log = String::from_utf8_lossy(&output.stderr).into_owned();
+                match output.status.success() {
+                    true => Ok(log),
+                    false => Err(Failure::new(format!("`{shown}` failed: {log}"))),
+                }
+            }
+            Err(error) => Err(Failure::new(format!("`{shown}` cannot be run: {error}"))),
+        }
+    }
+
     fn shown(&self) -> String {
         let name = Path::new(self.0.get_program())
             .file_name()

@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo xtask` lists them. Uses the standard library alone, so that it
 //! starts in seconds.
 
+mod book;
 mod command;
 mod editor;
 mod fuzz;
@@ -22,6 +23,7 @@ cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each 
 cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
+cargo xtask book                          build the docs as a book, target/book, and check its links
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
+        Some("book") => book::build(&root),
         Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };
@@ -79,5 +82,6 @@ fn ci(root: &Path) -> Result<(), Failure> {
         ])
         .run()?;
     test(root, &[])?;
+    book::build(root)?;
     fuzz::build(root).map(drop)
 }

@@ -1,5 +1,6 @@
-//! Programs of crates.io that tests use: built once, into a folder beside what cargo builds, where
-//! `testkit` looks for them. They are no dependencies of ours, and theirs are not in our lock file.
+//! Programs of crates.io that tests and the book use: built once, into a folder beside what cargo
+//! builds, where `testkit` looks for them. They are no dependencies of ours, and theirs are not in
+//! our lock file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ pub struct Tool {
     pub program: &'static str,
     pub package: &'static str,
     pub version: &'static str,
+    /// More arguments for `cargo install`.
+    pub options: &'static [&'static str],
 }
 
 /// What the tests use.
@@ -18,7 +21,21 @@ pub const FOR_TESTS: &[Tool] = &[Tool {
     program: "iridium-server",
     package: "iridium_server",
     version: "0.1.13",
+    options: &[],
 }];
+
+/// What the book is made with. The parts of it that serve and watch pages are left out.
+pub const FOR_BOOK: &[Tool] = &[Tool {
+    program: "mdbook",
+    package: "mdbook",
+    version: "0.5.4",
+    options: &["--no-default-features", "--features", "search"],
+}];
+
+/// Where a program is, once it is there.
+pub fn path(root: &Path, tool: &Tool) -> PathBuf {
+    folder(root).join("bin").join(tool.program)
+}
 
 /// Makes sure that the programs are there, in these versions.
 pub fn ensure(root: &Path, tools: &[Tool]) -> Result<(), Failure> {
@@ -49,6 +66,7 @@ fn install(root: &Path, folder: &Path, tool: &Tool) -> Result<(), Failure> {
         .args(["install", "--locked", "--force", "--debug", "--quiet"])
         .args(["--version", tool.version, "--bin", tool.program])
         .args(["--root".as_ref(), folder.as_os_str()])
+        .args(tool.options)
         .args([tool.package])
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .run()
@@ -68,6 +86,7 @@ mod tests {
             program: "it-server",
             package: "it",
             version,
+            options: &[],
         };
         assert!(!is_there(&folder, &tool("1.2.3")));
         std::fs::write(folder.join("bin/it-server"), "").unwrap();

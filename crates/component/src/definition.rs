@@ -2,6 +2,7 @@
 //! read the same table; and what a step is given while it is built.
 
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -77,8 +78,18 @@ pub trait BlockReader {
 pub struct Surroundings<'a> {
     /// Reads a file that a flow file names, by that file and the name in it.
     pub files: &'a dyn Fn(SourceId, &str) -> Result<Bytes, String>,
+    /// The folder that a flow file lies in, as seen from the working directory.
+    pub folder: &'a dyn Fn(SourceId) -> PathBuf,
     /// What steps remember.
     pub states: &'a States,
+}
+
+impl Surroundings<'_> {
+    /// A path in a flow file. Relative ones start at the folder of the file that has them, wherever
+    /// the process was started.
+    pub fn path(&self, written: &Spanned<String>) -> PathBuf {
+        (self.folder)(written.span.source).join(&written.value)
+    }
 }
 
 /// A place of a flow that a message can reach, for coverage.

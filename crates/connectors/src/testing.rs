@@ -58,6 +58,7 @@ pub(crate) fn connect(
         name: "it",
         surroundings: &Surroundings {
             files: &|_, name| file(name),
+            folder: &|_| std::path::PathBuf::new(),
             states: &states,
         },
     };
@@ -79,6 +80,7 @@ pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn S
     let (flow, states): (Arc<str>, _) = ("test".into(), States::default());
     let surroundings = Surroundings {
         files: &|_, name| Err(format!("{name} is not there")),
+        folder: &|_| std::path::PathBuf::new(),
         states: &states,
     };
     let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
@@ -130,6 +132,7 @@ pub(crate) fn source(
         evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),
+            folder: &|_| std::path::PathBuf::new(),
             states: &states,
         },
     };

@@ -23,13 +23,13 @@ pub struct EngineSettings {
 /// How the engine logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The least severe level that is written.
+    /// The lowest level that is logged.
     pub level: LogLevel,
     /// How a line looks.
     pub format: LogFormat,
 }
 
-/// The least severe level that is written.
+/// The lowest level that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -66,112 +66,111 @@ struct EngineConfig {
     /// Where triggers without a port listen: `host:port`, or `:port` for all interfaces.
     #[schemars(extend("default" = "127.0.0.1:8080"))]
     listen: Option<Spanned<String>>,
-    /// Names of environment variables that flow files may use as `${ $env.NAME }`. Each must be
-    /// set.
+    /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(
         dead_code,
         reason = "read before the other settings, by the module environment"
     )]
     env: Option<Vec<String>>,
-    /// Where secrets are read from, which flow files use as `${ $secret.NAME }`.
+    /// The sources of secrets, which flow files use as `${ $secret.NAME }`.
     secrets: Option<SecretsConfig>,
-    /// What a peer can make the engine hold or do.
+    /// Limits on what a peer can make the engine hold or do.
     limits: Option<LimitsConfig>,
-    /// How long things may take. Each is from 1ms to 1d.
+    /// Time limits, each from 1ms to 1d.
     timeouts: Option<TimeoutsConfig>,
     /// The log.
     log: Option<LogConfig>,
 }
 
-/// What a peer can make the engine hold or do.
+/// Limits on what a peer can make the engine hold or do.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LimitsConfig {
-    /// The most bytes of a request or reply head, from 1KiB to 1MiB.
+    /// The largest head of a request or reply, from 1KiB to 1MiB.
     #[schemars(extend("default" = "32KiB"))]
     head: Option<Spanned<ByteSize>>,
-    /// The most header fields of a head, from 1 to 256.
+    /// The largest number of header fields, from 1 to 256.
     #[schemars(extend("default" = 100))]
     fields: Option<Spanned<u64>>,
-    /// The most bytes of a body that is read into memory, from 1B to 1GiB. A flow can set its own
-    /// with `from.http.body_max`.
+    /// The largest body that is held in memory, from 1B to 1GiB. A flow can set its own with
+    /// `from.http.body_max`. Streamed bodies have no limit.
     #[schemars(extend("default" = "1MiB"))]
     body: Option<Spanned<ByteSize>>,
-    /// The most client connections at a time, from 1 to 10000000.
+    /// The largest number of client connections, from 1 to 10000000.
     #[schemars(extend("default" = 20000))]
     connections: Option<Spanned<u64>>,
-    /// The most idle connections that one worker keeps to one upstream, from 1 to 100000.
+    /// The largest number of idle connections of a worker to one upstream, from 1 to 100000.
     #[schemars(extend("default" = 1024))]
     upstream_idle: Option<Spanned<u64>>,
-    /// What a peer can make one HTTP/2 connection hold or do.
+    /// Limits on what a peer can make one HTTP/2 connection hold or do.
     h2: Option<Http2Config>,
-    /// The most steps of one evaluation of an expression, from 1000 to 1000000000; an expression
-    /// holds its worker up while it runs.
+    /// The largest number of steps of one evaluation of an expression, from 1000 to 1000000000. An
+    /// expression blocks its worker while it runs.
     #[schemars(extend("default" = 1000000))]
     expression_steps: Option<Spanned<u64>>,
-    /// The most bytes that one evaluation of an expression may allocate, from 64KiB to 16GiB.
+    /// The memory that one evaluation of an expression may allocate, from 64KiB to 16GiB.
     #[schemars(extend("default" = "64MiB"))]
     expression_memory: Option<Spanned<ByteSize>>,
 }
 
-/// What a peer can make one HTTP/2 connection hold or do. A connection on which a peer passes one
-/// of the last three is ended with ENHANCE_YOUR_CALM.
+/// Limits on what a peer can make one HTTP/2 connection hold or do. A connection on which a peer
+/// exceeds one of the last three is closed with ENHANCE_YOUR_CALM.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Http2Config {
-    /// The most requests at a time, from 1 to 10000; further ones are refused unread.
+    /// The largest number of concurrent requests, from 1 to 10000; others are refused unread.
     #[schemars(extend("default" = 128))]
     streams: Option<Spanned<u64>>,
-    /// Bytes that a peer may send on one stream ahead of what has been passed on, from 1KiB to
-    /// 1GiB.
+    /// The flow-control window of a stream: bytes that a peer may send before they are passed on,
+    /// from 1KiB to 1GiB.
     #[schemars(extend("default" = "64KiB"))]
     stream_window: Option<Spanned<ByteSize>>,
-    /// The same for all streams together, from 64KiB to 1GiB.
+    /// The flow-control window of the connection, from 64KiB to 1GiB.
     #[schemars(extend("default" = "1MiB"))]
     connection_window: Option<Spanned<ByteSize>>,
-    /// The most requests in ten seconds that a peer begins and resets, from 1 to 1000000.
+    /// How many requests a peer may start and reset in ten seconds, from 1 to 1000000.
     #[schemars(extend("default" = 200))]
     resets: Option<Spanned<u64>>,
-    /// The most frames in ten seconds that carry nothing (PING, SETTINGS, PRIORITY, empty DATA),
-    /// from 10 to 1000000.
+    /// How many frames without content (PING, SETTINGS, PRIORITY, empty DATA) a peer may send in
+    /// ten seconds, from 10 to 1000000.
     #[schemars(extend("default" = 2000))]
     control_frames: Option<Spanned<u64>>,
-    /// The most CONTINUATION frames of one head, from 1 to 1000.
+    /// The largest number of CONTINUATION frames of one head, from 1 to 1000.
     #[schemars(extend("default" = 16))]
     continuations: Option<Spanned<u64>>,
 }
 
-/// How long things may take. Each is from 1ms to 1d.
+/// Time limits, each from 1ms to 1d.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TimeoutsConfig {
-    /// A client connection between two requests.
+    /// How long a client connection may be idle between two requests.
     #[schemars(extend("default" = "75s"))]
     idle: Option<Spanned<config::Duration>>,
-    /// From the first byte of a head to its end.
+    /// How long a client may take to send a head, from its first byte to its end.
     #[schemars(extend("default" = "15s"))]
     head: Option<Spanned<config::Duration>>,
-    /// A body in which no byte moves, in either direction.
+    /// How long a body may make no progress, in either direction.
     #[schemars(extend("default" = "30s"))]
     body: Option<Spanned<config::Duration>>,
-    /// Making a connection to an upstream, name look-up included.
+    /// How long connecting to an upstream may take, including the DNS look-up.
     #[schemars(extend("default" = "5s"))]
     connect: Option<Spanned<config::Duration>>,
-    /// From the request's end to the head of the upstream's reply.
+    /// How long an upstream may take from the end of the request to the head of the reply.
     #[schemars(extend("default" = "1m"))]
     response: Option<Spanned<config::Duration>>,
-    /// A call of a step such as `http`, from its beginning to the end of the reply's body, whatever
-    /// moves meanwhile; a `timeout` of the step and `limits.time` of the flow may end it before.
-    /// The default is `connect`, `response` and `body` together when that is longer.
+    /// How long a call of a step such as `http` may take in all, to the end of the reply's body. A
+    /// `timeout` beside the step and `limits.time` of the flow may end it earlier. The default is
+    /// the sum of `connect`, `response` and `body` if that is longer.
     #[schemars(extend("default" = "5m"))]
     call: Option<Spanned<config::Duration>>,
-    /// An upgraded connection or an event stream in which no byte moves.
+    /// How long an upgraded connection or an event stream may be silent.
     #[schemars(extend("default" = "1h"))]
     stream: Option<Spanned<config::Duration>>,
-    /// An idle connection to an upstream.
+    /// How long an idle connection to an upstream is kept.
     #[schemars(extend("default" = "55s"))]
     upstream_idle: Option<Spanned<config::Duration>>,
-    /// Requests in flight when the engine is told to stop.
+    /// How long requests in flight may take to finish after the engine was told to stop.
     #[schemars(extend("default" = "30s"))]
     drain: Option<Spanned<config::Duration>>,
 }
@@ -180,13 +179,13 @@ struct TimeoutsConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogConfig {
-    /// The least severe level that is written.
+    /// The lowest level that is logged.
     #[serde(default)]
     level: LogLevel,
     /// Text on a terminal and JSON elsewhere (`auto`), or always one of them.
     #[serde(default)]
     format: LogFormat,
-    /// Whether every request writes a line.
+    /// Whether each request is logged (access log).
     #[serde(default)]
     access: bool,
 }

@@ -16,26 +16,24 @@ use crate::codes::NO_STREAMS;
 use crate::modifiers::{ThrottleConfig, count_or, time_or};
 use crate::running::FlowLimits;
 
-/// What a flow may take.
+/// Limits of a flow.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LimitsConfig {
-    /// The longest that a message may be under way: one deadline for all steps, and for the wait
-    /// that `concurrent` and `throttle` may ask for before them. When it is over,
-    /// what is under way is given up and the flow fails with `timeout`, which is status 504. Of a
-    /// reply that is streamed, the head counts.
+    /// The deadline of a message: for all steps, and for waiting before them because of
+    /// `concurrent` or `throttle`.
+    /// When it passes, calls in progress are cancelled and the flow fails with `timeout`, status
+    /// 504. For a streamed reply it applies to the head.
     time: Option<Spanned<config::Duration>>,
-    /// How many messages may be under way at a time, from 1 to 1000000; further ones fail with
-    /// `unavailable`, which is status 503.
+    /// The largest number of messages in progress, from 1 to 1000000; others fail with
+    /// `unavailable`, status 503.
     concurrent: Option<Spanned<u64>>,
-    /// How often the flow may be started; what is too much waits or fails with `limited`, which is
-    /// status 429.
+    /// A rate limit: messages beyond it wait, or fail with `limited`, status 429.
     throttle: Option<ThrottleConfig>,
-    /// How many streams (WebSocket connections, and event streams that the flow forwards) may be
-    /// open at a time, from 1 to 1000000; further ones fail with `unavailable`, which is status
-    /// 503.
+    /// The largest number of open streams (WebSocket connections, and event streams that the flow
+    /// forwards), from 1 to 1000000; others fail with `unavailable`, status 503.
     connections: Option<Spanned<u64>>,
-    /// How often messages pass on streams that the flow forwards.
+    /// A rate limit for messages on streams that the flow forwards.
     messages: Option<MessagesConfig>,
 }
 
@@ -55,7 +53,7 @@ struct MessagesConfig {
     /// `flow`.
     #[serde(default)]
     scope: ScopeConfig,
-    /// What becomes of messages above the limit.
+    /// What happens to messages beyond the limit.
     #[serde(default)]
     over: OverConfig,
 }
@@ -72,12 +70,12 @@ enum ScopeConfig {
     Flow,
 }
 
-/// What becomes of messages above the limit.
+/// What happens to messages beyond the limit.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 enum OverConfig {
-    /// They wait: whoever sends them is read no faster.
+    /// They wait: the sender is slowed down.
     #[default]
     Delay,
     /// The stream ends; for WebSocket with code 1008.

@@ -95,7 +95,7 @@ pub fn flow() -> Value {
         from: json!({ "type": "object", "description": "What starts the flow: one trigger." }),
         step: json!({ "type": "object" }),
         clause: json!({ "type": "object" }),
-        limits: json!({ "type": "object", "description": "What the flow may take." }),
+        limits: json!({ "type": "object", "description": "Limits of the flow." }),
         test: json!({ "type": "object" }),
     })
 }

@@ -166,6 +166,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         secrets: &secrets(),
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),
+            folder: &|_| std::path::PathBuf::new(),
             states: &States::default(),
         },
     };

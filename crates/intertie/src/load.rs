@@ -191,8 +191,7 @@ pub(crate) fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
     if !is_inside {
         return Err("a file is named relative to the flow file, and lies in its folder".to_owned());
     }
-    let folder = Path::new(flow_file).parent().unwrap_or(Path::new("."));
-    let path = folder.join(name);
+    let path = folder_of(flow_file).join(name);
     let size = fs::metadata(&path)
         .map_err(|error| error.to_string())?
         .len();
@@ -202,6 +201,11 @@ pub(crate) fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
     fs::read(&path)
         .map(Bytes::from)
         .map_err(|error| error.to_string())
+}
+
+/// The folder of a flow file: relative paths in the file start here.
+pub(crate) fn folder_of(flow_file: &str) -> &Path {
+    Path::new(flow_file).parent().unwrap_or(Path::new("."))
 }
 
 /// Files that have been checked and can be run.
@@ -318,6 +322,7 @@ pub(crate) fn load_flows(
         secrets,
         surroundings: &Surroundings {
             files: &|source, name| read_named(sources.name(source), name),
+            folder: &|source| folder_of(sources.name(source)).to_owned(),
             states,
         },
     };

@@ -17,6 +17,7 @@ use message::secret;
 
 use self::key::Key;
 use crate::codes::{BAD_SECRET, SECRET_TWICE};
+use crate::load::folder_of;
 use crate::tls::hash;
 
 /// The most files of a folder.
@@ -230,9 +231,7 @@ impl Reader<'_> {
     }
 
     fn path(&self, name: &Spanned<String>) -> PathBuf {
-        let flow_file = Path::new(self.sources.name(name.span.source));
-        let folder = flow_file.parent().unwrap_or(Path::new("."));
-        folder.join(&name.value)
+        folder_of(self.sources.name(name.span.source)).join(&name.value)
     }
 
     fn refuse(&mut self, span: Span, message: impl Into<String>, hint: &str) {

@@ -16,6 +16,7 @@ use net::tls::{self, ClientSettings, Identity, Pin, Roots, ServerSettings, TlsEr
 use proxy::TlsTable;
 
 use crate::codes::{BAD_CERTIFICATE, EXPIRES_SOON};
+use crate::load::folder_of;
 
 /// The most bytes of a certificate or key file.
 const SIZE_MAX: u64 = 1024 * 1024;
@@ -221,11 +222,7 @@ impl Reader<'_> {
 
     /// Reads a file whose name is relative to the flow file that names it.
     fn read(&mut self, file: &FileName) -> Option<Vec<u8>> {
-        let flow_file = Path::new(self.sources.name(file.span.source));
-        let path = flow_file
-            .parent()
-            .unwrap_or(Path::new("."))
-            .join(&file.path);
+        let path = folder_of(self.sources.name(file.span.source)).join(&file.path);
         let result = read_bounded(&path);
         let bytes = match result {
             Ok(bytes) => Some(bytes),

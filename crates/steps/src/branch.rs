@@ -17,7 +17,7 @@ use config::AnyValue;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "if",
-    summary: "Runs steps when a condition holds.",
+    summary: "Runs steps if a condition holds.",
     documentation: include_str!("branch.md"),
     example: include_str!("branch.yaml"),
     schema: config::schema_for::<IfConfig>,

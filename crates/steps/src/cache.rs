@@ -28,7 +28,7 @@ use config::AnyValue;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "cache",
-    summary: "Keeps the result of steps for a while.",
+    summary: "Caches the result of steps.",
     documentation: include_str!("cache.md"),
     example: include_str!("cache.yaml"),
     schema: config::schema_for::<CacheConfig>,

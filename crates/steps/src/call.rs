@@ -19,7 +19,7 @@ use config::AnyValue;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "call",
-    summary: "Runs another flow and goes on with its result.",
+    summary: "Calls another flow and continues with its result.",
     documentation: include_str!("call.md"),
     example: include_str!("call.yaml"),
     schema: config::schema_for::<Forms>,

@@ -23,9 +23,14 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 };
 
 fn schema() -> serde_json::Value {
-    let steps = serde_json::json!({
-        "type": "array", "items": { "$ref": "#/$defs/step" }, "minItems": 1
-    });
+    let described = |text: &str| {
+        serde_json::json!({
+            "type": "array",
+            "items": { "$ref": "#/$defs/step" },
+            "minItems": 1,
+            "description": text
+        })
+    };
     let condition = serde_json::json!({
         "type": ["string", "boolean"],
         "description": "The branch is run when this expression gives neither false nor null."
@@ -37,7 +42,11 @@ fn schema() -> serde_json::Value {
         "minItems": 1,
         "items": {
             "type": "object",
-            "properties": { "when": condition, "otherwise": steps, "steps": steps }
+            "properties": {
+                "when": condition,
+                "otherwise": described("The steps of the last branch, when no condition holds."),
+                "steps": described("The steps of the branch; or one step beside `when`.")
+            }
         }
     })
 }

@@ -47,8 +47,7 @@ const MASK: &str = "***";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DeadLetterConfig {
-    /// The folder, relative to the working directory of the process. It is made when it is not
-    /// there.
+    /// The folder, relative to the flow file's own folder. It is created when it is missing.
     folder: Spanned<String>,
     /// How many files the folder may have; then the step fails. From 1 to 10000000.
     #[schemars(extend("default" = 100000))]
@@ -64,9 +63,10 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     // The original message is kept for it.
     let _ = context.scope.slot("in");
     (context.problems() == before).then(|| {
-        let folder = PathBuf::from(&config.folder.value);
+        let folder = context.surroundings.path(&config.folder);
         let letters = context.state("dead-letter", (&folder, files_max), || Letters {
             folder: folder.clone(),
+            named: config.folder.value.as_str().into(),
             files_max,
             known: Mutex::default(),
             written: AtomicU64::new(0),
@@ -82,6 +82,8 @@ struct DeadLetter(Arc<Letters>);
 /// A folder of failed messages, as one step knows it.
 struct Letters {
     folder: PathBuf,
+    /// The folder as the flow file has it, which tests and mocks go by.
+    named: Arc<str>,
     files_max: usize,
     known: Mutex<Option<Known>>,
     written: AtomicU64,
@@ -154,12 +156,11 @@ impl Letters {
 
 impl DeadLetter {
     async fn keep(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let connection = self.0.folder.to_string_lossy();
         let step = Arc::clone(&exchange.at);
         let outbound = Outbound {
             verb: "dead-letter",
             step: &step,
-            connection: &connection,
+            connection: &self.0.named,
         };
         if let Some(stand_in) = services.stand_in(outbound, exchange) {
             return stand_in.await.map(|_| Next::Continue);
@@ -183,7 +184,7 @@ impl DeadLetter {
             target: "flow",
             flow = &*exchange.context.name,
             step = &*exchange.at,
-            folder = &*connection,
+            folder = %self.0.folder.display(),
             error,
             "a failed message could not be kept"
         );
@@ -193,7 +194,8 @@ impl DeadLetter {
             "a failed message could not be kept",
         );
         Err(fault.with_cause(format_args!(
-            "cannot write to the folder {connection}: {error}"
+            "cannot write to the folder {}: {error}",
+            self.0.folder.display()
         )))
     }
 }

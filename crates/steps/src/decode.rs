@@ -19,7 +19,7 @@ use crate::{background, range};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "decode",
-    summary: "Reads the body as a format.",
+    summary: "Reads the body as a given format.",
     documentation: include_str!("decode.md"),
     example: include_str!("decode.yaml"),
     schema: config::schema_for::<Forms>,

@@ -18,7 +18,7 @@ use crate::range;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "delay",
-    summary: "Waits before the flow goes on.",
+    summary: "Waits before the flow continues.",
     documentation: include_str!("delay.md"),
     example: include_str!("delay.yaml"),
     schema: config::schema_for::<Forms>,

@@ -27,7 +27,7 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DeleteFileConfig {
-    /// The folder, as seen from where the engine was started.
+    /// The folder, relative to the flow file's own folder.
     folder: Spanned<String>,
     /// The file's name within the folder, with `${ }` in it.
     name: Spanned<String>,
@@ -57,8 +57,8 @@ impl DeleteFile {
     ) -> Result<Next, Fault> {
         let name = self.target.name(exchange, services)?;
         let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
-        let folder = self.target.folder.to_string_lossy();
-        let said = outside::stand_in(("delete-file", &folder), shown, exchange, services).await;
+        let folder = &self.target.written;
+        let said = outside::stand_in(("delete-file", folder), shown, exchange, services).await;
         let deleted = match said {
             Some(reply) => outside::failure(&reply?).map_or(Ok(()), Err),
             None => {

@@ -24,7 +24,7 @@ use config::AnyValue;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "each",
-    summary: "Runs steps for every item of a list.",
+    summary: "Runs steps for each item of a list.",
     documentation: include_str!("each.md"),
     example: include_str!("each.yaml"),
     schema: config::schema_for::<EachConfig>,

@@ -17,7 +17,7 @@ use crate::codes::BAD_FORMAT;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "encode",
-    summary: "Writes the body in a format.",
+    summary: "Writes the body as JSON, XML, CSV, a form, text, Base64 or gzip.",
     documentation: include_str!("encode.md"),
     example: include_str!("encode.yaml"),
     schema: config::schema_for::<Forms>,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
+use component::definition::Surroundings;
 use component::source::{Source, SourceContext, SourceDefinition};
 use component::state::StateKey;
 use config::{ByteSize, Node, Report, Span, Spanned, Value};
@@ -29,7 +30,7 @@ use crate::file::state::FileState;
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {
     name: "file",
-    summary: "Starts a flow with each file that is put into a folder.",
+    summary: "Starts a flow with each file that appears in a folder.",
     documentation: include_str!("file.md"),
     example: include_str!("file.yaml"),
     schema: config::schema_for::<Forms>,
@@ -49,18 +50,19 @@ const BODY: (u64, u64) = (1, 1 << 30);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FileConfig {
-    /// The folder that is watched, as seen from where the engine was started. Folders within it
-    /// are not looked into, links not followed.
+    /// The folder to watch, relative to the flow file's own folder. It is created when it is
+    /// missing. Subfolders are ignored and symbolic links are not followed.
     folder: Spanned<String>,
     /// Which files are taken, by their names: `*` stands for any letters, `?` for one, `[a-c]` for
     /// one of several, `{json,xml}` for one of several texts. Names that begin with `.` or end
     /// with `.tmp` or `.part` are never taken.
     #[schemars(extend("default" = "*"))]
     pattern: Option<Spanned<String>>,
-    /// Where files go when their flow has succeeded. The default is `.done` in the folder.
+    /// Where files are moved when their flow has succeeded, relative to the flow file's own
+    /// folder. The default is `.done` in the watched folder.
     done: Option<Spanned<String>>,
-    /// Where files go when their flow has failed, each beside a `NAME.error.json` that says why.
-    /// The default is `.failed` in the folder.
+    /// Where files are moved when their flow has failed, each beside a `NAME.error.json` that says
+    /// why; relative to the flow file's own folder. The default is `.failed` in the watched folder.
     failed: Option<Spanned<String>>,
     /// How often the folder is looked through, from 100ms to 1h.
     #[schemars(extend("default" = "1s"))]
@@ -144,7 +146,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             return None;
         }
     };
-    let settings = config.settings(report)?;
+    let settings = config.settings(context.surroundings, report)?;
     let key = StateKey {
         flow: Arc::clone(context.flow),
         step: "file".into(),
@@ -178,9 +180,9 @@ impl FileConfig {
     }
 
     /// Checks everything. Every problem goes into the report; `None` when there was one.
-    fn settings(&self, report: &mut Report) -> Option<Settings> {
+    fn settings(&self, around: &Surroundings<'_>, report: &mut Report) -> Option<Settings> {
         let before = report.diagnostics().len();
-        let folders = self.folders(report);
+        let folders = self.folders(around, report);
         let pattern = match &self.pattern {
             Some(text) => read_pattern(text, report),
             None => Some(Pattern::default()),
@@ -212,9 +214,10 @@ impl FileConfig {
         })
     }
 
-    fn folders(&self, report: &mut Report) -> Option<Folders> {
-        let folder = read_folder("folder", &self.folder, report);
-        let own = |name: &str| Path::new(&self.folder.value).join(name);
+    fn folders(&self, around: &Surroundings<'_>, report: &mut Report) -> Option<Folders> {
+        let folder = read_folder("folder", &self.folder, around, report);
+        let folder_path = around.path(&self.folder);
+        let own = |name: &str| folder_path.join(name);
         let processing = own(PROCESSING);
         if let Some(done) = self.done.as_ref().filter(|_| self.delete) {
             report
@@ -229,8 +232,8 @@ impl FileConfig {
             let Some(given) = given else {
                 return Some(own(&format!(".{name}")));
             };
-            let path = read_folder(name, given, report)?;
-            let is_own = plain(&path) == plain(Path::new(&self.folder.value));
+            let path = read_folder(name, given, around, report)?;
+            let is_own = plain(&path) == plain(&folder_path);
             if is_own || plain(&path).starts_with(plain(&processing)) {
                 let message = match is_own {
                     true => format!("`{name}` is the folder itself"),
@@ -254,13 +257,18 @@ impl FileConfig {
     }
 }
 
-fn read_folder(name: &str, text: &Spanned<String>, report: &mut Report) -> Option<PathBuf> {
+fn read_folder(
+    name: &str,
+    text: &Spanned<String>,
+    around: &Surroundings<'_>,
+    report: &mut Report,
+) -> Option<PathBuf> {
     let message = match text.value.as_str() {
         "" => format!("`{name}` is empty"),
         text if text.contains(char::is_control) => {
             format!("`{name}` has a control character in it")
         }
-        text => return Some(PathBuf::from(text)),
+        _ => return Some(around.path(text)),
     };
     report
         .error(BAD_FOLDER, text.span, message)

@@ -6,6 +6,7 @@ pub(crate) mod place;
 
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use component::definition::BuildContext;
@@ -49,8 +50,10 @@ pub(crate) fn is_folder(
 
 /// A folder and a file in it whose name a message decides.
 pub(crate) struct Target {
-    /// The folder, as seen from where the engine was started.
+    /// The folder, as seen from the working directory.
     pub folder: PathBuf,
+    /// The folder as the flow file has it, which tests and mocks go by.
+    pub written: Arc<str>,
     /// The name within it, `/` between its parts.
     pub name: Template,
 }
@@ -74,7 +77,8 @@ impl Target {
             return None;
         }
         is_sound.then(|| Self {
-            folder: PathBuf::from(&folder.value),
+            folder: context.surroundings.path(folder),
+            written: folder.value.as_str().into(),
             name: template,
         })
     }

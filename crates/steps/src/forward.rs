@@ -35,7 +35,7 @@ use to::{Aim, To};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "forward",
-    summary: "Sends the message on to another system and returns its reply.",
+    summary: "Forwards the message to another system and streams its reply.",
     documentation: include_str!("forward.md"),
     example: include_str!("forward.yaml"),
     schema: config::schema_for::<Forms>,

@@ -29,7 +29,7 @@ use crate::tls::{self, TlsConfig};
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     name: "http",
-    summary: "Another HTTP system: one address or several, HTTP/1.1 or HTTP/2, TLS or clear text.",
+    summary: "An HTTP service: one or several endpoints, HTTP/1.1 or HTTP/2, with or without TLS.",
     documentation: include_str!("http.md"),
     example: include_str!("http.yaml"),
     schema: config::schema_for::<HttpConfig>,

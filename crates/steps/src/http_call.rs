@@ -32,7 +32,7 @@ use config::AnyValue;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "http",
-    summary: "Asks another system over HTTP.",
+    summary: "Sends an HTTP request.",
     documentation: include_str!("http_call.md"),
     example: include_str!("http_call.yaml"),
     schema: config::schema_for::<Forms>,

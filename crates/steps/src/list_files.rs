@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
-use std::path::PathBuf;
 
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
@@ -27,7 +26,7 @@ use crate::range;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "list-files",
-    summary: "Makes the list of a folder's files the body.",
+    summary: "Lists the files of a folder.",
     documentation: include_str!("list_files.md"),
     example: include_str!("list_files.yaml"),
     schema: config::schema_for::<ListFilesConfig>,
@@ -38,7 +37,7 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListFilesConfig {
-    /// The folder, as seen from where the engine was started.
+    /// The folder, relative to the flow file's own folder.
     folder: Spanned<String>,
     /// Which files are listed, by their names: `*` stands for any letters, `?` for one, `[a-c]`
     /// for one of several, `{json,xml}` for one of several texts. Names that begin with `.` or end
@@ -94,7 +93,8 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     (context.problems() == before).then(|| {
         Box::new(ListFiles {
             target: Target {
-                folder: PathBuf::from(&config.folder.value),
+                folder: context.surroundings.path(&config.folder),
+                written: config.folder.value.as_str().into(),
                 name,
             },
             pattern,
@@ -118,9 +118,9 @@ impl Sort {
 
 impl ListFiles {
     async fn list(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let folder = self.target.folder.to_string_lossy();
+        let folder = &self.target.written;
         let shown = || value::object([]);
-        let said = outside::stand_in(("list-files", &folder), shown, exchange, services).await;
+        let said = outside::stand_in(("list-files", folder), shown, exchange, services).await;
         let listed = match said {
             Some(reply) => said_list(reply?, exchange)?,
             None => self.really(services).await?,

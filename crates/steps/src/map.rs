@@ -15,7 +15,7 @@ use crate::codes::NOT_EVALUATED;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "map",
-    summary: "Makes a new body by an expression.",
+    summary: "Transforms the body with a jq expression.",
     documentation: include_str!("map.md"),
     example: include_str!("map.yaml"),
     schema,

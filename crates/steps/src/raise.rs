@@ -17,7 +17,7 @@ use crate::fields::reads_body;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "raise",
-    summary: "Fails with an error of the flow's own.",
+    summary: "Fails the flow with an error of your own.",
     documentation: include_str!("raise.md"),
     example: include_str!("raise.yaml"),
     schema: config::schema_for::<RaiseConfig>,

@@ -22,7 +22,7 @@ use crate::range;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "read-file",
-    summary: "Makes the content of a file the body.",
+    summary: "Reads a file.",
     documentation: include_str!("read_file.md"),
     example: include_str!("read_file.yaml"),
     schema: config::schema_for::<ReadFileConfig>,
@@ -33,7 +33,7 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadFileConfig {
-    /// The folder, as seen from where the engine was started.
+    /// The folder, relative to the flow file's own folder.
     folder: Spanned<String>,
     /// The file's name within the folder, with `${ }` in it.
     name: Spanned<String>,
@@ -77,8 +77,8 @@ impl ReadFile {
     async fn read(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let name = self.target.name(exchange, services)?;
         let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
-        let folder = self.target.folder.to_string_lossy();
-        let said = outside::stand_in(("read-file", &folder), shown, exchange, services).await;
+        let folder = &self.target.written;
+        let said = outside::stand_in(("read-file", folder), shown, exchange, services).await;
         let found = match said {
             Some(reply) => self.of_stand_in(reply?),
             None => self.really(&name, services).await,

@@ -26,7 +26,7 @@ const ROW_MAX: usize = 64;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "while",
-    summary: "Runs steps as long as a condition holds.",
+    summary: "Repeats steps while a condition holds.",
     documentation: include_str!("repeat.md"),
     example: include_str!("repeat.yaml"),
     schema: config::schema_for::<WhileConfig>,

@@ -26,7 +26,7 @@ use crate::schedule::timing::Timing;
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {
     name: "schedule",
-    summary: "Starts a flow after equal times or by the clock.",
+    summary: "Starts a flow at intervals or at times of a cron expression.",
     documentation: include_str!("schedule.md"),
     example: include_str!("schedule.yaml"),
     schema: config::schema_for::<Forms>,

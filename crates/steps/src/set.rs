@@ -13,7 +13,7 @@ use crate::codes::BAD_VARIABLE;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "set",
-    summary: "Gives variables values.",
+    summary: "Sets variables.",
     documentation: include_str!("set.md"),
     example: include_str!("set.yaml"),
     schema,

@@ -17,7 +17,7 @@ use crate::fields::reads_body;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "template",
-    summary: "Makes a text body.",
+    summary: "Fills in a text template.",
     documentation: include_str!("template.md"),
     example: include_str!("template.yaml"),
     schema: config::schema_for::<Forms>,

@@ -99,6 +99,7 @@ fn read<T>(
             Some((_, bytes)) => Ok(Bytes::from_static(bytes)),
             None => Err(format!("{name} is not there")),
         },
+        folder: &|_| std::path::PathBuf::new(),
         states,
     };
     let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
@@ -176,6 +177,7 @@ pub(crate) fn http_connection(
     let node = config::parse(&sources, source, &mut report).remove(0);
     let surroundings = Surroundings {
         files: &|_, name| Err(format!("{name} is not there")),
+        folder: &|_| std::path::PathBuf::new(),
         states,
     };
     let mut context = ConnectionContext {

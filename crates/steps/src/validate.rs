@@ -20,7 +20,7 @@ use config::AnyValue;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "validate",
-    summary: "Checks the body against a JSON Schema.",
+    summary: "Validates the body against a JSON Schema.",
     documentation: include_str!("validate.md"),
     example: include_str!("validate.yaml"),
     schema: config::schema_for::<ValidateConfig>,

@@ -21,7 +21,7 @@ use component::steps::Steps;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "wiretap",
-    summary: "Runs steps on a copy of the message while the flow goes on.",
+    summary: "Runs steps in the background, on a copy of the message.",
     documentation: include_str!("wiretap.md"),
     example: include_str!("wiretap.yaml"),
     schema: config::schema_for::<WiretapConfig>,

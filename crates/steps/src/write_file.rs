@@ -18,7 +18,7 @@ use crate::folder::{self, Target, place};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "write-file",
-    summary: "Writes the body into a file.",
+    summary: "Writes the body to a file.",
     documentation: include_str!("write_file.md"),
     example: include_str!("write_file.yaml"),
     schema: config::schema_for::<WriteFileConfig>,
@@ -29,7 +29,7 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WriteFileConfig {
-    /// The folder, as seen from where the engine was started. It is made when it is not there.
+    /// The folder, relative to the flow file's own folder. It is created when it is missing.
     folder: Spanned<String>,
     /// The file's name within the folder, with `${ }` in it. Folders in it are made when they are
     /// not there.
@@ -120,8 +120,8 @@ impl WriteFile {
                 ("body".to_owned(), shown),
             ])
         };
-        let folder = self.target.folder.to_string_lossy();
-        let said = outside::stand_in(("write-file", &folder), shown, exchange, services).await;
+        let folder = &self.target.written;
+        let said = outside::stand_in(("write-file", folder), shown, exchange, services).await;
         if let Some(reply) = said {
             return match outside::failure(&reply?) {
                 Some(fault) => Err(fault),

@@ -27,7 +27,7 @@ use table::Table;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "changes",
-    summary: "Compares the body with the one that came before.",
+    summary: "Compares the body with the previous one.",
     documentation: include_str!("changes.md"),
     example: include_str!("changes.yaml"),
     schema: config::schema_for::<ChangesConfig>,

@@ -24,7 +24,7 @@ use crate::topic::Topic;
 /// The definition of the document.
 pub const DEFINITION: DocumentDefinition = DocumentDefinition {
     name: "topic",
-    summary: "What is published under a name, kept, and sent to all who subscribe.",
+    summary: "A topic: a named log of events with subscribers.",
     documentation: include_str!("declare.md"),
     example: include_str!("declare.yaml"),
     schema,

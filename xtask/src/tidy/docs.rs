@@ -22,13 +22,48 @@ pub(super) fn check(root: &Path, files: &[File], problems: &mut Problems) {
         }
     }
     check_codes(files, problems);
+    check_summary(files, problems);
+}
+
+/// The book's table of contents names every page below `docs/` once. Decisions and results are for
+/// those who work on the engine.
+pub(super) fn check_summary(files: &[File], problems: &mut Problems) {
+    let summary = Path::new("docs/SUMMARY.md");
+    let Some(table) = files.iter().find(|file| file.path == summary) else {
+        return;
+    };
+    let listed: Vec<&str> = table.text.lines().flat_map(links).collect();
+    for file in files.iter().filter(|file| file.is("md")) {
+        let Ok(page) = file.path.strip_prefix("docs") else {
+            continue;
+        };
+        let is_outside = ["SUMMARY.md", "decisions", "results"];
+        if is_outside.iter().any(|it| page.starts_with(it)) {
+            continue;
+        }
+        let page = page.to_string_lossy();
+        match listed.iter().filter(|it| **it == page).count() {
+            1 => {}
+            0 => problems.add(
+                summary,
+                1,
+                format!("`{page}` is not in the table of contents"),
+            ),
+            _ => problems.add(summary, 1, format!("`{page}` stands twice")),
+        }
+    }
 }
 
 /// Relative links of Markdown lead to files that exist.
 pub(super) fn check_links(root: &Path, file: &File, problems: &mut Problems) {
     // The prose of steps and topics becomes part of the reference, and its links are links from
     // there.
-    let is_reference = ["crates/steps", "crates/topics/src"];
+    let is_reference = [
+        "crates/steps",
+        "crates/topics/src",
+        "crates/connectors/src",
+        "crates/intertie/src/reference",
+    ];
     let folder = match is_reference.iter().any(|it| file.path.starts_with(it)) {
         true => Path::new("docs/reference"),
         false => file.path.parent().unwrap_or(Path::new("")),

@@ -22,7 +22,7 @@ use crate::url::{self, Problem, Scheme, Server};
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     name: "rabbitmq",
-    summary: "A RabbitMQ broker, or the hosts of a cluster.",
+    summary: "A RabbitMQ broker, or the nodes of a cluster.",
     documentation: include_str!("connection.md"),
     example: include_str!("connection.yaml"),
     schema: config::schema_for::<RabbitmqConfig>,

@@ -30,7 +30,7 @@ use crate::rabbitmq::parts::{self, Place, PlaceConfig};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "publish",
-    summary: "Hands the message to an exchange of a broker.",
+    summary: "Publishes the message to a RabbitMQ exchange or queue.",
     documentation: include_str!("publish.md"),
     example: include_str!("publish.yaml"),
     schema: config::schema_for::<PublishConfig>,

@@ -31,7 +31,7 @@ use crate::rabbitmq::source::{STATUS, header};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "request",
-    summary: "Sends the message to a queue of a broker and waits for the answer.",
+    summary: "Sends the message to a RabbitMQ queue and waits for the answer (RPC).",
     documentation: include_str!("request.md"),
     example: include_str!("request.yaml"),
     schema: config::schema_for::<RequestConfig>,

@@ -26,7 +26,7 @@ pub(crate) use incoming::{STATUS, header};
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {
     name: "rabbitmq",
-    summary: "Starts a flow with each message of a queue of RabbitMQ.",
+    summary: "Starts a flow with each message of a RabbitMQ queue.",
     documentation: include_str!("source.md"),
     example: include_str!("source.yaml"),
     schema: config::schema_for::<ConsumeConfig>,

@@ -25,7 +25,7 @@ use crate::{ask, bounds, named};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "redis",
-    summary: "Gives a Redis server one command.",
+    summary: "Runs a Redis command.",
     documentation: include_str!("step.md"),
     example: include_str!("step.yaml"),
     schema: config::schema_for::<CommandConfig>,

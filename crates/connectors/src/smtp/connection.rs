@@ -17,7 +17,7 @@ use crate::url::{self, Problem, Scheme, Server};
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     name: "smtp",
-    summary: "A server that takes mail.",
+    summary: "A mail server (SMTP).",
     documentation: include_str!("connection.md"),
     example: include_str!("connection.yaml"),
     schema: config::schema_for::<SmtpConfig>,

@@ -22,7 +22,7 @@ use crate::{ask, named};
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "mail",
-    summary: "Sends a mail.",
+    summary: "Sends an e-mail.",
     documentation: include_str!("mail.md"),
     example: include_str!("mail.yaml"),
     schema: config::schema_for::<MailConfig>,

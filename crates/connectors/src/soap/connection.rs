@@ -24,7 +24,7 @@ use crate::url::{self, Endpoint};
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     name: "soap",
-    summary: "A SOAP service that a WSDL file describes.",
+    summary: "A SOAP service described by a WSDL file.",
     documentation: include_str!("connection.md"),
     example: include_str!("connection.yaml"),
     schema: config::schema_for::<SoapConfig>,

@@ -64,7 +64,7 @@ pub enum Place {
     /// On a server.
     Server(Server),
     /// In a file.
-    File(String),
+    File(std::path::PathBuf),
 }
 
 /// What becomes of numbers with a fraction that are exact in the database (`numeric`, `decimal`,

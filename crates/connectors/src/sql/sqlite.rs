@@ -17,7 +17,7 @@ use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers};
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     name: "sqlite",
-    summary: "An SQLite database: a file.",
+    summary: "An SQLite database file.",
     documentation: include_str!("sqlite.md"),
     example: include_str!("sqlite.yaml"),
     schema: config::schema_for::<SqliteConfig>,
@@ -29,7 +29,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SqliteConfig {
-    /// The name of the file.
+    /// The database file, relative to the flow file's own folder.
     sqlite: Spanned<String>,
     /// The most connections, of all workers together, from 1 to 10000.
     #[schemars(extend("default" = 10))]
@@ -76,7 +76,7 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
         decimals: Decimals::default(),
         dialect: Dialect::Sqlite,
         limits: given.read(report),
-        place: Place::File(config.sqlite.value),
+        place: Place::File(context.surroundings.path(&config.sqlite)),
         name: None,
         measures,
     };

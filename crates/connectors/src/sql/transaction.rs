@@ -28,7 +28,7 @@ use component::steps::Steps;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "transaction",
-    summary: "Runs steps whose statements on a database happen together or not at all.",
+    summary: "Runs steps in a database transaction.",
     documentation: include_str!("transaction.md"),
     example: include_str!("transaction.yaml"),
     schema: config::schema_for::<TransactionConfig>,

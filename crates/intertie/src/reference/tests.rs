@@ -1,5 +1,7 @@
 //! What is generated is committed, and every piece of YAML in it does what is said of it.
 
+mod docs;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,23 +18,38 @@ fn repository() -> PathBuf {
 
 const ERP: &[u8] = include_bytes!("../../tests/data/failures/erp.wsdl");
 
+/// A value for every secret that a text declares by name.
+fn secrets_of(text: &str) -> flow::KnownSecrets {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let is_name = |word: &&str| word.contains('_') && word.chars().all(|it| !it.is_lowercase());
+    let declares = text.contains("secrets:");
+    let names = words.filter(|word| declares && is_name(word));
+    let values = names.map(|name| (name.to_owned(), format!("secret-{name}")));
+    flow::KnownSecrets {
+        values: config::Secrets::new(values.collect()),
+        is_incomplete: false,
+    }
+}
+
 /// Loads one text; the codes of its problems.
 fn codes(name: &str, text: &str) -> Vec<&'static str> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     if let Some(source) = sources.add(name, text.as_bytes(), &mut report) {
         let documents = config::parse(&sources, source, &mut report);
-        let none = flow::KnownSecrets::default();
+        let secrets = secrets_of(text);
         let input = flow::Input {
             documents,
             table: TABLE,
-            environment: &|_| None,
-            secrets: &none,
+            // What systemd sets for a service.
+            environment: &|name| (name == "CREDENTIALS_DIRECTORY").then(|| "/run/it".into()),
+            secrets: &secrets,
             surroundings: &Surroundings {
                 files: &|source, name| match name {
                     // The service of all pages.
                     "erp.wsdl" | "./wsdl/erp.wsdl" | "wsdl/erp.wsdl" => Ok(ERP.into()),
                     _ => crate::load::read_named(sources.name(source), name),
                 },
+                folder: &|source| crate::load::folder_of(sources.name(source)).to_owned(),
                 states: &States::default(),
             },
         };
@@ -75,6 +92,9 @@ fn whole(block: &str) -> String {
         let from = "flow: around\nfrom: { http: POST /around }\nsteps: [ reply: {} ]\n";
         return format!("{from}{block}");
     }
+    if block.starts_with("engine:") && !block.contains("\nflow:") {
+        return format!("{block}---\nflow: around\nfrom: call\nsteps: [ map: . ]\n");
+    }
     if !block.starts_with("- ") {
         return block.to_owned();
     }
@@ -92,10 +112,8 @@ fn examples() -> Vec<(PathBuf, String)> {
     for folder in fs::read_dir(repository().join("examples")).unwrap() {
         for file in fs::read_dir(folder.unwrap().path()).unwrap() {
             let path = file.unwrap().path();
-            if path
-                .extension()
-                .is_some_and(|extension| extension == "yaml")
-            {
+            let name = path.to_string_lossy();
+            if name.ends_with(".yaml") && !name.ends_with(".test.yaml") {
                 let text = fs::read_to_string(&path).unwrap();
                 found.push((path, text));
             }

@@ -4,23 +4,22 @@ use std::path::{Path, PathBuf};
 
 use testkit::{Authority, StrictBackend, TempDir, free_port};
 
-use crate::support::{Engine, get, output, post, repository};
+use crate::support::{Engine, command, get, output, post, repository};
 
 /// A copy of an example with its ports replaced.
 fn copy(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> PathBuf {
     let source = repository().join("examples").join(name);
     for entry in std::fs::read_dir(&source).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|kind| kind == "yaml") {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        // What running an example has left is none of it.
+        if path.is_file() && !file.contains(".db") {
             let mut text = std::fs::read_to_string(&path).unwrap();
-            for (from, to) in ports {
+            for (from, to) in ports.iter().filter(|_| file == "flows.yaml") {
                 assert!(text.contains(from), "{name} has {from}");
                 text = text.replace(from, &format!(":{to}"));
             }
-            folder.write(
-                &format!("{name}/{}", path.file_name().unwrap().to_str().unwrap()),
-                &text,
-            );
+            folder.write(&format!("{name}/{file}"), &text);
         }
     }
     let wsdl = source.join("wsdl");
@@ -48,7 +47,10 @@ fn every_example_is_checked() {
             let issued = Authority::new("example").issue(&["localhost"]);
             folder.write(&format!("{}/server.pem", name(&path)), &issued.cert);
             folder.write(&format!("{}/server.key", name(&path)), &issued.key);
-            let result = output(&["check", path.to_str().unwrap()]);
+            let mut check = command();
+            check.env("HOOK_SECRET", "what the hook's sender knows");
+            let result = check.args(["check", path.to_str().unwrap()]).output();
+            let result = result.unwrap();
             let report = String::from_utf8_lossy(&result.stdout).into_owned();
             assert_eq!(result.status.code(), Some(0), "{report}");
         }
@@ -161,12 +163,18 @@ fn passthrough_and_conversion_reach_a_back_end() {
 
 #[test]
 fn the_tests_of_all_examples_pass() {
-    let folders = std::fs::read_dir(repository().join("examples")).unwrap();
-    assert!(folders.count() >= 12);
-    let result = output(&["test", "examples/"]);
-    let text = String::from_utf8_lossy(&result.stdout);
-    assert!(result.status.success(), "{text}");
-    assert!(text.contains("tests, all ok"), "{text}");
+    let mut count = 0;
+    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            let result = output(&["test", path.to_str().unwrap()]);
+            let text = String::from_utf8_lossy(&result.stdout);
+            assert!(result.status.success(), "{text}");
+            assert!(text.contains(", all ok"), "{text}");
+            count += 1;
+        }
+    }
+    assert!(count >= 40, "{count} examples");
 }
 
 #[test]

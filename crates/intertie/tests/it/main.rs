@@ -8,6 +8,7 @@
 
 mod check;
 mod design;
+mod docs;
 mod examples;
 mod failures;
 mod flow_tests;
@@ -16,6 +17,7 @@ mod idempotent;
 mod life;
 mod mail;
 mod outage;
+mod paths;
 mod peers;
 mod polling;
 mod rabbitmq;

@@ -225,6 +225,7 @@ fn a_folder_that_cannot_be_written_fails_the_step() {
 fn a_file_that_cannot_be_put_in_place_leaves_nothing_behind() {
     let root = Folder::new();
     let letters = super::Letters {
+        named: "dead".into(),
         folder: root.0.clone(),
         files_max: 10,
         known: std::sync::Mutex::default(),

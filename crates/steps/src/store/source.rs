@@ -20,7 +20,7 @@ use crate::range;
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {
     name: "store",
-    summary: "Starts a flow with each message that a step `store` has kept.",
+    summary: "Starts a flow with each message of a store, until it succeeds.",
     documentation: include_str!("source.md"),
     example: include_str!("source.yaml"),
     schema: config::schema_for::<Forms>,

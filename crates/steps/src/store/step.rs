@@ -23,7 +23,7 @@ use crate::range;
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
     name: "store",
-    summary: "Keeps the message on the disk until it is delivered.",
+    summary: "Stores the message on the disk until it is delivered.",
     documentation: include_str!("step.md"),
     example: include_str!("step.yaml"),
     schema: config::schema_for::<StoreConfig>,

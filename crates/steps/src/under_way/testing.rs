@@ -35,6 +35,7 @@ pub(crate) fn build(
     let flow: Arc<str> = "test".into();
     let surroundings = Surroundings {
         files: &|_, name| Err(format!("{name} is not there")),
+        folder: &|_| std::path::PathBuf::new(),
         states,
     };
     let mut context = SourceContext {

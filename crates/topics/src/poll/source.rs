@@ -18,7 +18,7 @@ use crate::document::Document;
 /// The definition of the source.
 pub const DEFINITION: SourceDefinition = SourceDefinition {
     name: "poll",
-    summary: "Asks another system again and again, and starts the flow when the answer changes.",
+    summary: "Polls an HTTP API and starts a flow when the answer changes.",
     documentation: include_str!("source.md"),
     example: include_str!("source.yaml"),
     schema,

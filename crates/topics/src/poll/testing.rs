@@ -153,6 +153,7 @@ pub fn read(yaml: &str, states: &States) -> Result<Read, Vec<String>> {
         evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),
+            folder: &|_| std::path::PathBuf::new(),
             states,
         },
         body_max: None,

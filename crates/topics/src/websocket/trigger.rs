@@ -20,7 +20,7 @@ use super::session::Options;
 /// The definition of the trigger.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {
     name: "websocket",
-    summary: "Takes messages of WebSocket clients and answers them.",
+    summary: "Starts a flow with each message of a WebSocket client.",
     documentation: include_str!("trigger.md"),
     example: include_str!("trigger.yaml"),
     schema: config::schema_for::<WebSocketConfig>,

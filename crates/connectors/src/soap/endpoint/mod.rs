@@ -23,7 +23,7 @@ use crate::soap::wsdl::{Operation, Version, Wsdl};
 /// The definition of the endpoint.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {
     name: "soap",
-    summary: "Serves the operations of a WSDL file.",
+    summary: "Serves a SOAP service described by a WSDL file.",
     documentation: include_str!("endpoint.md"),
     example: include_str!("endpoint.yaml"),
     schema: config::schema_for::<SoapEndpointConfig>,

@@ -36,6 +36,7 @@ fn endpoint(yaml: &str) -> Result<Arc<dyn Around>, Vec<String>> {
                 )),
                 _ => Err("it is not there".to_owned()),
             },
+            folder: &|_| std::path::PathBuf::new(),
             states: &states,
         },
     };

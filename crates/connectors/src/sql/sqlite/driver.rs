@@ -20,7 +20,7 @@ impl Driver for Sqlite {
         Box::pin(async move {
             let file = match &database.place {
                 Place::File(file) => file.clone(),
-                Place::Server(server) => server.path.clone(),
+                Place::Server(server) => server.path.clone().into(),
             };
             let limits = database.limits;
             let thread = thread::start(file, limits.wait).await?;

@@ -63,6 +63,7 @@ fn plan(yaml: &str, topic: &Arc<Topic>, states: &States) -> Result<SourcePlan, V
         evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),
+            folder: &|_| std::path::PathBuf::new(),
             states,
         },
     };

@@ -1,7 +1,7 @@
 //! The thread of one SQLite connection: it takes one order after the other, and gives rows on in
 //! small batches, waiting while nobody takes them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub(super) struct Thread {
 ///
 /// # Errors
 /// When the file cannot be opened.
-pub(super) async fn start(file: String, wait: Duration) -> Result<Thread, SqlError> {
+pub(super) async fn start(file: PathBuf, wait: Duration) -> Result<Thread, SqlError> {
     let (orders, inbox) = mpsc::channel();
     let (opened, outcome) = oneshot::channel();
     let work = move || match open(&file, wait) {
@@ -85,11 +85,11 @@ pub(super) async fn start(file: String, wait: Duration) -> Result<Thread, SqlErr
     Ok(Thread { orders, interrupt })
 }
 
-fn open(file: &str, wait: Duration) -> rusqlite::Result<Connection> {
+fn open(file: &Path, wait: Duration) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(Path::new(file), flags)?;
+    let connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(wait)?;
     // Readers and one writer do not hold each other up.
     connection.pragma_update(None, "journal_mode", "WAL")?;
