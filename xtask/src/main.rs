@@ -5,6 +5,7 @@ mod command;
 mod editor;
 mod fuzz;
 mod interop;
+mod package;
 mod servers;
 mod tidy;
 mod tools;
@@ -22,6 +23,7 @@ cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each 
 cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
+cargo xtask package [--check]             all packages, in target/package; installs and removes each
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
+        Some("package") => package::run(&root, rest),
         Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };
