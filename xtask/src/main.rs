@@ -5,6 +5,7 @@ mod book;
 mod command;
 mod editor;
 mod fuzz;
+mod instructions;
 mod interop;
 mod package;
 mod servers;
@@ -26,6 +27,7 @@ cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           Autobahn, subscribers of topics across restarts
 cargo xtask book                          build the docs as a book, target/book, and check its links
 cargo xtask package [--check]             all packages, in target/package; installs and removes each
+cargo xtask instructions BINARY...        instructions a request of each, counted by valgrind
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Some("test") => test(&root, rest),
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
+        Some("instructions") => instructions::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
         Some("book") => book::build(&root),
         Some("package") => package::run(&root, rest),

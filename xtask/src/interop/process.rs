@@ -2,7 +2,7 @@
 //! latest when nobody holds it any more.
 
 use std::fs::{self, File};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -108,6 +108,12 @@ impl Process {
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+/// A port that nobody listens at now.
+pub fn free_port() -> Result<u16, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.port())
 }
 
 /// Looks again and again until there is something; `None` when the time is over.

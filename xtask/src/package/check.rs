@@ -3,7 +3,6 @@
 //! below a new prefix, the container's files as their own root that cannot be written to.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use super::Package;
 use super::container::USER;
 use super::service::{Service, setting};
 use crate::command::{Failure, Program, program};
-use crate::interop::process::{Process, wait_for};
+use crate::interop::process::{Process, free_port, wait_for};
 use crate::interop::report::{Outcome, Report};
 use crate::servers::{self, Needed};
 
@@ -343,10 +342,6 @@ fn is_gone(path: &Path) -> Result<(), Failure> {
         Ok(_) => Err(Failure::new(format!("{} is still there", path.display()))),
         Err(_) => Ok(()),
     }
-}
-
-fn free_port() -> Result<u16, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Package {

@@ -41,7 +41,7 @@ impl Side {
     /// What the client or the back end offers by ALPN.
     pub fn other_offers(self) -> Vec<String> {
         let names: &[&str] = match self {
-            Self::H2Tls => &["h2"],
+            Self::H2Tls | Self::H2Clear => &["h2"],
             _ => &["http/1.1"],
         };
         names.iter().map(|name| (*name).to_owned()).collect()

@@ -3,7 +3,9 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use component::upstream::{Balance, HashKey};
 use message::Method;
@@ -20,7 +22,7 @@ use super::{Progress, Requester, Times, Waiting, is_stream};
 use crate::stream::Streams;
 use crate::stream::events;
 use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing};
-use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience};
+use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience, Upstream};
 
 /// What a request asks of the relay.
 #[derive(Clone, Copy)]
@@ -92,7 +94,8 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
     }
 }
 
-/// Borrows a connection, unless the client leaves meanwhile.
+/// Borrows a connection: an idle one at once.
+#[inline]
 async fn lend<D: Requester>(
     down: &mut D,
     order: Order<'_>,
@@ -100,13 +103,29 @@ async fn lend<D: Requester>(
 ) -> Result<Lent, Failure> {
     let connect = order.target.plan.timeouts.connect;
     let connect = connect.unwrap_or(down.settings().timeouts.connect);
+    let upstream = &order.target.upstream;
+    match upstream.take_idle(order.now, attempt, connect)? {
+        Ok(lent) => Ok(lent),
+        // Boxed, for it is rare and large, and every session would carry it.
+        Err(lease) => Box::pin(wait(down, upstream, lease, attempt, connect)).await,
+    }
+}
+
+/// Waits for a connection, unless the client leaves meanwhile.
+async fn wait<D: Requester>(
+    down: &mut D,
+    upstream: &Rc<Upstream>,
+    lease: Lease,
+    attempt: &mut Attempt,
+    connect: Duration,
+) -> Result<Lent, Failure> {
     let Waiting {
         deadline,
         mut client,
     } = down.waiting();
     let patience = Patience { deadline, connect };
-    let mut lending = pin!(order.target.upstream.lend(order.now, attempt, patience));
-    poll_fn(|context| match lending.as_mut().poll(context) {
+    let mut waiting = pin!(upstream.wait(lease, attempt, patience));
+    poll_fn(|context| match waiting.as_mut().poll(context) {
         Poll::Ready(lent) => Poll::Ready(lent),
         Poll::Pending if client.poll_disconnected(context) => Poll::Ready(Err(Failure::ClientGone)),
         Poll::Pending => Poll::Pending,
@@ -135,7 +154,7 @@ async fn over_http1<D: Requester>(
     lease: Lease,
     now: Instant,
 ) -> Attempted {
-    let worker = std::rc::Rc::clone(down.worker());
+    let worker = Rc::clone(down.worker());
     let mut head = worker.take_scratch();
     let request = down.request();
     let is_chunked = request.framing == Framing::Chunked;
@@ -177,7 +196,7 @@ async fn over_http2<D: Requester>(
     let request = down.request();
     let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
     let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
-    let worker = std::rc::Rc::clone(down.worker());
+    let worker = Rc::clone(down.worker());
     let mut head = worker.take_http2_head();
     request_head::write_http2(order.target, &request, &mut head);
     let is_secure = order.target.plan.upstream.tls.is_some();

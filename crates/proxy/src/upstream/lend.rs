@@ -51,27 +51,27 @@ struct Making {
 }
 
 impl Upstream {
-    /// Lends a connection, an idle one where there is one. Endpoints that cannot be reached are
-    /// passed over as long as the attempt allows.
-    pub async fn lend(
+    /// Lends an idle connection, or chooses an endpoint to [wait](Self::wait) for. Endpoints that
+    /// cannot be reached are passed over as long as the attempt allows.
+    #[inline]
+    pub fn take_idle(
         self: &Rc<Self>,
         now: Instant,
         attempt: &mut Attempt,
-        patience: Patience<'_>,
-    ) -> Result<Lent, Failure> {
+        connect: Duration,
+    ) -> Result<Result<Lent, Lease>, Failure> {
         if attempt.upgrades && !self.plan.protocols.contains(&Protocol::Http1) {
             return Err(Failure::NoUpgrade);
         }
         let lease = self.choose(now, attempt);
         let at = lease.at();
-        self.refresh_addresses(at, now, patience.connect);
+        self.refresh_addresses(at, now, connect);
         let idle = self.pool.borrow_mut().take(at, attempt.demand(), now);
         let Some(idle) = idle else {
-            // Boxed, for it is rare and large, and every session would carry it.
-            return Box::pin(self.wait(lease, attempt, patience)).await;
+            return Ok(Err(lease));
         };
         self.metrics.upstream_reuses.add(1);
-        Ok(Lent {
+        Ok(Ok(Lent {
             line: match idle {
                 Idle::Connection(connection) => Line::Http1(connection),
                 Idle::Stream(link) => Line::Http2(link),
@@ -79,11 +79,11 @@ impl Upstream {
             reused: true,
             lease,
             now,
-        })
+        }))
     }
 
     /// Waits for a connection to the endpoint of this lease, then to others.
-    async fn wait(
+    pub async fn wait(
         self: &Rc<Self>,
         lease: Lease,
         attempt: &mut Attempt,

@@ -119,8 +119,12 @@ impl Setting {
             deadline,
             connect: CONNECT,
         };
-        let lending = self.upstream.lend(Instant::now(), &mut attempt, patience);
-        let Lent { line, lease, .. } = lending.await?;
+        let (upstream, now) = (&self.upstream, Instant::now());
+        let lent = match upstream.take_idle(now, &mut attempt, CONNECT)? {
+            Ok(lent) => lent,
+            Err(lease) => upstream.wait(lease, &mut attempt, patience).await?,
+        };
+        let Lent { line, lease, .. } = lent;
         match line {
             Line::Http1(connection) => Ok((connection, lease)),
             Line::Http2(_) => panic!("HTTP/2 is not offered"),

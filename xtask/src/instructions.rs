@@ -1,0 +1,169 @@
+//! How many instructions the engine executes for a request, outside the kernel, counted by
+//! valgrind: a figure that other load on the machine does not touch, so that a change of one
+//! percent shows. Times and system calls are the business of `intertie-bench`.
+//!
+//! One run with few requests and one with many: the difference is what requests cost, without the
+//! start.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::command::{Failure, program};
+use crate::interop::process::{Process, free_port};
+use crate::servers::{self, Needed};
+
+const NEEDED: &[Needed] = &[
+    Needed::new("valgrind", &["valgrind"]),
+    Needed::new("h2load", &["nghttp2-client"]),
+];
+/// How many requests the two runs have.
+const FEW: u64 = 1000;
+const MANY: u64 = 4000;
+/// How many requests are under way at a time.
+const USERS: u64 = 100;
+/// The bytes of a request's body and of its reply's.
+const BODY: usize = 50;
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// What is measured: the protocols of client and back end, in clear text.
+struct Scenario {
+    name: &'static str,
+    client_h2: bool,
+    back_h2: bool,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario::new("h1c -> h1c", false, false),
+    Scenario::new("h1c -> h2c", false, true),
+    Scenario::new("h2c -> h1c", true, false),
+    Scenario::new("h2c -> h2c", true, true),
+];
+
+impl Scenario {
+    const fn new(name: &'static str, client_h2: bool, back_h2: bool) -> Self {
+        Self {
+            name,
+            client_h2,
+            back_h2,
+        }
+    }
+
+    /// The flow file: `forward` and nothing else.
+    fn flow(&self, port: u16, back: u16) -> String {
+        let protocols = |is_h2| if is_h2 { "[h2]" } else { "[http/1.1]" };
+        let (client, back_protocols) = (
+            if self.client_h2 {
+                "[h2, http/1.1]"
+            } else {
+                "[http/1.1]"
+            },
+            protocols(self.back_h2),
+        );
+        format!(
+            "engine:\n  listen: \"127.0.0.1:{port}\"\n---\nflow: relay\nuse:\n  back: {{ http: \
+             \"http://127.0.0.1:{back}\", protocols: {back_protocols} }}\nfrom:\n  http: {{ path: /, \
+             method: POST, protocols: {client} }}\nsteps:\n  - forward: back:/\n"
+        )
+    }
+}
+
+/// Measures the binaries beside each other; the first one is what the others are compared with.
+pub fn run(root: &Path, binaries: &[String]) -> Result<(), Failure> {
+    if binaries.is_empty() {
+        let usage = "name one or more binaries: cargo xtask instructions target/dist/intertie ...";
+        return Err(Failure::new(usage));
+    }
+    servers::ensure(NEEDED)?;
+    let folder = root.join("target/instructions");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("body"), "x".repeat(BODY))?;
+    println!("instructions a request, outside the kernel:");
+    for scenario in &SCENARIOS {
+        let mut line = format!("{:12}", scenario.name);
+        let mut first = None;
+        for binary in binaries {
+            let count = measure(&folder, Path::new(binary), scenario)?;
+            let ratio = count / *first.get_or_insert(count);
+            line += &format!("  {count:8.0} ({ratio:.3})");
+        }
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn measure(folder: &Path, binary: &Path, scenario: &Scenario) -> Result<f64, Failure> {
+    let binary = fs::canonicalize(binary)
+        .map_err(|error| Failure::new(format!("{}: {error}", binary.display())))?;
+    let few = instructions(folder, &binary, scenario, FEW)?;
+    let many = instructions(folder, &binary, scenario, MANY)?;
+    Ok((many as f64 - few as f64) / (MANY - FEW) as f64)
+}
+
+/// How many instructions the engine has executed from its start to its end.
+fn instructions(
+    folder: &Path,
+    binary: &Path,
+    scenario: &Scenario,
+    requests: u64,
+) -> Result<u64, Failure> {
+    let (port, back_port) = (free_port()?, free_port()?);
+    let _back = stub(folder, binary, scenario, back_port)?;
+    let flow = folder.join("flow.yaml");
+    fs::write(&flow, scenario.flow(port, back_port))?;
+    let mut engine = engine(folder, binary, &flow, port)?;
+    load(folder, scenario, port, requests)?;
+    engine.stop("TERM", STOP_MAX)?;
+    let printed = engine.printed();
+    let counted = printed.lines().find_map(|line| {
+        let (_, count) = line.split_once("Collected :")?;
+        count.trim().parse().ok()
+    });
+    counted.ok_or_else(|| Failure::new(format!("valgrind has not counted:\n{printed}")))
+}
+
+fn stub(folder: &Path, binary: &Path, scenario: &Scenario, port: u16) -> Result<Process, Failure> {
+    let mut command = Command::new(binary);
+    let address = format!("127.0.0.1:{port}");
+    let protocols = if scenario.back_h2 { "h2" } else { "http/1.1" };
+    command.args(["stub", "echo", "--listen", &address]);
+    command.args(["--protocols", protocols]);
+    let mut stub = Process::start(folder, "stub", command)?;
+    stub.listens(port)?;
+    Ok(stub)
+}
+
+fn engine(folder: &Path, binary: &Path, flow: &Path, port: u16) -> Result<Process, Failure> {
+    let out = |name: &str| -> PathBuf { folder.join(name) };
+    let mut command = Command::new("valgrind");
+    command.arg("--tool=callgrind");
+    command.arg(format!(
+        "--callgrind-out-file={}",
+        out("callgrind.out").display()
+    ));
+    command.arg(binary).arg("run").arg(flow);
+    command.args(["--workers", "1", "--admin", "off", "--data"]);
+    command.arg(out("data"));
+    let mut engine = Process::start(folder, "engine", command)?;
+    engine.listens(port)?;
+    Ok(engine)
+}
+
+fn load(folder: &Path, scenario: &Scenario, port: u16, requests: u64) -> Result<(), Failure> {
+    let body = folder.join("body").display().to_string();
+    let (count, users) = (requests.to_string(), USERS.to_string());
+    let url = format!("http://127.0.0.1:{port}/");
+    let mut arguments = vec!["-n", &count, "-d", &body];
+    match scenario.client_h2 {
+        true => arguments.extend(["-c", "1", "-m", &users]),
+        false => arguments.extend(["-c", &users, "--h1"]),
+    }
+    arguments.push(&url);
+    let printed = program("h2load").args(arguments).output()?;
+    let wanted = format!("{requests} succeeded, 0 failed");
+    match printed.contains(&wanted) {
+        true => Ok(()),
+        false => Err(Failure::new(format!("requests have failed:\n{printed}"))),
+    }
+}
