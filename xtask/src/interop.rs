@@ -5,18 +5,18 @@
 //! instead, and all must pass: that tells a fault of the harness from one of the engine. What
 //! HAProxy does not have, flows and topics, is not asked then.
 
-mod bench;
+pub mod bench;
 mod curl;
 mod h2;
 mod peer;
 mod peers;
-mod process;
-mod report;
+pub mod process;
+pub mod report;
 mod run;
 mod scripts;
 #[cfg(test)]
 mod tests;
-mod tools;
+pub mod tools;
 mod topics;
 
 use std::path::Path;
@@ -34,7 +34,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -89,6 +89,11 @@ const CHECKS: [Check; 11] = [
         name: "peers",
         needs: tools::PEERS,
         run: peers::check,
+    },
+    Check {
+        name: "packages",
+        needs: &[],
+        run: crate::package::check_in_interop,
     },
 ];
 

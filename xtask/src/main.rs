@@ -6,6 +6,7 @@ mod command;
 mod editor;
 mod fuzz;
 mod interop;
+mod package;
 mod servers;
 mod tidy;
 mod tools;
@@ -24,6 +25,7 @@ cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
 cargo xtask book                          build the docs as a book, target/book, and check its links
+cargo xtask package [--check]             all packages, in target/package; installs and removes each
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
         Some("book") => book::build(&root),
+        Some("package") => package::run(&root, rest),
         Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };

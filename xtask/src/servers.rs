@@ -12,7 +12,7 @@ pub struct Needed {
 }
 
 impl Needed {
-    const fn new(name: &'static str, packages: &'static [&'static str]) -> Self {
+    pub const fn new(name: &'static str, packages: &'static [&'static str]) -> Self {
         Self { name, packages }
     }
 }

@@ -1,5 +1,6 @@
 //! The rules of the house, executed. All problems are printed at once as `path:line: message`.
 
+mod artefacts;
 mod code;
 mod crates;
 mod docs;
@@ -48,10 +49,14 @@ impl File {
     }
 }
 
+/// Files by their paths, and how many bytes each has.
+type Sizes = Vec<(PathBuf, u64)>;
+
 /// Checks the whole repository.
 pub fn run(root: &Path) -> Result<(), Failure> {
-    let files = files(root)?;
+    let (files, sizes) = files(root)?;
     let mut problems = Problems::default();
+    artefacts::check(&sizes, &mut problems);
     crates::check(&files, &mut problems);
     sources::check(&files, &mut problems);
     modules::check(&files, &mut problems);
@@ -73,8 +78,8 @@ pub fn run(root: &Path) -> Result<(), Failure> {
     Err(Failure::new(format!("tidy: {} problems", problems.len())))
 }
 
-/// All text files that git tracks or would track.
-fn files(root: &Path) -> Result<Vec<File>, Failure> {
+/// All text files that git tracks or would track, and the sizes of all files.
+fn files(root: &Path) -> Result<(Vec<File>, Sizes), Failure> {
     let root_text = root.display().to_string();
     let list = program("git")
         .args([
@@ -86,12 +91,14 @@ fn files(root: &Path) -> Result<Vec<File>, Failure> {
             "--exclude-standard",
         ])
         .output()?;
-    let mut files = Vec::new();
+    let (mut files, mut sizes) = (Vec::new(), Vec::new());
     for name in list.lines() {
         // A file that is deleted but not committed so is still listed.
-        if let Ok(bytes) = std::fs::read(root.join(name))
-            && let Ok(text) = String::from_utf8(bytes)
-        {
+        let Ok(bytes) = std::fs::read(root.join(name)) else {
+            continue;
+        };
+        sizes.push((name.into(), bytes.len() as u64));
+        if let Ok(text) = String::from_utf8(bytes) {
             files.push(File {
                 path: name.into(),
                 text,
@@ -99,5 +106,5 @@ fn files(root: &Path) -> Result<Vec<File>, Failure> {
         }
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(files)
+    Ok((files, sizes))
 }

@@ -1,5 +1,6 @@
 //! All flows at once, checked and ready to be served.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::forward::ForwardPlan;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub callees: Callees,
     /// Flows that something else than a request starts.
     pub sources: Vec<SourcePlan>,
+    /// The connections that its flows may use.
+    pub connections: Vec<Arc<dyn Any + Send + Sync>>,
     /// Limits and time-outs.
     pub settings: Settings,
 }

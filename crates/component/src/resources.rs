@@ -44,10 +44,21 @@ impl Share {
 pub struct Resources(RefCell<Vec<Entry>>);
 
 struct Entry {
-    /// The connection of the plan; when no plan has it any more, the resource ends.
-    owner: Weak<dyn Any + Send + Sync>,
+    /// The connections of plans; when no plan has one of them any more, the resource ends.
+    owners: Vec<Weak<dyn Any + Send + Sync>>,
     settings: String,
+    /// The settings of a connection, when it is of the kind that this resource belongs to.
+    describe: Describe,
     resource: Rc<dyn Resource>,
+}
+
+type Describe = Box<dyn Fn(&dyn Any) -> Option<String>>;
+
+impl Entry {
+    fn is_of(&self, owner: *const ()) -> bool {
+        let mut owners = self.owners.iter();
+        owners.any(|it| std::ptr::eq(it.as_ptr().cast::<()>(), owner))
+    }
 }
 
 impl Resources {
@@ -57,16 +68,18 @@ impl Resources {
     pub fn get<O: Any + Send + Sync, T: Resource>(
         &self,
         owner: &Arc<O>,
-        settings: impl FnOnce(&O) -> String,
+        settings: fn(&O) -> String,
         make: impl FnOnce() -> Rc<T>,
     ) -> Rc<T> {
         let at = Arc::as_ptr(owner).cast::<()>();
         for entry in self.0.borrow().iter() {
-            let is_owner = std::ptr::eq(entry.owner.as_ptr().cast::<()>(), at);
-            if is_owner && let Some(found) = downcast(&entry.resource) {
+            if entry.is_of(at)
+                && let Some(found) = downcast(&entry.resource)
+            {
                 return found;
             }
         }
+        let describe = move |owner: &dyn Any| owner.downcast_ref().map(settings);
         let settings = settings(owner);
         let owner: Arc<dyn Any + Send + Sync> = Arc::clone(owner) as _;
         let owner = Arc::downgrade(&owner);
@@ -74,24 +87,42 @@ impl Resources {
             if entry.settings == settings
                 && let Some(found) = downcast(&entry.resource)
             {
-                entry.owner = owner;
+                entry.owners.push(owner);
                 return found;
             }
         }
         let made = make();
         self.0.borrow_mut().push(Entry {
-            owner,
+            owners: vec![owner],
             settings,
+            describe: Box::new(describe),
             resource: Rc::clone(&made) as _,
         });
         made
+    }
+
+    /// Notes that a new plan has these connections: what is there for one of them goes on, whether
+    /// it is used before the old plan is gone or not.
+    pub fn adopt(&self, connections: &[Arc<dyn Any + Send + Sync>]) {
+        for entry in self.0.borrow_mut().iter_mut() {
+            for connection in connections {
+                let is_known = entry.is_of(Arc::as_ptr(connection).cast());
+                let settings = (entry.describe)(&**connection);
+                if !is_known && settings.as_ref() == Some(&entry.settings) {
+                    entry.owners.push(Arc::downgrade(connection));
+                }
+            }
+        }
     }
 
     /// Takes out the resources whose connections are in no plan any more; all of them when the
     /// worker stops. Whoever takes them closes them.
     pub fn take(&self, all: bool) -> Vec<Rc<dyn Resource>> {
         let mut entries = self.0.borrow_mut();
-        let is_over = |entry: &mut Entry| all || entry.owner.strong_count() == 0;
+        let is_over = |entry: &mut Entry| {
+            entry.owners.retain(|owner| owner.strong_count() > 0);
+            all || entry.owners.is_empty()
+        };
         entries
             .extract_if(.., is_over)
             .map(|entry| entry.resource)
@@ -131,6 +162,35 @@ mod tests {
         assert_eq!(get(&same, 5), 1);
         assert_eq!(resources.take(true).len(), 1);
         assert_eq!(get(&same, 6), 6);
+    }
+
+    #[test]
+    fn a_reload_that_changes_nothing_ends_no_resource() {
+        let resources = Resources::default();
+        let get = |owner: &Arc<String>, number| {
+            let settings = |owner: &String| owner.clone();
+            resources.get(owner, settings, || Rc::new(Pool(number))).0
+        };
+        fn connection(owner: &Arc<String>) -> Arc<dyn Any + Send + Sync> {
+            Arc::clone(owner) as _
+        }
+        let named = |name: &str| Arc::new(name.to_owned());
+        // The new plan has the connection and does not use it before the old one is gone.
+        let old = named("a");
+        assert_eq!(get(&old, 1), 1);
+        let new = named("a");
+        resources.adopt(&[connection(&new), connection(&named("b")), Arc::new(7)]);
+        drop(old);
+        assert_eq!(resources.take(false).len(), 0);
+        assert_eq!(get(&new, 2), 1);
+        // A long flow of the old plan uses it after the new one has.
+        let newer = named("a");
+        assert_eq!((get(&newer, 3), get(&new, 3)), (1, 1));
+        drop(new);
+        assert_eq!(resources.take(false).len(), 0);
+        drop(newer);
+        assert_eq!(resources.take(false).len(), 1);
+        assert_eq!(resources.take(false).len(), 0);
     }
 
     #[test]

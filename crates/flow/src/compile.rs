@@ -51,6 +51,8 @@ pub(crate) struct Flow {
     pub calls: Vec<(String, Span)>,
     /// The names of the connections that it may use.
     pub connections: Vec<String>,
+    /// The same connections, those of the engine included.
+    pub held: Connections,
     /// The names of its expressions.
     pub scope: Scope,
     /// Its tests.
@@ -153,6 +155,7 @@ impl Reader<'_> {
                 .chain(connections.1.iter().map(|it| &*it.name))
                 .map(str::to_owned)
                 .collect(),
+            held: connections,
             scope: workshop.scope,
             tests: Vec::new(),
             places: workshop.places,

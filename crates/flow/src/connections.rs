@@ -1,5 +1,7 @@
 //! The `use:` of a flow or of the engine: connections to other systems, by name.
 
+use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use component::connection::{Connection, Connections, HttpConnection};
@@ -108,6 +110,16 @@ pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
         std::iter::once(&http.upstream).chain(others)
     });
     systems.map(Arc::clone).collect()
+}
+
+/// The connections that flows may use, each once.
+pub(crate) fn held(flows: &[Flow]) -> Vec<Arc<dyn Any + Send + Sync>> {
+    let mut known = HashSet::new();
+    let all = flows.iter().flat_map(|flow| &flow.held.0);
+    let mut is_new = |it: &&Connection| known.insert(Arc::as_ptr(&it.value).cast::<()>());
+    all.filter(|it| is_new(it))
+        .map(|it| Arc::clone(&it.value))
+        .collect()
 }
 
 /// All systems that flows and other documents send to, each once.

@@ -205,6 +205,7 @@ fn plan(flows: &[Flow], read: &declared::Read, settings: Settings) -> Plan {
             .into_iter()
             .chain(own_sources)
             .collect(),
+        connections: connections::held(flows),
         settings,
     }
 }

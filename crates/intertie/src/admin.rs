@@ -24,7 +24,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// How long a worker may do nothing at all before `/health` says so. Expressions hold a worker up
 /// for much less.
-const STUCK: Duration = Duration::from_secs(10);
+pub(crate) const STUCK: Duration = Duration::from_secs(10);
 
 /// What a page says.
 enum Page {

@@ -11,14 +11,22 @@ use component::state::States;
 
 use crate::data::command::StoreCommand;
 use crate::data::topics::TopicsCommand;
+use crate::health::HealthArguments;
 use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{data, load, new, reference, run, secrets, test};
+use crate::{data, health, load, new, reference, run, secrets, test};
+
+/// Semantic Versioning of what users write and see: keys of flow files, the command line, error
+/// codes, metrics and the data folder. What is packaged names its commit.
+const VERSION: &str = match option_env!("INTERTIE_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
 
 /// Connects systems: proxies, transforms and orchestrates messages, from short YAML files.
 #[derive(Debug, Parser)]
-#[command(name = "intertie", version, arg_required_else_help = true)]
+#[command(name = "intertie", version = VERSION, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,6 +73,8 @@ enum Command {
         /// The folder; it is made, or is empty.
         folder: PathBuf,
     },
+    /// Ask a running engine whether it is well: exit code 0 when it is.
+    Health(HealthArguments),
     /// Print the JSON Schema of flow files, for editors.
     Schema,
     /// List the triggers, steps and connections there are.
@@ -73,6 +83,12 @@ enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+    /// Write the manual pages, for packages.
+    #[command(hide = true)]
+    Man {
+        /// The folder for them.
+        folder: PathBuf,
     },
 }
 
@@ -144,12 +160,18 @@ impl Cli {
             Command::Topics(command) => data::topics::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),
             Command::New { folder } => print(&new::write(&folder)?),
+            Command::Health(arguments) => health::run(&arguments),
             Command::Schema => print(&format!("{:#}\n", reference::schema())),
             Command::List => print(&list()),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "intertie", &mut script);
                 print(&String::from_utf8_lossy(&script))
+            }
+            Command::Man { folder } => {
+                clap_mangen::generate_to(Self::command(), &folder)
+                    .with_context(|| format!("cannot write to {}", folder.display()))?;
+                Ok(ExitCode::SUCCESS)
             }
         }
     }

@@ -11,6 +11,7 @@ use ::topics::hub::{Hub, PreparedTopics};
 use anyhow::Context;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
+use steps::KeyedState;
 use steps::store::Depot;
 
 /// Where it is when nobody says.
@@ -26,11 +27,17 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
     if depot.is_needed() && !depot.is_open() {
         depot.open(outbox(path)?);
     }
+    let kept = KeyedState::of(states);
     let hub = Hub::of(states);
     // What was on the disk before is looked at too: it must not be forgotten silently.
     let has_topics = hub.has_topics() && path.join("topics").exists();
     if !hub.has_disk() && (hub.needs_disk() || has_topics) {
-        hub.set_disk(streams(path)?, keyed(path)?);
+        hub.set_disk(streams(path)?, shared_keyed(path, &kept)?);
+    }
+    // Keys of `idempotent` are there where there is a data folder.
+    let is_there = depot.is_open() || hub.has_disk() || path.exists();
+    if kept.is_required() || (kept.is_wanted() && is_there) {
+        shared_keyed(path, &kept)?;
     }
     Ok(hub.prepare().await?)
 }
@@ -38,6 +45,17 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
 /// Finishes what waits to be written.
 pub(crate) async fn close(states: &States) {
     Hub::of(states).close().await;
+    KeyedState::of(states).close().await;
+}
+
+/// The keyed state of a folder, which is opened once for topics and steps.
+fn shared_keyed(path: &Path, kept: &KeyedState) -> anyhow::Result<Keyed> {
+    if let Some(keyed) = kept.keyed() {
+        return Ok(keyed.clone());
+    }
+    let keyed = keyed(path)?;
+    kept.open(keyed.clone());
+    Ok(keyed)
 }
 
 /// Opens the store of a folder.

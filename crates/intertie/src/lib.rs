@@ -3,14 +3,15 @@
 //! [`cli`] is the command line. `intertie run` goes through `run` (start, reload, stop), `load`
 //! (files to a checked plan), `secrets`, `tls` (certificates and keys),
 //! `crew` (the worker threads), `data` (the data folder), `watch` (changed files), `admin` and
-//! `metrics` (the admin port), `logging`. What it tells about itself
-//! leaves through `shown`, without secrets.
+//! `metrics` (the admin port, which `health` asks), `supervisor` (systemd), `logging`. What it
+//! tells about itself leaves through `shown`, without secrets.
 
 mod admin;
 pub mod cli;
 pub mod codes;
 mod crew;
 mod data;
+mod health;
 mod load;
 mod logging;
 mod metrics;
@@ -19,6 +20,7 @@ pub mod reference;
 mod run;
 mod secrets;
 pub mod shown;
+mod supervisor;
 mod test;
 mod tls;
 mod watch;

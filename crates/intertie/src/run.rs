@@ -19,6 +19,7 @@ use crate::data;
 use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
 use crate::secrets::LoadedSecrets;
+use crate::supervisor::{State, Supervisor};
 use crate::tls::LoadedTls;
 use crate::watch::Watcher;
 
@@ -47,6 +48,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
+    let supervisor = Supervisor::from_environment()
+        .context("NOTIFY_SOCKET names a socket that cannot be written to")?;
     let application = Application {
         arguments,
         log,
@@ -56,6 +59,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         states,
         secrets: loaded.secrets,
         quiet_until: Instant::now(),
+        supervisor,
     };
     runtime.block_on(application.run(loaded.flows))
 }
@@ -77,6 +81,8 @@ struct Application<'a> {
     /// Until then changed certificates and secrets are not looked for: serving the last ones has
     /// failed, and it is soon enough to try again then.
     quiet_until: Instant,
+    /// Who has started the process and wants to know how it is.
+    supervisor: Supervisor,
 }
 
 /// Why the main loop goes on.
@@ -144,8 +150,13 @@ impl Application<'_> {
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
         tracing::info!(flows, listeners, sources, workers, "started");
-        let is_well = self.serve(&mut crew, &mut signals, &mut watcher).await;
+        self.supervisor
+            .notify(State::Ready(&format!("Serving, flows: {flows}")));
+        let is_well = self
+            .serve(&mut crew, &mut signals, &mut watcher, &engine)
+            .await;
         ready.store(false, Ordering::Release);
+        self.supervisor.notify(State::Stopping);
         tracing::info!(connections = engine.connection_count(), "stopping");
         let stopped = tokio::select! {
             stopped = crew.stop() => stopped,
@@ -175,8 +186,9 @@ impl Application<'_> {
         crew: &mut Crew,
         signals: &mut Signals,
         watcher: &mut Option<Watcher>,
+        engine: &Engine,
     ) -> bool {
-        let mut tick = tokio::time::interval(LOOK_AFTER);
+        let mut tick = tokio::time::interval(self.supervisor.look_after(LOOK_AFTER));
         loop {
             let event = tokio::select! {
                 _ = signals.terminate.recv() => Event::Stop,
@@ -196,7 +208,11 @@ impl Application<'_> {
                     tracing::error!("a worker has ended unexpectedly");
                     return false;
                 }
-                Event::Tick => self.renew(crew).await,
+                Event::Tick => {
+                    self.supervisor
+                        .keep_alive(|| engine.stuck_workers(admin::STUCK).is_empty());
+                    self.renew(crew).await;
+                }
             }
         }
     }
@@ -215,9 +231,15 @@ impl Application<'_> {
             Err(error) => return tell_refused(&Refused::Failed(error)),
         };
         self.seen = files.clone();
-        if let Err(refused) = self.take_over(crew, files).await {
-            tell_refused(&refused);
-        }
+        self.supervisor.notify(State::Reloading);
+        let status = match self.take_over(crew, files).await {
+            Ok(()) => "Serving",
+            Err(refused) => {
+                tell_refused(&refused);
+                "Serving the old flows: the files could not be reloaded"
+            }
+        };
+        self.supervisor.notify(State::Ready(status));
     }
 
     /// Serves certificates, keys and secrets that have changed: with the files as they were read

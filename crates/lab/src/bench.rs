@@ -2,6 +2,7 @@
 //! systems taking turns, and a report of what they reached.
 
 mod body;
+mod csv;
 mod faults;
 mod folder;
 mod glu;
@@ -82,13 +83,16 @@ enum Suite {
     /// NCHAN_MODULE point; Mercure, Centrifugo and HAProxy in the path, or where MERCURE,
     /// CENTRIFUGO and HAPROXY point.
     Streams(Box<StreamArgs>),
-    /// Write the report of earlier results again.
+    /// Write the report of earlier results again, as report.html and as a small table.
     Report {
         /// A results.json.
         results: PathBuf,
         /// The folder for report.html.
-        #[arg(long, value_name = "DIR", default_value = ".")]
+        #[arg(long, value_name = "DIR", default_value = "target/bench")]
         out: PathBuf,
+        /// Write the medians of all rows to this file, as comma-separated values, instead.
+        #[arg(long, value_name = "FILE")]
+        csv: Option<PathBuf>,
     },
     /// Copy bytes between connections: the floor of the comparison.
     #[command(hide = true)]
@@ -114,8 +118,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Suite::Glu(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
         Suite::Faults(arguments) => Ok(exit_code(faults::run(&arguments, programs)?)),
         Suite::Streams(arguments) => Ok(exit_code(streams::run(&arguments, programs)?)),
-        Suite::Report { results, out } => {
-            rewrite(&results, &out)?;
+        Suite::Report { results, out, csv } => {
+            rewrite(&results, &out, csv.as_deref())?;
             Ok(ExitCode::SUCCESS)
         }
         Suite::Relay(arguments) => {
@@ -135,11 +139,15 @@ fn exit_code(is_good: bool) -> ExitCode {
 }
 
 /// Writes the report of earlier results, of whichever suite they are.
-fn rewrite(file: &Path, out: &Path) -> anyhow::Result<()> {
+fn rewrite(file: &Path, out: &Path, csv: Option<&Path>) -> anyhow::Result<()> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let no_results = || format!("{} holds no results", file.display());
     let any: serde_json::Value = serde_json::from_str(&text).with_context(no_results)?;
+    if let Some(csv) = csv {
+        return fs::write(csv, csv::table(&any))
+            .with_context(|| format!("cannot write {}", csv.display()));
+    }
     fs::create_dir_all(out)?;
     if any
         .get("suite")

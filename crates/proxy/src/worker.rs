@@ -333,6 +333,7 @@ impl Worker {
         self.deadlines.wake_all();
         self.generation.set(self.generation.get() + 1);
         *self.callees.borrow_mut() = plan.callees.clone();
+        self.resources.adopt(&plan.connections);
         if self.share.number == 0 {
             health::start(self, plan);
         }

@@ -1,5 +1,8 @@
 //! `idempotent`: runs steps once for each key (Idempotent Receiver).
 
+mod disk;
+mod record;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,8 +19,10 @@ use expr::Value;
 use lru::LruCache;
 use message::{Fault, Kind, Origin, Reply};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use self::disk::Disk;
+use self::record::Stored;
 use crate::codes::{BAD_BRANCH, NO_EFFECT};
 use crate::key::{self, KeyTemplate};
 use crate::{kept, range};
@@ -67,6 +72,18 @@ struct IdempotentConfig {
     /// With `replay`: how many bytes all that is kept may take, from `1KiB` to `64GiB`.
     #[schemars(extend("default" = "64MiB"))]
     memory: Option<Spanned<ByteSize>>,
+    /// Where keys are: on the `disk`, in the data folder, or in `memory`, where they are gone when
+    /// the engine ends. The default is `disk` where there is a data folder.
+    durability: Option<Spanned<Durability>>,
+}
+
+/// Where keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Durability {
+    Disk,
+    Memory,
 }
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
@@ -92,8 +109,11 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<Idempotent> {
     };
     let (key, block) = (key?, block?);
     (context.problems() == before).then(|| {
-        let made_of = (settings, replays, node.get("key").map(Node::to_json));
-        let table = context.state("idempotent", made_of, || Table::new(settings));
+        let durability = config.durability.as_ref().map(|it| it.value);
+        let key_json = node.get("key").map(Node::to_json);
+        let disk = Disk::of(durability, &key_json, context);
+        let made_of = (settings, replays, durability, key_json);
+        let table = context.state("idempotent", made_of, || Table::new(settings, disk));
         Idempotent {
             key,
             block,
@@ -160,6 +180,8 @@ struct Idempotent {
 enum Outcome {
     /// Its steps left this.
     Content(Content),
+    /// The same, as the disk has kept it.
+    Stored(Reply),
     /// Its steps ended the flow with this.
     Reply(Reply),
     /// It is not known any more.
@@ -179,10 +201,12 @@ enum Entry {
 struct Table {
     settings: Settings,
     inner: Mutex<Inner>,
+    disk: Option<Disk>,
     firsts: AtomicU64,
     duplicates: AtomicU64,
     refused: AtomicU64,
     evicted: AtomicU64,
+    unwritten: AtomicU64,
 }
 
 struct Inner {
@@ -190,6 +214,9 @@ struct Inner {
     entries: LruCache<String, Entry>,
     /// About how many bytes the results take.
     bytes: usize,
+    /// Keys that are forgotten here and not on the disk yet, where that has them.
+    gone: Vec<String>,
+    has_disk: bool,
 }
 
 /// What a key is.
@@ -217,32 +244,53 @@ impl Drop for Claim<'_> {
 }
 
 impl Claim<'_> {
-    /// Its steps have succeeded.
-    fn end(mut self, result: Outcome, weight: usize, now: Instant) {
+    /// Its steps have succeeded. The key is remembered from now on.
+    fn end(&mut self, inner: &mut Inner, (result, weight): (Outcome, usize), now: Instant) {
         self.is_open = false;
-        let mut inner = self.table.lock();
-        let settings = &self.table.settings;
-        // A result is never forgotten to make room for another one: whoever asks for it again
-        // relies on it.
-        let (result, weight) = match weight > settings.memory.saturating_sub(inner.bytes) {
-            true => (Outcome::Forgotten, 0),
-            false => (result, weight),
-        };
-        inner.bytes += weight;
-        let entry = Entry::Done {
-            until: now + settings.window,
-            result,
-            weight,
-        };
-        let old = inner.entries.put(self.key.to_owned(), entry);
-        inner.release(old);
+        let until = now + self.table.settings.window;
+        inner.put(
+            self.key.to_owned(),
+            (result, weight),
+            until,
+            &self.table.settings,
+        );
     }
 }
 
 impl Inner {
+    /// Remembers a key. A result is never forgotten to make room for another one: whoever asks for
+    /// it again relies on it.
+    fn put(
+        &mut self,
+        key: String,
+        (result, weight): (Outcome, usize),
+        until: Instant,
+        settings: &Settings,
+    ) {
+        let (result, weight) = match weight > settings.memory.saturating_sub(self.bytes) {
+            true => (Outcome::Forgotten, 0),
+            false => (result, weight),
+        };
+        self.bytes += weight;
+        let entry = Entry::Done {
+            until,
+            result,
+            weight,
+        };
+        let old = self.entries.put(key, entry);
+        self.release(old);
+    }
+
     fn release(&mut self, entry: Option<Entry>) {
         if let Some(Entry::Done { weight, .. }) = entry {
             self.bytes -= weight;
+        }
+    }
+
+    /// Notes that the disk is to forget a key, too.
+    fn forget(&mut self, key: String) {
+        if self.has_disk {
+            self.gone.push(key);
         }
     }
 
@@ -250,8 +298,10 @@ impl Inner {
     fn expire(&mut self, now: Instant) {
         let is_over = |entry: &Entry| matches!(entry, Entry::Done { until, .. } if *until <= now);
         while self.entries.peek_lru().is_some_and(|(_, it)| is_over(it)) {
-            let entry = self.entries.pop_lru().map(|(_, entry)| entry);
-            self.release(entry);
+            if let Some((key, entry)) = self.entries.pop_lru() {
+                self.release(Some(entry));
+                self.forget(key);
+            }
         }
     }
 
@@ -266,6 +316,7 @@ impl Inner {
                 continue;
             }
             self.release(Some(entry));
+            self.forget(key);
             return true;
         }
         false
@@ -273,17 +324,21 @@ impl Inner {
 }
 
 impl Table {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings, disk: Option<Disk>) -> Self {
         Self {
             settings,
             inner: Mutex::new(Inner {
                 entries: LruCache::unbounded(),
                 bytes: 0,
+                gone: Vec::new(),
+                has_disk: false,
             }),
+            disk,
             firsts: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
         }
     }
 
@@ -314,6 +369,9 @@ impl Table {
         }
         self.firsts.fetch_add(1, Ordering::Relaxed);
         let old = inner.entries.put(key.to_owned(), Entry::UnderWay);
+        if old.is_some() {
+            inner.forget(key.to_owned());
+        }
         inner.release(old);
         Seen::First(Claim {
             table: self,
@@ -326,6 +384,7 @@ impl Table {
 impl Idempotent {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = self.key.make(exchange, services)?;
+        self.table.load(services).await?;
         let claim = match self.table.see(&key, services.now()) {
             Seen::First(claim) => claim,
             Seen::Duplicate(result) => return self.repeat(result, exchange, services).await,
@@ -342,29 +401,41 @@ impl Idempotent {
             }
         };
         let next = self.block.run(exchange, services).await?;
-        let (result, weight) = self.result(&next, exchange)?;
-        claim.end(result, weight, services.now());
+        // Whatever becomes of the result: the steps have succeeded.
+        let (result, stored) = self.result(&next, exchange).unwrap_or_else(|fault| {
+            let at = &*exchange.at;
+            tracing::error!(target: "flow", step = at, %fault, "a result cannot be kept");
+            ((Outcome::Forgotten, 0), Stored::Nothing)
+        });
+        self.table.end(claim, (result, stored), services).await;
         exchange.set_slot(self.slot, Value::Bool(false));
         Ok(next)
     }
 
-    /// What duplicates get of it, and about how many bytes that takes.
-    fn result(&self, next: &Next, exchange: &mut Exchange) -> Result<(Outcome, usize), Fault> {
+    /// What duplicates get of it, about how many bytes that takes, and what the disk keeps.
+    fn result(
+        &self,
+        next: &Next,
+        exchange: &mut Exchange,
+    ) -> Result<((Outcome, usize), Stored), Fault> {
+        let nothing = ((Outcome::Forgotten, 0), Stored::Nothing);
         if !self.replays {
-            return Ok((Outcome::Forgotten, 0));
+            return Ok(nothing);
         }
         Ok(match next {
             Next::Reply(reply) if reply.body.as_bytes().len() <= self.settings.body_max => {
-                let head = reply.headers.view().iter();
-                let head: usize = head.map(|(_, name, value)| name.len() + value.len()).sum();
-                let weight = head + reply.body.as_bytes().len() + kept::ENTRY;
-                (Outcome::Reply(reply.clone()), weight)
+                let weight = record::weight(reply) + kept::ENTRY;
+                let stored = Stored::Reply(reply.clone());
+                ((Outcome::Reply(reply.clone()), weight), stored)
             }
             Next::Continue => match kept::of(exchange, self.settings.body_max)? {
-                Some((content, weight)) => (Outcome::Content(content), weight + kept::ENTRY),
-                None => (Outcome::Forgotten, 0),
+                Some((content, weight)) => {
+                    let stored = Stored::Content(exchange.take_reply(200)?);
+                    ((Outcome::Content(content), weight + kept::ENTRY), stored)
+                }
+                None => nothing,
             },
-            Next::Reply(_) | Next::Forward(_) => (Outcome::Forgotten, 0),
+            Next::Reply(_) | Next::Forward(_) => nothing,
         })
     }
 
@@ -382,6 +453,11 @@ impl Idempotent {
             Outcome::Reply(reply) => Ok(Next::Reply(reply)),
             Outcome::Content(content) => {
                 exchange.content = content;
+                Ok(Next::Continue)
+            }
+            Outcome::Stored(reply) => {
+                let content = Content::of_reply(&reply);
+                exchange.content = content.in_format(exchange.context.decode);
                 Ok(Next::Continue)
             }
             Outcome::Forgotten if !self.replays => Ok(Next::Continue),
@@ -443,6 +519,11 @@ impl State for Table {
                 "idempotent_evicted_total",
                 "Keys forgotten before their time.",
                 count(&self.evicted),
+            ),
+            measure(
+                "idempotent_unwritten_total",
+                "Keys that could not be written to the disk.",
+                count(&self.unwritten),
             ),
         ]
     }

@@ -32,6 +32,7 @@ mod idempotent;
 mod inner;
 mod kept;
 pub mod key;
+mod keyed_state;
 mod list_files;
 mod log;
 mod map;
@@ -59,6 +60,7 @@ mod wiretap;
 mod write_file;
 
 pub use http_call::{Asker, CallOptions};
+pub use keyed_state::KeyedState;
 pub use status::status_fault;
 
 use component::definition::{ConnectionDefinition, StepDefinition};

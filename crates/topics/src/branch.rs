@@ -48,6 +48,8 @@ pub(crate) struct Branch {
     /// Held while the worker comes to the topic.
     coming: Mutex<()>,
     carrier: RefCell<Option<Waker>>,
+    /// Those who wait until an event has come that the topic has had already.
+    expecting: RefCell<Vec<Waker>>,
 }
 
 impl Branch {
@@ -67,6 +69,7 @@ impl Branch {
             is_closed: Cell::new(false),
             coming: Mutex::new(()),
             carrier: RefCell::default(),
+            expecting: RefCell::default(),
         })
     }
 
@@ -88,6 +91,29 @@ impl Branch {
     /// The last event that the channels have; sequence 0 before the first.
     pub fn last(&self) -> EventId {
         self.last.get()
+    }
+
+    /// Waits until the channels have this event. The caller knows that the topic has had it, so
+    /// that it is in the mailbox or about to be. `false` when no more events come.
+    pub async fn reach(&self, sequence: u64) -> bool {
+        poll_fn(|context| {
+            if self.last.get().sequence >= sequence {
+                return Poll::Ready(true);
+            }
+            if !self.is_attached.get() || self.is_closed.get() {
+                return Poll::Ready(false);
+            }
+            self.expecting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Has those look who wait for an event.
+    fn wake_expecting(&self) {
+        for waker in self.expecting.take() {
+            waker.wake();
+        }
     }
 
     /// The last snapshot that the channels have.
@@ -165,6 +191,7 @@ impl Branch {
         for channel in self.live() {
             channel.finish(End::Stop);
         }
+        self.wake_expecting();
     }
 
     fn live(&self) -> Vec<Rc<Channel>> {
@@ -187,6 +214,7 @@ impl Branch {
             }
         }
         channels.iter().for_each(|it| it.wake());
+        self.wake_expecting();
     }
 
     /// Has the channels look at the time; whether there is any.
@@ -273,6 +301,7 @@ impl Resource for Branch {
         for channel in self.live() {
             channel.finish(End::Stop);
         }
+        self.wake_expecting();
         Box::pin(std::future::ready(()))
     }
 }
@@ -280,6 +309,89 @@ impl Resource for Branch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Policy;
+    use crate::frame::{IdForm, Wire};
+    use crate::join::{Joining, Start, Step};
+    use crate::settings::Payload;
+    use crate::testing::{memory, publication};
+    use crate::view::{Mode, View};
+
+    fn channel(branch: &Rc<Branch>) -> Rc<Channel> {
+        let view = View {
+            mode: Mode::Event,
+            filter: None,
+            select: None,
+        };
+        let key = ChannelKey {
+            wire: Wire::Sse {
+                chunked: false,
+                gzip: false,
+            },
+            ids: IdForm::Plain,
+            views: vec![view],
+        };
+        let pace = Pace {
+            heartbeat: 100,
+            stalled_max: 100,
+            bytes_max: 1 << 20,
+            policy: Policy::Disconnect,
+        };
+        Branch::channel(&[Rc::clone(branch)], key, pace).unwrap()
+    }
+
+    /// A subscriber gets an event from one worker and comes back to another one, which does not
+    /// have it yet.
+    #[tokio::test]
+    async fn a_worker_that_is_behind_the_topic_waits_for_the_event() {
+        for payload in [Payload::Event, Payload::Snapshot] {
+            let topic = memory(payload).await;
+            // Nobody takes what is in its mailbox: it rests.
+            let mut attached = topic.attach().await.unwrap();
+            let branch = Branch::new(Arc::clone(&topic), Arc::default());
+            branch.last.set(EventId {
+                sequence: 0,
+                ..attached.next
+            });
+            branch.is_attached.set(true);
+            let channel = channel(&branch);
+            let id = topic.publish(publication("[1]")).await.unwrap().id;
+            let mut joining = Joining::new(&channel, vec![Start::After(id)], Vec::new());
+            let mut advance = Box::pin(joining.advance());
+            let mut context = Context::from_waker(Waker::noop());
+            let first = advance.as_mut().poll(&mut context);
+            assert!(first.is_pending(), "{first:?}");
+            let mut events = Vec::new();
+            attached.mailbox.take(&mut events).await.unwrap();
+            branch.hand_on(&mut events);
+            let step = advance.await.unwrap();
+            let Step::Join(own, at) = step else {
+                panic!("{step:?}");
+            };
+            assert_eq!((own.as_ref(), at), (&b""[..], channel.end_of_ring()));
+            // One that nobody has been given is ahead, as before.
+            let later = EventId {
+                sequence: id.sequence + 1,
+                ..id
+            };
+            let mut joining = Joining::new(&channel, vec![Start::After(later)], Vec::new());
+            let (Step::Join(own, _) | Step::Write(own)) = joining.advance().await.unwrap() else {
+                panic!();
+            };
+            assert!(String::from_utf8_lossy(&own).contains("\"ahead\""));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_event_is_let_go_when_the_worker_leaves_the_topic() {
+        let topic = memory(Payload::Event).await;
+        let branch = Branch::new(Arc::clone(&topic), Arc::default());
+        branch.is_attached.set(true);
+        let mut waiting = Box::pin(branch.reach(7));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        Rc::clone(&branch).close().await;
+        assert!(!waiting.await);
+    }
 
     #[test]
     fn only_a_worker_that_is_busy_rests() {

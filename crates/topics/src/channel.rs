@@ -71,6 +71,15 @@ pub(crate) struct Pace {
     pub policy: Policy,
 }
 
+/// A place in the ring, and what those have who have all before it.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    /// The offset.
+    pub at: u64,
+    /// The last event of each topic.
+    pub places: Vec<EventId>,
+}
+
 /// Why a reader's stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -383,15 +392,27 @@ impl Channel {
         self.ring.borrow().end()
     }
 
+    /// The end of the ring as it is now.
+    pub fn now(&self) -> Moment {
+        Moment {
+            at: self.end_of_ring(),
+            places: self.members.iter().map(|it| it.last.get()).collect(),
+        }
+    }
+
+    /// Whether all that lies behind this offset is still in the ring.
+    pub fn holds(&self, at: u64) -> bool {
+        self.ring.borrow().start() <= at
+    }
+
     /// Lets a reader have events up to this one.
     pub fn open_window(&self, key: u32, sequence: u64) {
         self.seats.borrow_mut().open_window(key, sequence);
     }
 
-    /// Where this event of the only topic lies in the ring.
+    /// Where this event lies in the ring of an only topic.
     pub fn find(&self, sequence: u64) -> Option<u64> {
-        let ring = self.ring.borrow();
-        ring.find(sequence).filter(|_| self.members.len() == 1)
+        self.ring.borrow().find(sequence)
     }
 
     /// Writes what comes next for a reader.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::channel::{Channel, End, Reset};
+use crate::channel::{Channel, End, Moment, Reset};
 use crate::event::EventId;
 use crate::settings::Payload;
 use crate::topic::History;
@@ -62,6 +62,8 @@ pub(crate) struct Joining {
     window: Option<u64>,
     /// The last event that it may have.
     most: Option<u64>,
+    /// Where it is going to join the ring of several topics.
+    target: Option<Moment>,
 }
 
 impl Joining {
@@ -76,6 +78,7 @@ impl Joining {
             shares: vec![0; channel.width()],
             window: None,
             most: None,
+            target: None,
         }
     }
 
@@ -115,7 +118,10 @@ impl Joining {
                 let own = self.seal();
                 return Ok(Step::Join(own, at));
             }
-            if !self.out.is_empty() {
+            // Of several topics all that is missing is read first: while it is written, events of
+            // one or the other come.
+            let is_enough = self.channel.width() == 1 || self.out.len() >= PIECE;
+            if !self.out.is_empty() && is_enough {
                 // Meanwhile the ring may get what comes next.
                 let piece = self.seal();
                 return Ok(Step::Write(piece));
@@ -207,6 +213,10 @@ impl Joining {
             },
             Start::After(id) => *id,
         };
+        let last = match wanted.epoch == last.epoch && wanted.sequence > last.sequence {
+            true => self.catch_up(member, wanted.sequence).await?,
+            false => last,
+        };
         let reason = match wanted {
             id if id.epoch != last.epoch => "other-epoch",
             id if id.sequence > last.sequence => "ahead",
@@ -218,6 +228,24 @@ impl Joining {
         };
         let requested = channel.id_text(member, wanted);
         self.reset(member, (reason, requested)).await.map(Some)
+    }
+
+    /// Waits until this worker has an event that another one may have shown already, when the topic
+    /// has had it. The last event that the channel has then.
+    async fn catch_up(&self, member: usize, sequence: u64) -> Result<EventId, End> {
+        let channel = &self.channel;
+        let branch = channel.branch(member).ok_or(End::Failed)?;
+        let next = branch.topic().next().map_err(|fault| {
+            tracing::warn!(target: "topics", topic = branch.name(), %fault, "subscribe");
+            End::Failed
+        })?;
+        if sequence < next.sequence && !branch.reach(sequence).await {
+            return Err(End::Stop);
+        }
+        match channel.is_over() {
+            true => Err(End::Stop),
+            false => channel.last(member).ok_or(End::Failed),
+        }
     }
 
     fn put(&mut self, member: usize, id: EventId) -> Option<Reset> {
@@ -281,6 +309,19 @@ impl Joining {
     /// Where the ring has all that comes next, if it has; what has not been written yet comes
     /// before.
     fn settle(&mut self) -> Option<u64> {
+        self.settle_newest();
+        if self.channel.width() > 1 {
+            return self.settle_several();
+        }
+        let Some(member) = self.behind() else {
+            return Some(self.channel.end_of_ring());
+        };
+        let place = self.places.get(member)?;
+        self.channel.find(place.sequence + 1)
+    }
+
+    /// Writes the newest snapshots that it has to get.
+    fn settle_newest(&mut self) {
         for member in std::mem::take(&mut self.newest) {
             let last = self.channel.last(member);
             if let (Some(last), Some(place)) = (last, self.places.get_mut(member)) {
@@ -294,19 +335,40 @@ impl Joining {
             let first = self.places.first().map(|it| it.sequence);
             self.acknowledge(first.unwrap_or_default());
         }
-        let Some(member) = self.behind() else {
-            return Some(self.channel.end_of_ring());
-        };
-        let place = self.places.get(member)?;
-        self.channel.find(place.sequence + 1)
+    }
+
+    /// The same for several topics: the ring has one order of their events, and a subscriber can
+    /// join it only where it has just as much of each topic as its readers there. Such a place is
+    /// chosen, the history is read up to it, and events may come behind it meanwhile.
+    fn settle_several(&mut self) -> Option<u64> {
+        let is_of_use = self.target.as_ref().is_some_and(|target| {
+            let places = self.places.iter().zip(&target.places);
+            let mut passed = places.filter(|(place, target)| place.sequence > target.sequence);
+            self.channel.holds(target.at) && passed.next().is_none()
+        });
+        if !is_of_use {
+            self.target = Some(self.channel.now());
+        }
+        let target = self.target.as_ref()?;
+        let mut places = self.places.iter().zip(&target.places);
+        let has_all = places.all(|(place, target)| place.sequence == target.sequence);
+        has_all.then_some(target.at)
+    }
+
+    /// The last event of a topic before the place in the ring that it is on its way to.
+    fn goal(&self, member: usize) -> Option<EventId> {
+        match &self.target {
+            Some(target) => target.places.get(member).copied(),
+            None => self.channel.last(member),
+        }
     }
 
     /// The first topic of which something is missing.
     fn behind(&self) -> Option<usize> {
         let mut places = self.places.iter().enumerate();
         let is_behind = |(member, place): (usize, &EventId)| {
-            let last = self.channel.last(member);
-            last.is_some_and(|last| place.sequence < last.sequence)
+            let goal = self.goal(member);
+            goal.is_some_and(|goal| place.sequence < goal.sequence)
         };
         places.find(|it| is_behind(*it)).map(|it| it.0)
     }
@@ -328,7 +390,7 @@ impl Joining {
         })?;
         let reason = match history {
             History::Events(events) => {
-                let last = channel.last(member).ok_or(End::Failed)?.sequence;
+                let last = self.goal(member).ok_or(End::Failed)?.sequence;
                 let last = self.most.map_or(last, |most| most.min(last));
                 let fit = events.iter().take_while(|it| it.id.sequence <= last);
                 let (mut count, before) = (0, self.out.len());

@@ -4,15 +4,23 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sha2::Digest as _;
 
 /// How long a key is remembered.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How many keys are remembered.
 const COUNT_MAX: usize = 100_000;
 
-/// What a stored key begins with that has a digest: 8 bytes of that, little-endian, and the name
-/// are behind it. Keys that older versions have stored are the name alone, which begins otherwise.
-const WITH_DIGEST: [u8; 2] = [0, b'h'];
+/// What a stored key begins with that has a digest: the digest and the name are behind it.
+const WITH_DIGEST: [u8; 2] = [0, b's'];
+/// What older versions have put there, before 8 bytes of FNV-1a and the name. Publishers can make
+/// two events with the same one, so that it tells nothing.
+const WITH_FNV: [u8; 2] = [0, b'h'];
+/// The bytes of [`WITH_FNV`] before the name.
+const FNV_LENGTH: usize = 10;
+
+/// What tells events apart: the first 16 bytes of SHA-256.
+pub(crate) type Digest = [u8; 16];
 
 /// The key of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +28,7 @@ pub(crate) struct Key {
     /// What the publisher has given.
     pub name: Bytes,
     /// What tells the event from others; not known of keys that older versions have stored.
-    pub digest: Option<u64>,
+    pub digest: Option<Digest>,
 }
 
 impl Key {
@@ -32,34 +40,40 @@ impl Key {
 
     /// As it stands beside the event.
     pub fn stored(&self) -> Bytes {
-        let Some(digest) = self.digest else {
+        let Some(digest) = &self.digest else {
             return self.name.clone();
         };
-        let digest = digest.to_le_bytes();
-        Bytes::from([&WITH_DIGEST[..], &digest, &self.name].concat())
+        Bytes::from([&WITH_DIGEST[..], digest, &self.name].concat())
     }
 
     /// What has been stored.
     pub fn read(stored: Bytes) -> Self {
         let rest = stored.strip_prefix(&WITH_DIGEST);
-        match rest.and_then(<[u8]>::split_first_chunk) {
-            Some((digest, name)) => Self {
+        if let Some((digest, name)) = rest.and_then(<[u8]>::split_first_chunk) {
+            return Self {
                 name: stored.slice_ref(name),
-                digest: Some(u64::from_le_bytes(*digest)),
+                digest: Some(*digest),
+            };
+        }
+        let is_fnv = stored.starts_with(&WITH_FNV) && stored.len() > FNV_LENGTH;
+        Self {
+            name: match is_fnv {
+                true => stored.slice(FNV_LENGTH..),
+                false => stored,
             },
-            None => Self {
-                name: stored,
-                digest: None,
-            },
+            digest: None,
         }
     }
 }
 
-/// FNV-1a of 64 bits: it has to tell apart what comes by mistake, not to resist anybody.
-pub(crate) fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+/// What tells texts apart, also those that somebody has made to look alike.
+pub(crate) fn digest(bytes: &[u8]) -> Digest {
+    let whole = sha2::Sha256::digest(bytes);
+    let mut digest = Digest::default();
+    for (to, from) in digest.iter_mut().zip(whole) {
+        *to = from;
+    }
+    digest
 }
 
 /// What is known of a key.
@@ -74,7 +88,7 @@ pub(crate) enum Known {
 /// The keys of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    events: HashMap<Bytes, (u64, Option<u64>)>,
+    events: HashMap<Bytes, (u64, Option<Digest>)>,
     /// In the order in which they came, with the time in milliseconds.
     order: VecDeque<(Bytes, u64)>,
 }
@@ -152,11 +166,13 @@ mod tests {
     fn a_key_is_read_as_it_is_stored_also_by_older_versions() {
         let new = Key::of(Bytes::from_static(b"a"), b"[1]");
         assert_eq!(Key::read(new.stored()), new);
-        assert_eq!(new.stored().len(), 11);
-        // FNV's own test vectors.
-        assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
-        for old in [&b"a"[..], b"0h12345678", b"\0h1234567", b""] {
+        assert_eq!(new.stored().len(), 19);
+        // SHA-256's own test vector (FIPS 180-4), cut.
+        let start = [0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea];
+        assert_eq!(digest(b"abc")[..8], start);
+        let fnv = Key::read(Bytes::from_static(b"\0h12345678name"));
+        assert_eq!((&fnv.name[..], fnv.digest), (&b"name"[..], None));
+        for old in [&b"a"[..], b"0h12345678", b"\0h12345678", b"\0s123", b""] {
             let key = Key::read(Bytes::from_static(old));
             assert_eq!((&key.name[..], key.digest), (old, None));
             assert_eq!(key.stored(), old);

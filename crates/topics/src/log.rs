@@ -5,8 +5,9 @@ mod history;
 mod recover;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use component::state::{Measure, State};
@@ -16,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use crate::document::Document;
 use crate::event::{Event, EventId};
 use crate::keys::Keys;
-use crate::mailbox::{self, weight};
+use crate::mailbox::{self, Fill, weight};
 use crate::prepare::Item;
 use crate::sequencer::{Sequencer, Submission};
 use crate::settings::{Durability, Payload, Settings};
@@ -202,6 +203,8 @@ pub(crate) struct Log {
     live: Mutex<Live>,
     /// The number of the next event that everybody will see.
     changes: watch::Sender<u64>,
+    /// Whether a mailbox may be full. Only the thread that orders events sets and clears it.
+    is_held_up: AtomicBool,
 }
 
 /// What is ordered, durable or not. Only the thread that orders events changes it.
@@ -278,10 +281,18 @@ impl Log {
         first.map_or(next, |first| first.min(next))
     }
 
+    /// The id of the next event that everybody will see.
+    pub fn next(&self) -> EventId {
+        self.id(self.live().next)
+    }
+
     /// Hands publications to the thread that orders events, and waits for the answer.
     pub async fn submit(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Receipt>, Fault> {
         let size = items.iter().map(Item::size).sum();
-        let Some(place) = self.sequencer.reserve(self.durability, size) else {
+        let Some(place) = self
+            .sequencer
+            .reserve(self.durability, size, self.is_held_up())
+        else {
             Counts::add(&self.slot.counts.refused, items.len() as u64);
             let detail = "too much waits to be published";
             return Err(Fault::new(Kind::Unavailable, Origin::Engine, detail)
@@ -331,14 +342,60 @@ impl Log {
         self.changes.send_replace(last.id.sequence + 1);
         let mut left = Vec::new();
         for sender in boxes {
-            if !sender.put(&events) {
-                left.push(sender);
+            match sender.put(&events) {
+                Some(true) => {}
+                Some(false) => self.is_held_up.store(true, Ordering::Relaxed),
+                None => left.push(sender),
             }
         }
-        if !left.is_empty() {
-            let is_left = |it: &Arc<mailbox::Sender>| left.iter().any(|left| Arc::ptr_eq(it, left));
-            self.live().boxes.retain(|it| !is_left(it));
+        self.forget_boxes(&left);
+    }
+
+    fn forget_boxes(&self, gone: &[Arc<mailbox::Sender>]) {
+        if !gone.is_empty() {
+            let is_gone = |it: &Arc<mailbox::Sender>| gone.iter().any(|gone| Arc::ptr_eq(it, gone));
+            self.live().boxes.retain(|it| !is_gone(it));
         }
+    }
+
+    /// Whether publications may wait for a worker.
+    pub fn is_held_up(&self) -> bool {
+        self.is_held_up.load(Ordering::Relaxed)
+    }
+
+    /// Whether publications have to wait for workers that do not take their events: when that has
+    /// to be asked again at the latest. `publisher` is woken when there may be room before. A
+    /// worker that has been waited for too long loses its events.
+    pub fn held_until(&self, now: Instant, publisher: &Waker) -> Option<Instant> {
+        if !self.is_held_up() {
+            return None;
+        }
+        let boxes = self.live().boxes.clone();
+        let (mut until, mut gone) = (None::<Instant>, Vec::new());
+        for sender in boxes {
+            match sender.fill(now, publisher) {
+                Fill::Room => {}
+                Fill::Left => gone.push(sender),
+                Fill::Full(since) if since + mailbox::PATIENCE <= now => {
+                    tracing::error!(
+                        target: "topics",
+                        topic = &*self.name,
+                        "a worker does not take the events of a topic: it has to attach again"
+                    );
+                    sender.lose();
+                    gone.push(sender);
+                }
+                Fill::Full(since) => {
+                    let end = since + mailbox::PATIENCE;
+                    until = Some(until.map_or(end, |until| until.min(end)));
+                }
+            }
+        }
+        self.forget_boxes(&gone);
+        if until.is_none() {
+            self.is_held_up.store(false, Ordering::Relaxed);
+        }
+        until
     }
 
     /// No more events come: whoever waits for them is told.

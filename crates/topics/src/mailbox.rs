@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::event::{Content, Event};
 
-/// The most bytes of events in a mailbox; one event fits in any case.
-const BYTES_MAX: usize = 16 << 20;
-/// How long whoever publishes waits for a worker that does not take its events.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
+/// With so many bytes of events a mailbox is full: its topic takes nothing more until the worker
+/// has taken them. What is on its way by then still goes in.
+pub(crate) const BYTES_MAX: usize = if cfg!(test) { 256 << 10 } else { 16 << 20 };
+/// How long publishers of a topic wait for a worker that does not take its events.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
 
 /// No more events come from here: the worker did not take them for so long that some are lost, or
 /// the topic has ended. Attach again, and ask the history for what is missing.
@@ -25,8 +26,6 @@ pub struct Mailbox(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     state: Mutex<State>,
-    /// There is room again.
-    taken: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -34,10 +33,21 @@ struct State {
     events: VecDeque<Arc<Event>>,
     bytes: usize,
     waker: Option<Waker>,
+    /// Since when somebody waits for room, and who does.
+    full_since: Option<Instant>,
+    publisher: Option<Waker>,
     /// Nobody takes any more.
     is_left: bool,
     /// Nothing more comes.
     is_over: bool,
+}
+
+impl State {
+    /// There is room again: who waits for it.
+    fn make_room(&mut self) -> Option<Waker> {
+        self.full_since = None;
+        self.publisher.take()
+    }
 }
 
 impl Inner {
@@ -75,16 +85,24 @@ impl Mailbox {
         }
         events.extend(state.events.drain(..));
         state.bytes = 0;
+        let publisher = state.make_room();
         drop(state);
-        self.0.taken.notify_one();
+        if let Some(publisher) = publisher {
+            publisher.wake();
+        }
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.0.state().is_left = true;
-        self.0.taken.notify_one();
+        let mut state = self.0.state();
+        state.is_left = true;
+        let publisher = state.make_room();
+        drop(state);
+        if let Some(publisher) = publisher {
+            publisher.wake();
+        }
     }
 }
 
@@ -98,46 +116,57 @@ pub(crate) fn mailbox() -> (Sender, Mailbox) {
     (Sender(Arc::clone(&inner)), Mailbox(inner))
 }
 
+/// How a mailbox is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// It has room.
+    Room,
+    /// It has none, and is waited for since then.
+    Full(Instant),
+    /// Nobody takes any more.
+    Left,
+}
+
 impl Sender {
-    /// Puts events in, and waits for room when there is none. False when nobody takes them.
-    pub fn put(&self, events: &[Arc<Event>]) -> bool {
-        let mut waker = None;
+    /// Puts events in, and never waits: what is on its way has to go somewhere. `None` when nobody
+    /// takes them, else whether there is room for more.
+    pub fn put(&self, events: &[Arc<Event>]) -> Option<bool> {
         let mut state = self.0.state();
+        if state.is_left {
+            return None;
+        }
         for event in events {
-            let size = weight(event);
-            let mut until = None;
-            while state.bytes + size > BYTES_MAX && state.bytes > 0 && !state.is_left {
-                if let Some(waker) = state.waker.take() {
-                    waker.wake();
-                }
-                let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    tracing::error!(
-                        target: "topics",
-                        "a worker does not take the events of a topic: it has to attach again"
-                    );
-                    drop(state);
-                    self.end(true);
-                    return false;
-                }
-                let waited = self.0.taken.wait_timeout(state, left);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-            state.bytes += size;
+            state.bytes += weight(event);
             state.events.push_back(Arc::clone(event));
         }
-        if state.is_left {
-            return false;
-        }
-        if !state.events.is_empty() {
-            waker = state.waker.take();
-        }
+        let has_room = state.bytes < BYTES_MAX;
+        let waker = match state.events.is_empty() {
+            true => None,
+            false => state.waker.take(),
+        };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
-        true
+        Some(has_room)
+    }
+
+    /// How it is; without room, this publisher is woken when there is some.
+    pub fn fill(&self, now: Instant, publisher: &Waker) -> Fill {
+        let mut state = self.0.state();
+        if state.is_left {
+            return Fill::Left;
+        }
+        if state.bytes < BYTES_MAX {
+            return Fill::Room;
+        }
+        state.publisher = Some(publisher.clone());
+        Fill::Full(*state.full_since.get_or_insert(now))
+    }
+
+    /// The worker has not taken its events for too long: it has to attach again.
+    pub fn lose(&self) {
+        self.end(true);
     }
 
     fn end(&self, is_lost: bool) {

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use message::Fault;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
@@ -25,6 +26,8 @@ use crate::topic::Receipt;
 
 /// The most bytes of publications that wait, for each durability.
 const WAITING_MAX: usize = 64 << 20;
+/// The same while those that come have to wait for a worker: the rest is for other topics.
+const HELD_MAX: usize = WAITING_MAX / 2;
 /// The most publications, and about how many bytes, that are one batch.
 const BATCH_MAX: (usize, usize) = (4096, 8 << 20);
 /// How many may read what was published before at the same time.
@@ -94,14 +97,15 @@ impl Sequencer {
     }
 
     /// Room for a publication; `None` when too much waits.
-    pub fn reserve(&self, durability: Durability, size: usize) -> Option<Place> {
+    pub fn reserve(&self, durability: Durability, size: usize, is_held: bool) -> Option<Place> {
+        let max = if is_held { HELD_MAX } else { WAITING_MAX };
         let waiting = self.waiting.get(lane(durability))?;
         let before = waiting.fetch_add(size, Ordering::Relaxed);
         let place = Place {
             waiting: Arc::clone(waiting),
             size,
         };
-        (before == 0 || before + size <= WAITING_MAX).then_some(place)
+        (before == 0 || before + size <= max).then_some(place)
     }
 
     /// Hands publications over. When the thread has ended, their answer never comes: it is dropped.
@@ -179,8 +183,18 @@ type Flight = (Option<Batch>, Chore);
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<Submission>,
+    /// Those of topics that wait for a worker, each in the order in which they came.
+    held: Vec<Held>,
     chores: VecDeque<Chore>,
     flight: Option<Flight>,
+}
+
+/// The publications of a topic that wait until a worker has taken its events.
+struct Held {
+    log: Arc<Log>,
+    submissions: VecDeque<Submission>,
+    /// When it has to be looked at again at the latest.
+    until: Instant,
 }
 
 impl Thread {
@@ -195,7 +209,7 @@ impl Thread {
     }
 
     fn run(mut self) {
-        while let Ok(command) = self.queue.recv() {
+        while let Some(command) = self.next() {
             self.take(command);
             for _ in 0..BATCH_MAX.0 {
                 match self.queue.try_recv() {
@@ -209,11 +223,25 @@ impl Thread {
             let mut context = Context::from_waker(&waker);
             // Those in memory first: they wait for nothing.
             for lane in self.lanes.iter_mut().rev() {
-                lane.turn(&mut context);
+                lane.turn(&mut context, Instant::now());
             }
             if self.is_closing && self.lanes.iter().all(Lane::is_idle) {
                 return;
             }
+        }
+    }
+
+    /// Waits for what is to be done, or until a worker has been waited for long enough.
+    fn next(&self) -> Option<Command> {
+        let held = self.lanes.iter().flat_map(|lane| &lane.held);
+        let Some(until) = held.map(|held| held.until).min() else {
+            return self.queue.recv().ok();
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        match self.queue.recv_timeout(left) {
+            Ok(command) => Some(command),
+            Err(RecvTimeoutError::Timeout) => Some(Command::Rung),
+            Err(RecvTimeoutError::Disconnected) => None,
         }
     }
 
@@ -238,11 +266,13 @@ impl Thread {
 
 impl Lane {
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.chores.is_empty() && self.flight.is_none()
+        let is_empty = self.waiting.is_empty() && self.held.is_empty();
+        is_empty && self.chores.is_empty() && self.flight.is_none()
     }
 
     /// Goes on until a store has to be waited for or nothing is left to do.
-    fn turn(&mut self, context: &mut Context<'_>) {
+    fn turn(&mut self, context: &mut Context<'_>, now: Instant) {
+        self.release(context.waker(), now);
         loop {
             if let Some((_, answer)) = &mut self.flight {
                 let Poll::Ready(result) = answer.as_mut().poll(context) else {
@@ -263,12 +293,51 @@ impl Lane {
             }
             let mut batch = Batch::default();
             while let Some(submission) = self.waiting.pop_front() {
+                let Some(submission) = self.hold(submission, context.waker(), now) else {
+                    continue;
+                };
                 batch.stage(submission);
                 if batch.size() > BATCH_MAX.1 || batch.count() >= BATCH_MAX.0 {
                     break;
                 }
             }
             self.flight = batch.append();
+        }
+    }
+
+    /// Puts a publication aside whose topic waits for a worker; gives back any other.
+    fn hold(&mut self, submission: Submission, waker: &Waker, now: Instant) -> Option<Submission> {
+        if self.held.is_empty() && !submission.log.is_held_up() {
+            return Some(submission);
+        }
+        let same = |held: &&mut Held| Arc::ptr_eq(&held.log, &submission.log);
+        if let Some(held) = self.held.iter_mut().find(same) {
+            held.submissions.push_back(submission);
+            return None;
+        }
+        let Some(until) = submission.log.held_until(now, waker) else {
+            return Some(submission);
+        };
+        self.held.push(Held {
+            log: Arc::clone(&submission.log),
+            submissions: VecDeque::from([submission]),
+            until,
+        });
+        None
+    }
+
+    /// Lets publications go on whose topics wait no more, before those that have come since.
+    fn release(&mut self, waker: &Waker, now: Instant) {
+        let mut at = 0;
+        while let Some(held) = self.held.get_mut(at) {
+            if let Some(until) = held.log.held_until(now, waker) {
+                held.until = until;
+                at += 1;
+                continue;
+            }
+            let mut released = self.held.swap_remove(at).submissions;
+            released.append(&mut self.waiting);
+            self.waiting = released;
         }
     }
 }
@@ -278,3 +347,6 @@ fn tell_chore(result: Result<(), StoreError>) {
         tracing::warn!(target: "topics", %error, "old events are not removed");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -186,6 +186,15 @@ impl Topic {
         Ok(self.log()?.attach())
     }
 
+    /// The id of the next event: all before it have been seen by somebody, though not yet by every
+    /// worker.
+    ///
+    /// # Errors
+    /// When the topic is not open.
+    pub fn next(&self) -> Result<EventId, Fault> {
+        Ok(self.log()?.next())
+    }
+
     /// Events from this one on that are kept, the oldest first, about that many bytes of them at
     /// most, and at least one when there is one.
     ///

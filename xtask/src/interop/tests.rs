@@ -118,7 +118,7 @@ fn a_receipt_says_whether_the_event_is_new() {
 fn unknown_checks_are_refused() {
     let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     assert!(options(&words(&["--haproxy", "curl"])).is_ok_and(|it| it.checks.len() == 1));
-    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 11));
+    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 12));
     assert!(options(&words(&["wget"])).is_err());
     let sized = options(&words(&["peers", "--size", "10M"]));
     assert!(sized.is_ok_and(|it| it.extent.size == 10_000_000 && !it.extent.full));

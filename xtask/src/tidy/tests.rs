@@ -383,3 +383,34 @@ fn the_architecture_stays_short() {
     assert!(found(300).is_empty());
     only(&found(301), 300, "more than 300 lines");
 }
+
+#[test]
+fn what_nobody_reads_is_refused() {
+    let known = [
+        "Cargo.lock",
+        "crates/expr/tests/data/jaq.test",
+        "docs/reference/flow-file.schema.json",
+    ];
+    let found = |path: &str, bytes: u64| {
+        let known = known.map(|path| (PathBuf::from(path), 100_000));
+        let sizes = [known.as_slice(), &[(path.into(), bytes)]].concat();
+        messages(|problems| artefacts::check(&sizes, problems))
+    };
+    for (path, bytes, part) in [
+        ("crates/intertie/erl_crash.dump", 10, "left this behind"),
+        ("core", 10, "left this behind"),
+        ("docs/results/http.html", 10, "written below target/"),
+        (
+            "docs/results/streams/idle.json",
+            10,
+            "written below target/",
+        ),
+        ("crates/net/data", 65_537, "65537 bytes; at most 65536"),
+    ] {
+        only(&found(path, bytes), 1, part);
+    }
+    assert!(found("docs/results/http.csv", 65_536).is_empty());
+    assert!(found("xtask/interop/page.html", 10).is_empty());
+    let gone = messages(|problems| artefacts::check(&[], problems));
+    assert_eq!(gone.len(), known.len(), "{gone:?}");
+}

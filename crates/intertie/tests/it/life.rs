@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::{Action, RawClient, ScriptedBackend, TempDir, free_port, wait_until};
 
-use crate::support::{Engine, get, post};
+use crate::support::{Engine, command, get, output, post};
 
 fn flow(port: u16, text: &str) -> String {
     format!(
@@ -88,6 +89,62 @@ fn sighup_reloads_without_a_watcher() {
     });
     let output = engine.stop();
     assert!(output.contains("asked to reload by SIGHUP"), "{output}");
+}
+
+/// What systemd's `Type=notify`, `ExecReload=` and `WatchdogSec=` need.
+#[test]
+fn the_service_manager_is_told_of_start_reload_and_stop() {
+    let folder = TempDir::new();
+    let port = free_port();
+    folder.write("flow.yaml", &flow(port, "one"));
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let variables = [
+        ("NOTIFY_SOCKET", path.to_str().unwrap()),
+        ("WATCHDOG_USEC", "50000"),
+    ];
+    let engine = Engine::run_in(&[&folder.path().join("flow.yaml")], &[], &variables);
+    // The watchdog is told all the time: of other messages the next one counts.
+    let next = |wanted: &str| {
+        let mut bytes = [0; 200];
+        loop {
+            let count = socket.recv(&mut bytes).unwrap();
+            let message = std::str::from_utf8(&bytes[..count]).unwrap();
+            if message.starts_with(wanted) {
+                return message.to_owned();
+            }
+            assert_eq!(message, "WATCHDOG=1", "{wanted} is awaited");
+        }
+    };
+    assert_eq!(next("READY=1"), "READY=1\nSTATUS=Serving, flows: 1");
+    assert_eq!(next("WATCHDOG=1"), "WATCHDOG=1");
+    engine.process.signal("HUP");
+    next("RELOADING=1");
+    assert_eq!(next("READY=1"), "READY=1\nSTATUS=Serving");
+    folder.write("flow.yaml", "flow: hello\nform: x\n");
+    engine.process.signal("HUP");
+    next("RELOADING=1");
+    assert!(next("READY=1").contains("could not be reloaded"));
+    engine.process.signal("TERM");
+    next("STOPPING=1");
+}
+
+#[test]
+fn a_service_manager_that_is_not_there_stops_the_start() {
+    let folder = TempDir::new();
+    let file = folder.write("flow.yaml", &flow(free_port(), "one"));
+    let mut command = command();
+    let output = command
+        .arg("run")
+        .arg(&file)
+        .env("NOTIFY_SOCKET", folder.path().join("none"));
+    let output = output.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("NOTIFY_SOCKET"), "{text}");
 }
 
 /// A reply, or why there is none.
@@ -220,11 +277,40 @@ fn start_is_refused_with_a_clear_word_when_a_port_is_taken() {
     let folder = TempDir::new();
     let taken = ScriptedBackend::start(vec![vec![Action::Stall]]);
     let path = folder.write("flow.yaml", &flow(taken.port(), "hi"));
-    let result = crate::support::output(&["run", "--admin", "off", path.to_str().unwrap()]);
+    let result = output(&["run", "--admin", "off", path.to_str().unwrap()]);
     assert_eq!(result.status.code(), Some(1));
     let text = String::from_utf8_lossy(&result.stderr).into_owned();
     assert!(
         text.contains(&format!("cannot listen on 127.0.0.1:{}", taken.port())),
         "{text}"
     );
+}
+
+#[test]
+fn health_asks_a_running_engine() {
+    let folder = TempDir::new();
+    folder.write("flow.yaml", &flow(free_port(), "one"));
+    let engine = Engine::run(&[folder.path()], &[]);
+    let admin = format!("127.0.0.1:{}", engine.admin);
+    let well = output(&["health", "--admin", &admin]);
+    assert_eq!(
+        (well.status.code(), &well.stdout[..]),
+        (Some(0), &b"ok\n"[..])
+    );
+    let ready = output(&["health", "--ready", "--admin", &admin]);
+    assert_eq!(ready.stdout, b"ready\n");
+    engine.stop();
+    let gone = output(&["health", "--admin", &admin]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("no answer from"));
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let folder = TempDir::new();
+    let written = output(&["man", folder.path().to_str().unwrap()]);
+    assert!(written.status.success(), "{written:?}");
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("intertie.1").contains(".TH intertie"));
+    assert!(page("intertie-run.1").contains("SIGHUP"));
 }

@@ -13,6 +13,7 @@ mod examples;
 mod failures;
 mod flow_tests;
 mod flows;
+mod idempotent;
 mod life;
 mod mail;
 mod outage;

@@ -33,8 +33,14 @@ pub struct Engine {
 impl Engine {
     /// Runs these files; ready when it returns.
     pub fn run(paths: &[&Path], options: &[&str]) -> Self {
+        Self::run_in(paths, options, &[])
+    }
+
+    /// Runs these files with these variables in its environment.
+    pub fn run_in(paths: &[&Path], options: &[&str], variables: &[(&str, &str)]) -> Self {
         let admin = free_port();
         let mut command = command();
+        command.envs(variables.iter().copied());
         command.arg("run").args(paths).args(options);
         command.args(["--workers", "2", "--admin", &format!("127.0.0.1:{admin}")]);
         let mut process = Process::start(&mut command);

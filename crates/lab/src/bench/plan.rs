@@ -62,7 +62,7 @@ pub(super) struct Options {
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     pub system: Vec<System>,
     /// The folder for results.json and report.html.
-    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
     pub out: PathBuf,
 }
 

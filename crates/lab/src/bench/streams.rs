@@ -87,7 +87,7 @@ pub(super) struct StreamArgs {
     #[arg(value_parser = ["nchan", "mercure", "centrifugo", "haproxy", "nginx", "none"])]
     peers: Vec<String>,
     /// The folder for results.json and report.html.
-    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
     /// Show the rows, and nothing else.
     #[arg(long)]

@@ -158,7 +158,7 @@ impl Offer {
     pub fn new(subprotocols: &[String], compresses: bool) -> Self {
         let mut nonce = [0; 16];
         for part in nonce.as_chunks_mut::<4>().0 {
-            *part = super::mask::new_key();
+            *part = super::mask::masking_key();
         }
         Self {
             key: Base64::encode_string(&nonce),

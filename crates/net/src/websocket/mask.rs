@@ -26,8 +26,8 @@ pub(super) fn append(out: &mut Vec<u8>, bytes: &[u8], key: Option<[u8; 4]>, at: 
     }
 }
 
-/// A masking key that nobody can foretell.
-pub(super) fn new_key() -> [u8; 4] {
+/// A masking key of the system's random numbers (RFC 6455, section 10.3).
+pub fn masking_key() -> [u8; 4] {
     let mut key = [0; 4];
     if aws_lc_rs::rand::fill(&mut key).is_err() {
         // Keyed by the system at the start of the thread: as good for four bytes.

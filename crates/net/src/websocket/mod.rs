@@ -21,6 +21,7 @@ pub use close::{CloseCode, Violation};
 pub use deflate::Deflate;
 pub use frame::frames_end;
 pub use handshake::{Handshake, Offer, OfferError, Terms};
+pub use mask::masking_key;
 pub use reader::{Event, Limits, Reader};
 pub use writer::Writer;
 

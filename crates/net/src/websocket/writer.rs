@@ -59,7 +59,7 @@ impl Writer {
             opcode,
             is_final: true,
             is_compressed,
-            mask: (self.role == Role::Client).then(mask::new_key),
+            mask: (self.role == Role::Client).then(mask::masking_key),
             length: payload.len() as u64,
         };
         out.reserve(payload.len() + super::frame::HEAD_MAX);

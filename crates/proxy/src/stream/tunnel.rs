@@ -2,7 +2,6 @@
 //! on their way, and both sides learn properly why it ends.
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -204,7 +203,7 @@ impl Tunnel {
             .await;
         }
         if let Some(code) = to_upstream.filter(|_| self.up.takes_a_frame()) {
-            let frame = frames::close(code, Some(mask()));
+            let frame = frames::close(code, Some(net::websocket::masking_key()));
             say(&self.deadline, &mut self.upstream, &frame).await;
         }
         let is_cut = to_client.is_some() && !self.down.is_between();
@@ -296,11 +295,4 @@ async fn say(deadline: &Deadline, end: &mut (impl End + ?Sized), frame: &[u8]) {
         Poll::Ready(())
     })
     .await;
-}
-
-/// A key that the other side cannot foresee (RFC 6455, section 10.3): each hasher is seeded anew.
-fn mask() -> [u8; 4] {
-    let random = RandomState::new().build_hasher().finish();
-    let [one, two, three, four, ..] = random.to_be_bytes();
-    [one, two, three, four]
 }

@@ -5,6 +5,7 @@
 //! with the process, so that what a crash has left can be taken up again by whoever comes first.
 //! Nothing is ever written over another file.
 
+use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -15,12 +16,13 @@ use std::time::SystemTime;
 use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
+use super::Order;
 use super::naming::{NAMES_MAX, error_name, numbered};
 use super::pattern::Pattern;
 use crate::folder::place::{read_all, rename_new};
 
-/// The most files of a folder that are looked at.
-const LISTED_MAX: usize = 100_000;
+/// The most files that a look finds: the first ones.
+pub(super) const LISTED_MAX: usize = 100_000;
 
 /// The folders of a source.
 #[derive(Debug)]
@@ -95,8 +97,8 @@ impl Folders {
         Ok(is_new)
     }
 
-    /// Looks through the folder.
-    pub fn list(&self, pattern: &Pattern) -> io::Result<Listing> {
+    /// Looks through the folder for the first files, at most so many and in no order.
+    pub fn list(&self, pattern: &Pattern, (order, most): (Order, usize)) -> io::Result<Listing> {
         let is_new = self.prepare()?;
         let mut files = Vec::new();
         for (folder, is_left) in [(&self.processing, true), (&self.folder, false)] {
@@ -117,11 +119,12 @@ impl Folders {
                     modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
                     is_left,
                 });
-                if files.len() >= LISTED_MAX {
-                    break;
+                if files.len() >= most.saturating_mul(2) {
+                    keep_first(&mut files, (order, most));
                 }
             }
         }
+        keep_first(&mut files, (order, most));
         Ok(Listing { files, is_new })
     }
 
@@ -193,6 +196,26 @@ impl Folders {
             other => other,
         }
     }
+}
+
+/// Keeps the first files, so many of them.
+fn keep_first(files: &mut Vec<Found>, (order, most): (Order, usize)) {
+    if files.len() > most {
+        files.select_nth_unstable_by(most, |a, b| compare(a, b, order));
+        files.truncate(most);
+    }
+}
+
+/// Which of two files comes first. Those that are left over come before all others.
+pub(super) fn compare(a: &Found, b: &Found, order: Order) -> Ordering {
+    let by_time = match order {
+        Order::Name => Ordering::Equal,
+        Order::Time => a.modified.cmp(&b.modified),
+    };
+    b.is_left
+        .cmp(&a.is_left)
+        .then(by_time)
+        .then_with(|| a.name.cmp(&b.name))
 }
 
 /// Makes a folder unless it is there.
@@ -301,4 +324,48 @@ fn copy_whole(from: &Path, to: &Path) -> io::Result<()> {
     target.set_permissions(about.permissions())?;
     target.set_modified(about.modified()?)?;
     target.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn of_too_many_files_the_first_in_their_order_are_found() {
+        let place = TempDir::new();
+        let at = |name: &str| place.path().join(name);
+        let folders = Folders {
+            folder: at("in"),
+            processing: at("in/.processing"),
+            done: None,
+            failed: at("failed"),
+        };
+        let now = SystemTime::now();
+        // Those that come later by name are older; the system lists them in an order of its own.
+        for number in (0..50_u64).rev() {
+            let path = place.write(&format!("in/{number:02}"), "");
+            let time = now - Duration::from_secs(number);
+            File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_modified(time)
+                .unwrap();
+        }
+        place.write("in/.processing/49", "");
+        let pattern = Pattern::read("*").unwrap();
+        let list = |order, most| {
+            let mut files = folders.list(&pattern, (order, most)).unwrap().files;
+            files.sort_unstable_by(|a, b| compare(a, b, order));
+            let names = files.iter().map(|found| found.name.to_str().unwrap());
+            names.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(list(Order::Name, 4), ["49", "00", "01", "02"]);
+        assert_eq!(list(Order::Time, 4), ["49", "49", "48", "47"]);
+        assert_eq!(list(Order::Name, 100).len(), 51);
+    }
 }

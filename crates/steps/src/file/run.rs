@@ -14,11 +14,11 @@ use component::content::Format;
 use component::handler::{LocalFuture, Services};
 use component::source::{Source, Started};
 
-use super::disk::{Claim, Found, Listing, Taken, Verdict};
+use super::Settings;
+use super::disk::{Claim, Found, LISTED_MAX, Listing, Taken, Verdict, compare};
 use super::message::{request, verdict};
 use super::state::FileState;
 use super::watch::{Bell, Watch};
-use super::{Order, Settings};
 use crate::under_way::{UnderWay, blocking};
 
 /// The shortest time from one look at the folder to the next.
@@ -321,19 +321,23 @@ impl<'a> Work<'a> {
     fn begin_look(&mut self) {
         self.look_began = self.now();
         let Settings {
-            folders, pattern, ..
+            folders,
+            pattern,
+            order,
+            ..
         } = &self.worker.source.settings;
         let (folders, pattern) = (Arc::clone(folders), Arc::clone(pattern));
+        let first = (*order, LISTED_MAX);
         let wants_watch = self.may_watch && self.watch.is_none();
         let bell = Arc::clone(&self.bell);
         let work = move || {
-            let listing = folders.list(&pattern)?;
+            let listing = folders.list(&pattern, first)?;
             if !wants_watch && !listing.is_new {
                 return Ok((listing, None));
             }
             let watch = Watch::new(&folders.folder, &bell);
             // What came between the list and the watch.
-            let listing = folders.list(&pattern)?;
+            let listing = folders.list(&pattern, first)?;
             Ok((listing, Some(watch)))
         };
         self.look = Some(Box::pin(blocking(self.worker.services, work)));
@@ -426,7 +430,7 @@ impl<'a> Work<'a> {
         }
         self.seen = seen;
         self.count_waiting();
-        sort(&mut ready, settings.order);
+        ready.sort_unstable_by(|a, b| compare(a, b, settings.order));
         self.ready = ready.into();
     }
 
@@ -480,18 +484,4 @@ impl<'a> Work<'a> {
             }
         }
     }
-}
-
-/// Those that are left over come first.
-fn sort(files: &mut [Found], order: Order) {
-    files.sort_unstable_by(|a, b| {
-        let by_time = match order {
-            Order::Name => std::cmp::Ordering::Equal,
-            Order::Time => a.modified.cmp(&b.modified),
-        };
-        b.is_left
-            .cmp(&a.is_left)
-            .then(by_time)
-            .then_with(|| a.name.cmp(&b.name))
-    });
 }

@@ -61,6 +61,7 @@ fn steps_are_run_once_for_each_key_until_its_window_is_over() {
         "idempotent_keys 1",
         "idempotent_bytes 0",
         "idempotent_evicted_total 0",
+        "idempotent_unwritten_total 0",
     ];
     assert_eq!(measures(&flow, &services), expected);
 }
@@ -203,6 +204,25 @@ fn a_message_without_a_key_is_invalid() {
     }
     let fault = flow.run("[]", &services).unwrap_err();
     assert_eq!(fault.name(), "expression");
+}
+
+#[test]
+fn a_result_that_cannot_be_written_does_not_forget_the_key() {
+    let flow = sound_flow(
+        "- idempotent:\n    key: \"${ .id }\"\n    replay: true\n    steps:\n      \
+         - http: POST crm:/x\n      - map: '(\"x\" * 1048576) as $x | [range(70) | $x]'\n\
+         - map: $duplicate",
+    );
+    let calls = std::rc::Rc::new(Cell::new(0));
+    let counted = std::rc::Rc::clone(&calls);
+    let services = FakeServices::scripted(move |_| {
+        counted.set(counted.get() + 1);
+        (Duration::ZERO, Ok(Reply::new(200)))
+    });
+    let body = "{\"id\": 1}";
+    assert_eq!(flow.run(body, &services).unwrap(), "false");
+    let fault = flow.run(body, &services).unwrap_err();
+    assert_eq!((fault.name(), calls.get()), ("not-kept", 1));
 }
 
 #[test]

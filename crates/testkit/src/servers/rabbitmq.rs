@@ -162,6 +162,8 @@ impl Rabbitmq {
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("plugins"))
             .env("RABBITMQ_PID_FILE", folder.join("pid"))
             .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            // Or Erlang writes it into the folder that the test runs in.
+            .env("ERL_CRASH_DUMP", folder.join("erl_crash.dump"))
             // Two schedulers: tests have other work for the machine.
             .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+S 2:2 +sbwt none");
         program
@@ -200,5 +202,28 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test once left a dump among the sources.
+    #[test]
+    fn a_broker_that_crashes_leaves_its_dump_in_the_temporary_folder() {
+        let broker = Rabbitmq::start("");
+        let mut crash = broker.program("rabbitmqctl");
+        // It fails, for the node is gone before it can answer.
+        let _ = crash
+            .args(["-q", "eval", "erlang:halt(\"test\")."])
+            .output();
+        let dump = broker.folder.path().join("erl_crash.dump");
+        let start = Instant::now();
+        while !std::fs::metadata(&dump).is_ok_and(|it| it.len() > 0) {
+            assert!(start.elapsed() < Duration::from_secs(60), "no dump");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!PathBuf::from("erl_crash.dump").exists());
     }
 }

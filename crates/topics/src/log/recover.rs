@@ -1,6 +1,7 @@
 //! A log as the store has it at the start.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -54,6 +55,7 @@ impl Log {
                 boxes: Vec::new(),
             }),
             changes: watch::Sender::new(found.next),
+            is_held_up: AtomicBool::new(false),
         })
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::{Flight, Place, Submission};
 use crate::document::{Change, Document, diff};
 use crate::event::{Content, Event};
-use crate::keys::{Key, Keys, Known};
+use crate::keys::{Digest, Key, Keys, Known};
 use crate::log::{Counts, Log, Staged};
 use crate::prepare::{Body, Item, numbered};
 use crate::settings::Settings;
@@ -177,7 +177,7 @@ impl Batch {
 /// another event (draft-ietf-httpapi-idempotency-key-header, section 2.7).
 fn check_keys(items: &[Item], known: &Keys) -> Result<(), Fault> {
     let is_alone = items.len() == 1;
-    let mut own: HashMap<&[u8], Option<u64>> = HashMap::new();
+    let mut own: HashMap<&[u8], Option<Digest>> = HashMap::new();
     for (number, item) in items.iter().enumerate() {
         let Some(key) = &item.key else {
             continue;

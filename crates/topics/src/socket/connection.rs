@@ -71,6 +71,8 @@ impl Scope {
 enum Done {
     /// A subscription to this topic.
     Subscribed(Arc<str>, Box<Subscription>),
+    /// No subscription, and this answer.
+    NotSubscribed(String),
     /// This answer.
     Answer(String),
 }
@@ -292,7 +294,7 @@ impl<'a> Connection<'a> {
         self.works.push(Box::pin(async move {
             match wish.subscribe(&endpoint, deflate, services).await {
                 Ok(subscription) => Done::Subscribed(name, Box::new(subscription)),
-                Err(fault) => Done::Answer(shown(&fault, Some(&name), reference.as_ref())),
+                Err(fault) => Done::NotSubscribed(shown(&fault, Some(&name), reference.as_ref())),
             }
         }));
         Ok(())
@@ -311,13 +313,19 @@ impl<'a> Connection<'a> {
             });
         if self.works.is_empty() {
             self.works = Vec::new();
-            self.coming = 0;
         }
         let is_any = !done.is_empty();
         for it in done {
             match it {
                 Done::Answer(text) => self.send(text),
-                Done::Subscribed(name, subscription) => self.add(name, *subscription),
+                Done::NotSubscribed(text) => {
+                    self.coming -= 1;
+                    self.send(text);
+                }
+                Done::Subscribed(name, subscription) => {
+                    self.coming -= 1;
+                    self.add(name, *subscription);
+                }
             }
         }
         is_any
@@ -404,3 +412,6 @@ fn shown(fault: &Fault, topic: Option<&str>, reference: Option<&Json>) -> String
     }
     order::failure(topic, reference, fault.name(), &fault.detail)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,12 +15,12 @@ use bytes::Bytes;
 use component::stream::Client;
 
 use crate::branch::Branch;
-use crate::channel::{ChannelKey, End, Pace, Policy};
+use crate::channel::{Channel, ChannelKey, End, Pace, Policy};
 use crate::counts::Counts;
 use crate::document::{self, Document};
 use crate::event::EventId;
 use crate::frame::{IdForm, Wire};
-use crate::join::{Joining, Start};
+use crate::join::{Joining, Start, Step};
 use crate::reader::Reader;
 use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::stream;
@@ -275,6 +275,7 @@ impl Known<'_> {
                 "{block:?}"
             ),
             "reset" => {
+                assert!(!block.data.contains("\"ahead\""), "{block:?}");
                 self.told += 1;
                 self.document = None;
             }
@@ -329,7 +330,7 @@ impl Known<'_> {
 
 /// A client that comes and goes. In the end it has all there is.
 async fn live(
-    branch: Rc<Branch>,
+    workers: [Rc<Branch>; 2],
     (mode, policy): (Mode, Policy),
     seed: u64,
     published: Rc<RefCell<Vec<String>>>,
@@ -340,7 +341,7 @@ async fn live(
     loop {
         let client = FakeClient::default();
         let running = tokio::task::spawn_local(stay(
-            Rc::clone(&branch),
+            Rc::clone(&workers[dice.below(2) as usize]),
             key(mode),
             pace(policy),
             start_of(&last),
@@ -409,14 +410,15 @@ fn run_model_once(round: u64, payload: Payload, (mode, policy): (Mode, Policy)) 
     let mut is_of_use = false;
     local(async {
         let (topic, branch) = topic(payload, 60).await;
+        let other = Branch::new(Arc::clone(&topic), Arc::new(Counts::default()));
         let published = Rc::new(RefCell::new(Vec::new()));
         let is_done = Rc::new(RefCell::new(false));
         let clients: Vec<_> = (1..=12_u64)
             .map(|seed| {
                 let (published, is_done) = (Rc::clone(&published), Rc::clone(&is_done));
-                let branch = Rc::clone(&branch);
+                let workers = [Rc::clone(&branch), Rc::clone(&other)];
                 let seed = (seed + 12 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                tokio::task::spawn_local(live(branch, (mode, policy), seed, published, is_done))
+                tokio::task::spawn_local(live(workers, (mode, policy), seed, published, is_done))
             })
             .collect();
         let mut dice = Dice(77 + round);
@@ -436,7 +438,8 @@ fn run_model_once(round: u64, payload: Payload, (mode, policy): (Mode, Policy)) 
             got += its_got;
         }
         assert!(got > 500, "{got}");
-        let conflated = branch.counts().conflated.load(Ordering::Relaxed);
+        let conflated = |it: &Branch| it.counts().conflated.load(Ordering::Relaxed);
+        let conflated = conflated(&branch) + conflated(&other);
         is_of_use = match policy {
             Policy::Conflate => conflated > 0,
             Policy::Drop | Policy::Disconnect => told > 0,
@@ -645,4 +648,99 @@ fn several_topics_on_one_stream_go_on_each_where_it_was() {
         client.leave();
         running.await.unwrap();
     });
+}
+
+/// Events of each topic on a stream, by the ids of its blocks: each once and in order.
+fn check_order(text: &str, counts: &[u64]) {
+    let mut last = vec![0; counts.len()];
+    for block in blocks(text).into_iter().filter(|it| it.event == "event") {
+        let id = block.id.unwrap();
+        let now = id
+            .split(',')
+            .map(|it| it.rsplit('-').next().unwrap().parse());
+        let now: Vec<u64> = now.map(Result::unwrap).collect();
+        let steps = now.iter().zip(&last).map(|(now, last)| now - last);
+        assert_eq!(steps.sum::<u64>(), 1, "{last:?} then {now:?}");
+        last = now;
+    }
+    assert_eq!(last, counts);
+}
+
+async fn several(count: usize) -> (Vec<Arc<Topic>>, Vec<Rc<Branch>>, Rc<Channel>) {
+    let (mut topics, mut branches) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let (topic, branch) = topic(Payload::Event, 10_000).await;
+        branch.ready().await.unwrap();
+        topics.push(topic);
+        branches.push(branch);
+    }
+    let wanted = ChannelKey {
+        ids: IdForm::Composite,
+        views: (0..count).flat_map(|_| key(Mode::Event).views).collect(),
+        ..key(Mode::Event)
+    };
+    let pace = Pace {
+        bytes_max: 1 << 20,
+        ..pace(Policy::Disconnect)
+    };
+    let channel = Branch::channel(&branches, wanted, pace).unwrap();
+    (topics, branches, channel)
+}
+
+#[test]
+fn a_stream_of_several_busy_topics_comes_to_its_ring() {
+    for seed in 1..=10_u64 {
+        local(async move {
+            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let (topics, branches, channel) = several(3).await;
+            let mut counts = vec![0; 3];
+            let body = format!("\"{}\"", "x".repeat(200));
+            for at in (0..3).flat_map(|at| [at; 20]) {
+                topics[at].publish(publication(&body)).await.unwrap();
+                counts[at] += 1;
+            }
+            let starts = vec![Start::Earliest; 3];
+            let mut joining = Joining::new(&channel, starts, Vec::new());
+            let (mut got, mut joined) = (Vec::new(), None);
+            for _ in 0..10 {
+                match joining.advance().await.unwrap() {
+                    Step::Write(piece) => got.extend_from_slice(&piece),
+                    Step::Join(own, at) => {
+                        got.extend_from_slice(&own);
+                        joined = Some(at);
+                        break;
+                    }
+                    Step::Full => panic!(),
+                }
+                // While that is written, each topic has more.
+                for at in 0..3 {
+                    for _ in 0..=dice.below(5) {
+                        topics[at].publish(publication(&body)).await.unwrap();
+                        counts[at] += 1;
+                    }
+                    assert!(branches[at].reach(counts[at]).await);
+                }
+            }
+            let at = joined.expect("it never comes to the ring");
+            let client = FakeClient::default();
+            client.open(usize::MAX / 2);
+            let mut reader = Reader::new(&channel, None);
+            reader.join(got.into(), at);
+            let mut writing = client.clone();
+            let running = tokio::task::spawn_local(async move {
+                stream::deliver(&mut reader, &mut writing).await
+            });
+            for at in 0..3 {
+                topics[at].publish(publication("\"end\"")).await.unwrap();
+                counts[at] += 1;
+                assert!(branches[at].reach(counts[at]).await);
+            }
+            while client.text().matches("\"end\"").count() < 3 {
+                tokio::task::yield_now().await;
+            }
+            check_order(&client.text(), &counts);
+            client.leave();
+            running.await.unwrap();
+        });
+    }
 }

@@ -3,7 +3,7 @@
 pub mod codes;
 pub mod session;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod trigger;
 
 mod conversation;

@@ -152,6 +152,7 @@ impl Broker {
             .env("RABBITMQ_MNESIA_BASE", at("data"))
             .env("RABBITMQ_LOG_BASE", at("log"))
             .env("RABBITMQ_PID_FILE", at("pid"))
+            .env("ERL_CRASH_DUMP", at("erl_crash.dump"))
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", at("enabled_plugins"))
             .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", ERLANG);
         command

@@ -1,0 +1,363 @@
+//! Installs each package where nothing of it was before, does the main job with it, and removes it:
+//! the Debian package in a new Debian, the wheel in a new environment of Python, the package of npm
+//! below a new prefix, the container's files as their own root that cannot be written to.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::Package;
+use super::container::USER;
+use super::service::{Service, setting};
+use crate::command::{Failure, Program, program};
+use crate::interop::process::{Process, wait_for};
+use crate::interop::report::{Outcome, Report};
+use crate::servers::{self, Needed};
+
+const TOOLS: &[Needed] = &[
+    Needed::new("debootstrap", &["debootstrap"]),
+    Needed::new("curl", &["curl"]),
+    Needed::new("npm", &["npm"]),
+    Needed::new("systemd-analyze", &["systemd"]),
+];
+
+/// What the quick start of the README sends, and gets.
+const SENT: &str = r#"{"order": {"@id": 7, "line": ["A1", "B7"]}}"#;
+const EXPECTED: &str = r#"<order id="7"><line>A1</line><line>B7</line></order>"#;
+
+/// Ten times the exposure that `systemd-analyze security` may find.
+const EXPOSURE_MAX: &str = "30";
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// Does it with a folder of its own.
+type Check = fn(&Package, &Path) -> Outcome;
+
+/// Checks all packages and prints a line for each.
+pub fn check(package: &Package, report: &mut Report) -> Result<(), Failure> {
+    servers::ensure(TOOLS)?;
+    let folder = package.out.join("check");
+    fs::create_dir_all(&folder)?;
+    let checks: [(&str, Check); 7] = [
+        ("SHA256SUMS", sums),
+        ("archive", archive),
+        ("unit", unit),
+        ("Debian package", debian),
+        ("wheel", wheel),
+        ("npm package", npm),
+        ("container", container),
+    ];
+    for (name, check) in checks {
+        let place = folder.join(name.replace(' ', "-"));
+        fs::create_dir_all(&place)?;
+        report.add(&format!("packages: {name}"), check(package, &place));
+    }
+    for folder in [folder, package.out.join("work")] {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+    }
+    Ok(())
+}
+
+fn sums(package: &Package, _: &Path) -> Outcome {
+    let mut command = program("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]);
+    command.0.current_dir(&package.out);
+    command.output()
+}
+
+fn archive(package: &Package, folder: &Path) -> Outcome {
+    let file = package.file(".tar.gz", "intertie-")?;
+    program("tar")
+        .args([
+            "-C".as_ref(),
+            folder.as_os_str(),
+            "-xzf".as_ref(),
+            file.as_os_str(),
+        ])
+        .output()?;
+    let inside = folder.join(super::names(folder)?.concat());
+    for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
+        is_there(&inside.join(name))?;
+    }
+    complete(&inside, "share/zsh/site-functions/_intertie", "1")?;
+    main_job(package, &inside.join("bin/intertie"), folder)
+}
+
+fn unit(package: &Package, _: &Path) -> Outcome {
+    let unit = package.source("debian/intertie.service");
+    let threshold = format!("--threshold={EXPOSURE_MAX}");
+    let text = program("systemd-analyze")
+        .args(["security", "--offline=true", "--no-pager", &threshold])
+        .args([unit])
+        .output()?;
+    let line = text.lines().rfind(|line| line.contains("exposure"));
+    Ok(line.unwrap_or_default().to_owned())
+}
+
+/// Installed, run as the unit says, upgraded without losing an edited file, purged without a trace.
+fn debian(package: &Package, folder: &Path) -> Outcome {
+    let root = folder.join("root");
+    new_debian(package, &root)?;
+    let first = package.file(".deb", "intertie_")?;
+    dpkg(&root, &["-i"], Some(&first))?;
+    complete(
+        &root.join("usr"),
+        "share/zsh/vendor-completions/_intertie",
+        "1.gz",
+    )?;
+    let port = free_port()?;
+    let flows = root.join("etc/intertie/flows.yaml");
+    let text = fs::read_to_string(&flows)?.replace("8080", &port.to_string());
+    fs::write(&flows, &text)?;
+    // As an operator does it, and as the port may be taken here.
+    let options = format!("INTERTIE_OPTIONS=--admin 127.0.0.1:{}\n", free_port()?);
+    fs::write(root.join("etc/default/intertie"), options)?;
+    let mut service = Service::start(&root, folder)?;
+    ask(port)?;
+    service.reload()?;
+    ask(port)?;
+    service.stop()?;
+    let next = package.debian(&format!("{}+next1", package.version))?;
+    dpkg(&root, &["-i"], Some(&next))?;
+    fs::remove_file(next)?;
+    if fs::read_to_string(&flows)? != text {
+        return Err(Failure::new("the upgrade has lost an edited flow file"));
+    }
+    let service = Service::start(&root, folder)?;
+    ask(port)?;
+    service.stop()?;
+    dpkg(&root, &["--purge", "intertie"], None)?;
+    for path in [
+        "usr/bin/intertie",
+        "etc/intertie",
+        "etc/default/intertie",
+        "var/lib/intertie",
+    ] {
+        if root.join(path).exists() {
+            return Err(Failure::new(format!("{path} is still there")));
+        }
+    }
+    if fs::read_to_string(root.join("etc/passwd"))?.contains("intertie") {
+        return Err(Failure::new("the user is still there"));
+    }
+    fs::remove_dir_all(&root)?;
+    Ok("systemd is played: ExecStart, User, NOTIFY_SOCKET and the watchdog".to_owned())
+}
+
+/// A Debian as `debootstrap` makes it: once, and unpacked from then on.
+fn new_debian(package: &Package, root: &Path) -> Result<(), Failure> {
+    let release = fs::read_to_string("/etc/os-release")?;
+    let suite = setting(&release, "VERSION_CODENAME")?;
+    let kept = package.out.with_file_name(format!("debian-{suite}.tar"));
+    if !kept.exists() {
+        let place = root.with_extension("new");
+        program("debootstrap")
+            .args(["--variant=minbase", suite])
+            .args([&place])
+            .run()?;
+        program("tar")
+            .args(["-C".as_ref(), place.as_os_str(), "-cf".as_ref()])
+            .args([kept.as_os_str(), ".".as_ref()])
+            .run()?;
+        fs::remove_dir_all(&place)?;
+    }
+    fs::create_dir_all(root)?;
+    program("tar")
+        .args([
+            "-C".as_ref(),
+            root.as_os_str(),
+            "-xf".as_ref(),
+            kept.as_os_str(),
+        ])
+        .run()
+}
+
+fn dpkg(root: &Path, arguments: &[&str], file: Option<&Path>) -> Result<(), Failure> {
+    let mut words: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+    if let Some(file) = file {
+        let name = file.file_name().unwrap_or_default();
+        fs::copy(file, root.join("tmp").join(name))?;
+        words.push(format!("/tmp/{}", name.to_string_lossy()));
+    }
+    program("chroot")
+        .args([root])
+        .args(["dpkg"])
+        .args(words)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .output()
+        .map(drop)
+}
+
+fn wheel(package: &Package, folder: &Path) -> Outcome {
+    let venv = folder.join("venv");
+    program("python3")
+        .args(["-m".as_ref(), "venv".as_ref(), venv.as_os_str()])
+        .output()?;
+    let pip = venv.join("bin/pip");
+    program(&pip)
+        .args([
+            "install",
+            "--no-index",
+            "--quiet",
+            "--disable-pip-version-check",
+        ])
+        .args([package.file(".whl", "intertie-")?])
+        .output()?;
+    program(venv.join("bin/python"))
+        .args(["-m", "intertie", "--version"])
+        .output()?;
+    complete(&venv, "share/zsh/site-functions/_intertie", "1")?;
+    let note = main_job(package, &venv.join("bin/intertie"), folder)?;
+    program(&pip)
+        .args(["uninstall", "--yes", "--quiet", "intertie"])
+        .output()?;
+    is_gone(&venv.join("bin/intertie"))?;
+    Ok(note)
+}
+
+fn npm(package: &Package, folder: &Path) -> Outcome {
+    let prefix = folder.join("prefix");
+    let npm = |words: &[&str]| {
+        program("npm")
+            .args(words)
+            .args(["--global".as_ref(), "--prefix".as_ref(), prefix.as_os_str()])
+            .args(["--offline", "--no-audit", "--no-fund"])
+    };
+    let file = package.file("-npm.tgz", "intertie-")?;
+    npm(&["install", &file.display().to_string()]).output()?;
+    let inside = prefix.join("lib/node_modules/intertie");
+    complete(&inside, "share/zsh/site-functions/_intertie", "1")?;
+    let note = main_job(package, &prefix.join("bin/intertie"), folder)?;
+    npm(&["uninstall", "intertie"]).output()?;
+    is_gone(&prefix.join("bin/intertie"))?;
+    Ok(note)
+}
+
+/// As a container runs it: another root, which cannot be written to, and a user without rights.
+fn container(package: &Package, folder: &Path) -> Outcome {
+    let root = package.out.join("container/rootfs");
+    let port = free_port()?;
+    let admin = format!("127.0.0.1:{}", free_port()?);
+    let flows = root.join("etc/intertie/flows.yaml");
+    let text = fs::read_to_string(package.root.join("examples/quickstart/flows.yaml"))?;
+    fs::write(&flows, text.replace("8080", &port.to_string()))?;
+    let script = format!(
+        "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && \
+         mount -t tmpfs -o uid={USER} tmpfs \"$0/var/lib/intertie\" && \
+         exec chroot --userspec={USER}:{USER} \"$0\" \"$@\""
+    );
+    let inside = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", &script])
+            .arg(&root)
+            .args(words);
+        command
+    };
+    let run = inside(&[
+        "/usr/bin/intertie",
+        "run",
+        "/etc/intertie",
+        "--data",
+        "/var/lib/intertie",
+        "--admin",
+        &admin,
+    ]);
+    let mut process = Process::start(folder, "container", run)?;
+    process.listens(port)?;
+    ask(port)?;
+    Program(inside(&["/usr/bin/intertie", "health", "--admin", &admin])).output()?;
+    process.stop("TERM", STOP_MAX)?;
+    let gone = Program(inside(&["/usr/bin/intertie", "health", "--admin", &admin])).output();
+    fs::remove_file(flows)?;
+    match gone {
+        Ok(_) => Err(Failure::new("the health check does not notice the end")),
+        Err(_) => Ok("read-only root, user 65532, health check".to_owned()),
+    }
+}
+
+/// The quick start of the README, with a port that is free here.
+fn main_job(package: &Package, program: &Path, folder: &Path) -> Outcome {
+    let version = crate::command::program(program)
+        .args(["--version"])
+        .output()?;
+    let flows = folder.join("flows");
+    let port = free_port()?;
+    crate::command::program(program)
+        .args(["new".as_ref(), flows.as_os_str()])
+        .output()?;
+    crate::command::program(program)
+        .args(["test".as_ref(), flows.as_os_str()])
+        .output()?;
+    let example = package.root.join("examples/quickstart/flows.yaml");
+    let text = fs::read_to_string(example)?.replace("8080", &port.to_string());
+    let file = folder.join("quickstart.yaml");
+    fs::write(&file, text)?;
+    let mut command = Command::new(program);
+    command.arg("run").arg(&file).args(["--admin", "off"]);
+    let mut process = Process::start(folder, "intertie", command)?;
+    process.listens(port)?;
+    ask(port)?;
+    process.stop("TERM", STOP_MAX)?;
+    Ok(version.trim().to_owned())
+}
+
+/// Does the main job and looks at what comes back.
+fn ask(port: u16) -> Result<(), Failure> {
+    let url = format!("http://127.0.0.1:{port}/xml");
+    let ask = || {
+        program("curl")
+            .args(["-sS", "--fail", "--max-time", "10", &url, "-d", SENT])
+            .args(["-H", "Content-Type: application/json"])
+            .output()
+    };
+    let got = wait_for(STOP_MAX, || Ok(ask().ok()))?;
+    match got.as_deref().map(str::trim) {
+        Some(EXPECTED) => Ok(()),
+        other => Err(Failure::new(format!("{url} gives {other:?}"))),
+    }
+}
+
+/// Manual pages and completions are in the package.
+fn complete(prefix: &Path, zsh: &str, page: &str) -> Result<(), Failure> {
+    let pages = ["intertie", "intertie-run", "intertie-check"];
+    for name in pages {
+        is_there(&prefix.join(format!("share/man/man1/{name}.{page}")))?;
+    }
+    is_there(&prefix.join("share/bash-completion/completions/intertie"))?;
+    is_there(&prefix.join("share/fish/vendor_completions.d/intertie.fish"))?;
+    is_there(&prefix.join(zsh))
+}
+
+fn is_there(path: &Path) -> Result<(), Failure> {
+    match fs::metadata(path) {
+        Ok(data) if data.len() > 0 => Ok(()),
+        _ => Err(Failure::new(format!("{} is missing", path.display()))),
+    }
+}
+
+fn is_gone(path: &Path) -> Result<(), Failure> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(Failure::new(format!("{} is still there", path.display()))),
+        Err(_) => Ok(()),
+    }
+}
+
+fn free_port() -> Result<u16, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl Package {
+    /// The package with this beginning and this end.
+    fn file(&self, end: &str, beginning: &str) -> Result<PathBuf, Failure> {
+        let mut names = super::names(&self.out)?.into_iter();
+        let is_it = |name: &String| {
+            name.starts_with(beginning) && name.ends_with(end) && !name.contains("container")
+        };
+        let name = names.find(is_it);
+        let name = name.ok_or_else(|| Failure::new(format!("there is no {beginning}*{end}")))?;
+        Ok(self.out.join(name))
+    }
+}

@@ -1,0 +1,96 @@
+//! What all packages hold: the stripped binary, what it writes of itself, and what people read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::Package;
+use crate::command::{Failure, cargo, program};
+
+/// The largest binary that is published.
+const BINARY_MAX: u64 = 25_000_000;
+
+/// A shell, where the installation prefix has its completions, and what the file is called.
+const SHELLS: [(&str, &str, &str); 3] = [
+    ("bash", "share/bash-completion/completions", "intertie"),
+    ("zsh", "share/zsh/site-functions", "_intertie"),
+    ("fish", "share/fish/vendor_completions.d", "intertie.fish"),
+];
+
+impl Package {
+    /// Fills the folder from which all packages are made.
+    pub(super) fn stage(&self, binary: &Path) -> Result<(), Failure> {
+        let stage = self.staged();
+        let own = stage.join("bin/intertie");
+        let pages = stage.join("share/man/man1");
+        for folder in [stage.join("bin"), pages.clone()] {
+            fs::create_dir_all(folder)?;
+        }
+        program("strip")
+            .args(["--strip-all".as_ref(), "-o".as_ref(), own.as_os_str()])
+            .args([binary])
+            .run()?;
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755))?;
+        let bytes = fs::metadata(&own)?.len();
+        println!("the stripped binary has {bytes} bytes");
+        if bytes > BINARY_MAX {
+            eprintln!("warning: more than {BINARY_MAX} bytes");
+        }
+        program(&own)
+            .args(["man".as_ref(), pages.as_os_str()])
+            .run()?;
+        for (shell, folder, name) in SHELLS {
+            let script = program(&own).args(["completions", shell]).output()?;
+            fs::create_dir_all(stage.join(folder))?;
+            fs::write(stage.join(folder).join(name), script)?;
+        }
+        for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
+            fs::copy(self.root.join(name), stage.join(name))?;
+        }
+        let example = stage.join("share/doc/intertie/examples/quickstart");
+        super::copy_all(&self.root.join("examples/quickstart"), &example)
+    }
+}
+
+/// The oldest version of the C library that has all that a binary asks of it.
+pub(super) fn glibc(binary: &Path) -> Result<(u32, u32), Failure> {
+    let text = program("readelf")
+        .args([
+            "--version-info".as_ref(),
+            "--wide".as_ref(),
+            binary.as_os_str(),
+        ])
+        .output()?;
+    newest(&text).ok_or_else(|| Failure::new("the binary asks for no version of the C library"))
+}
+
+fn newest(text: &str) -> Option<(u32, u32)> {
+    let versions = text.split("GLIBC_").skip(1);
+    let numbers = versions.filter_map(|rest| {
+        let is_part = |letter: char| letter.is_ascii_digit() || letter == '.';
+        let end = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
+        let mut parts = rest.get(..end)?.split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    });
+    numbers.max()
+}
+
+/// The platform that cargo builds for when nobody says otherwise.
+pub(super) fn triple() -> Result<String, Failure> {
+    let text = cargo(Path::new(".")).args(["-vV"]).output()?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.ok_or_else(|| Failure::new("cargo -vV names no host"))?;
+    Ok(host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_that_is_asked_for_counts() {
+        let text = "Name: GLIBC_2.9 Flags\n Name: GLIBC_2.34  Flags\n GLIBC_2.2.5 GCC_3.0";
+        assert_eq!(newest(text), Some((2, 34)));
+        assert_eq!(newest("GLIBC_PRIVATE"), None);
+    }
+}
