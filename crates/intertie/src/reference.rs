@@ -189,7 +189,18 @@ const BESIDE_WORDS: &str = "\
 | `on_error` | clauses for its failures; the flow goes on behind it |
 
 A try passes the breaker, then waits for its turn (`throttle`) and for a place (`bulkhead`), and is
-given up after `timeout`; `retry` is around all of it. State of these is in `/metrics`.";
+given up after `timeout`; `retry` is around all of it. State of these is in `/metrics`.
+
+A `retry` without `on` never does anything twice. It tries again when the other side has certainly
+not acted on the failed try (no connection, refused unprocessed, 408, 425 or 429, a transaction
+that was rolled back), and after other failures only when the step may be repeated: `http` and
+`forward` with a method such as `GET`, `PUT` or `DELETE` (RFC 9110, section 9.2.2), `sql` with a
+plain `select`, `redis` with a command that only reads. A failure of a step *within* the step,
+such as one of `parallel` or `call`, is not tried again so, for the steps before it have been run;
+within a `transaction` that has nothing but statements it is. An `insert` whose connection was
+lost, a `POST` that was not answered in time, a message that the broker has not confirmed: these
+may have happened. They are repeated where `on` names the failure, as in
+`retry: { on: [connection, timeout] }`; give the receiver a key to know them by.";
 
 fn flow_page() -> String {
     let yaml = "\
