@@ -31,6 +31,15 @@ pub trait Started: Send + Sync {
     }
 }
 
+/// Why a message is not done with, when it is not: its flow has failed, or replied with an error.
+pub fn failure(result: &Result<Reply, Fault>) -> Option<String> {
+    match result {
+        Ok(reply) if reply.status < 400 => None,
+        Ok(reply) => Some(format!("the flow replied with status {}", reply.status)),
+        Err(fault) => Some(fault.detail.to_string()),
+    }
+}
+
 /// Something that starts a flow by itself. It runs on one worker, whichever that is, unless it says
 /// otherwise.
 pub trait Source: Send + Sync {

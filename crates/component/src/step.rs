@@ -59,4 +59,17 @@ pub trait Step: Send + Sync {
     fn waits(&self) -> bool {
         false
     }
+
+    /// Whether it does no harm to run the step a second time when nobody knows what became of the
+    /// first: it only reads, or has the same effect as once. A step that holds others is not asked
+    /// for them.
+    fn is_repeatable(&self, _exchange: &Exchange) -> bool {
+        false
+    }
+
+    /// Whether a failure of a step within it has undone all that the steps within it have done
+    /// before.
+    fn is_atomic(&self) -> bool {
+        false
+    }
 }

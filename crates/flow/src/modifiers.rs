@@ -34,8 +34,12 @@ const FOR_WAITING: [&str; 5] = ["timeout", "retry", "breaker", "bulkhead", "thro
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryConfig {
-    /// After which failures: kinds, `4xx`, `5xx`, statuses. The default is `connection`, `timeout`,
-    /// `unavailable`, `429` and `5xx`.
+    /// After which failures: kinds, `4xx`, `5xx`, statuses, names. Without it after `connection`,
+    /// `timeout`, `unavailable`, `429`, `5xx`, `deadlock`, `serialization-failure` and
+    /// `rolled-back`, and of these only where nothing can happen twice: the other side has
+    /// certainly not acted on the try that failed, or the step may be repeated (`GET`, `PUT`,
+    /// `DELETE` and the like, plain queries, reads of a cache). Failures that are named here are
+    /// tried again whatever they have done.
     on: Option<Spanned<Vec<OneName>>>,
     /// How often, beside the first try: from 1 to 100.
     #[schemars(extend("default" = 2))]
@@ -359,7 +363,16 @@ fn part_or(
 fn read_retry(node: &Node, context: &mut BuildContext<'_>) -> Option<Retry> {
     let report = &mut *context.report;
     let config: RetryConfig = config::decode(node, report)?;
-    let defaults = ["connection", "timeout", "unavailable", "429", "5xx"];
+    let defaults = [
+        "connection",
+        "timeout",
+        "unavailable",
+        "429",
+        "5xx",
+        "deadlock",
+        "serialization-failure",
+        "rolled-back",
+    ];
     let on = matchers_or(config.on.as_ref(), &defaults, report);
     let backoff = config.backoff.as_ref().map_or(2.0, |backoff| {
         if !(1.0..=10.0).contains(&backoff.value) {
@@ -380,10 +393,12 @@ fn read_retry(node: &Node, context: &mut BuildContext<'_>) -> Option<Retry> {
     let longest = Duration::from_secs(30);
     let delay_max = time_or("delay_max", config.delay_max.as_ref(), longest, report);
     let jitter = part_or("jitter", config.jitter.as_ref(), 0.0, 0.2, report);
-    let settings = (&on, times, delay, backoff.to_bits(), delay_max);
+    let only_safe = config.on.is_none();
+    let settings = (&on, only_safe, times, delay, backoff.to_bits(), delay_max);
     let counts = context.state("retry", settings, RetryCounts::default);
     Some(Retry {
         on,
+        only_safe,
         times,
         delay,
         backoff,

@@ -102,14 +102,15 @@ pub enum Origin {
     Engine,
 }
 
-/// Whether trying again can help.
+/// Whether trying again can help, and does no harm. A `retry` that names no failures goes by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It cannot.
+    /// It cannot help.
     No,
-    /// It can, when the request is safe to repeat.
+    /// It can help. The other side may have acted on the request: it must be one that may come
+    /// twice.
     IfRepeatable,
-    /// It can, always: the other side has certainly not acted on the request.
+    /// It can help, and does no harm: the other side has certainly not acted on the request.
     Yes,
 }
 
@@ -177,9 +178,13 @@ impl Fault {
         let detail = "the upstream did not answer with success";
         let mut fault = Self::new(Kind::Status, Origin::Upstream, detail);
         fault.of = Of::Status(status);
-        if matches!(status, 408 | 425 | 429 | 500..) {
-            fault.retry = Retry::IfRepeatable;
-        }
+        fault.retry = match status {
+            // It has not taken the request: too slow, too early, too often (RFC 9110, section
+            // 15.5.9; RFC 8470, section 5.2; RFC 6585, section 4).
+            408 | 425 | 429 => Retry::Yes,
+            500.. => Retry::IfRepeatable,
+            _ => Retry::No,
+        };
         fault.with_cause(format_args!("status {status}"))
     }
 

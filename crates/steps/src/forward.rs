@@ -532,6 +532,11 @@ fn end_to_end(mut reply: Reply) -> Reply {
 }
 
 impl Step for Forward {
+    fn is_repeatable(&self, exchange: &Exchange) -> bool {
+        let method = self.plan.method.as_ref();
+        method.unwrap_or(&exchange.request.method).is_idempotent()
+    }
+
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         if self.place == Place::Streams {
             return Progress::Done(self.leave(exchange, services));

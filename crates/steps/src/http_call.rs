@@ -559,6 +559,10 @@ fn add_query(parameters: &expr::Value, query: &mut Option<String>) -> Result<(),
 }
 
 impl Step for HttpCall {
+    fn is_repeatable(&self, _: &Exchange) -> bool {
+        self.method.is_idempotent()
+    }
+
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         Progress::Waits(Box::pin(self.call(exchange, services)))
     }

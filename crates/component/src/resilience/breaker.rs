@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use message::{Fault, Kind, Origin};
+use message::{Fault, Kind, Origin, Retry};
 
 use crate::failure::Matcher;
 use crate::handler::Services;
@@ -120,6 +120,7 @@ impl Breaker {
         if let Some(wait) = wait {
             inner.refused += 1;
             let fault = Fault::new(Kind::Unavailable, Origin::Engine, "the circuit is open");
+            let fault = fault.with_retry(Retry::Yes);
             return Err(fault.with_retry_after(wait.max(Duration::from_secs(1))));
         }
         Ok(Admission {

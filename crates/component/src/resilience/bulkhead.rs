@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use message::{Fault, Kind, Origin};
+use message::{Fault, Kind, Origin, Retry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::handler::{Services, within};
@@ -81,6 +81,7 @@ impl Bulkhead {
             Origin::Engine,
             "too many requests at a time",
         )
+        .with_retry(Retry::Yes)
         .with_retry_after(Duration::from_secs(1))
         .with_cause(why)
     }

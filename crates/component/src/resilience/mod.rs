@@ -57,8 +57,11 @@ impl Guard {
                 return Err(fault);
             }
             failed += 1;
-            let again = self.retry.as_ref();
-            let Some(wait) = again.and_then(|it| it.wait(failed, &fault, services.chance())) else {
+            let Some(retry) = &self.retry else {
+                return Err(fault);
+            };
+            let is_safe = is_safe(&fault, node, exchange);
+            let Some(wait) = retry.wait(failed, &fault, is_safe, services.chance()) else {
                 return Err(fault);
             };
             tracing::debug!(
@@ -119,6 +122,17 @@ impl Guard {
         Err(fault
             .with_retry(Repeat::IfRepeatable)
             .with_cause(exchange.longer_than(time)))
+    }
+}
+
+/// Whether a step may be run again after this failure without doing anything twice. The failure of
+/// a step within this one says nothing of those that ran before it.
+fn is_safe(fault: &Fault, node: &StepNode, exchange: &Exchange) -> bool {
+    let is_own = fault.step.is_none();
+    match fault.retry {
+        Repeat::No => false,
+        Repeat::IfRepeatable => is_own && node.step.is_repeatable(exchange),
+        Repeat::Yes => is_own || node.step.is_atomic(),
     }
 }
 

@@ -13,6 +13,9 @@ use crate::state::{Measure, State};
 pub struct Retry {
     /// After which failures.
     pub on: Vec<Matcher>,
+    /// Whether of these only the ones after which it is safe: the other side has certainly not
+    /// acted on what it was sent, or may get it twice. So it is unless the file names failures.
+    pub only_safe: bool,
     /// How often, beside the first try.
     pub times: u32,
     /// How long it waits before the first of them.
@@ -51,9 +54,10 @@ impl State for RetryCounts {
 impl Retry {
     /// How long to wait before the next try after this many failures; `None` when there is none.
     /// A `Retry-After` of the other side is heeded; when it asks for more than the longest wait,
-    /// there is no further try.
-    pub fn wait(&self, failed: u32, fault: &Fault, chance: f64) -> Option<Duration> {
-        if !self.on.iter().any(|matcher| matcher.fits(fault)) {
+    /// there is no further try. `is_safe` is whether a further try does no harm.
+    pub fn wait(&self, failed: u32, fault: &Fault, is_safe: bool, chance: f64) -> Option<Duration> {
+        let fits = self.on.iter().any(|matcher| matcher.fits(fault));
+        if !fits || (self.only_safe && !is_safe) {
             return None;
         }
         let asked = fault.retry_after.unwrap_or_default();
@@ -78,6 +82,7 @@ mod tests {
     fn retry() -> Retry {
         Retry {
             on: vec![Matcher::Kind(Kind::Timeout), Matcher::Class(5)],
+            only_safe: true,
             times: 3,
             delay: Duration::from_millis(100),
             backoff: 2.0,
@@ -90,7 +95,7 @@ mod tests {
     #[test]
     fn waits_grow_up_to_the_longest() {
         let fault = Fault::new(Kind::Timeout, Origin::Upstream, "");
-        let waits = [1, 2, 3, 4].map(|failed| retry().wait(failed, &fault, 0.0));
+        let waits = [1, 2, 3, 4].map(|failed| retry().wait(failed, &fault, true, 0.0));
         let milliseconds = |number| Some(Duration::from_millis(number));
         let expected = [
             milliseconds(100),
@@ -100,7 +105,7 @@ mod tests {
         ];
         assert_eq!(waits, expected);
         assert_eq!(
-            retry().wait(1, &fault, 0.999999),
+            retry().wait(1, &fault, true, 0.999999),
             Some(Duration::from_nanos(50_000_050))
         );
     }
@@ -108,15 +113,26 @@ mod tests {
     #[test]
     fn only_the_failures_it_is_for_are_tried_again() {
         let missing = Fault::of_status(404);
-        assert_eq!(retry().wait(1, &missing, 0.0), None);
-        assert!(retry().wait(1, &Fault::of_status(503), 0.0).is_some());
+        assert_eq!(retry().wait(1, &missing, true, 0.0), None);
+        assert!(retry().wait(1, &Fault::of_status(503), true, 0.0).is_some());
+    }
+
+    #[test]
+    fn what_may_have_had_an_effect_is_repeated_only_where_the_file_names_it() {
+        let fault = Fault::of_status(503);
+        assert_eq!(retry().wait(1, &fault, false, 0.0), None);
+        let named = Retry {
+            only_safe: false,
+            ..retry()
+        };
+        assert!(named.wait(1, &fault, false, 0.0).is_some());
     }
 
     #[test]
     fn the_other_side_may_ask_for_a_longer_wait() {
         let asked = |time| {
             let fault = Fault::of_status(503).with_retry_after(Duration::from_millis(time));
-            retry().wait(1, &fault, 0.0)
+            retry().wait(1, &fault, true, 0.0)
         };
         assert_eq!(asked(250), Some(Duration::from_millis(250)));
         assert_eq!(asked(301), None);

@@ -176,6 +176,7 @@ fn a_guarded_step_leaves_nothing_behind() {
         let guard = Guard {
             retry: Some(Retry {
                 on: vec![Matcher::Kind(Kind::Connection)],
+                only_safe: false,
                 times: 1,
                 delay: MOMENT,
                 backoff: 1.0,
@@ -298,4 +299,84 @@ fn what_holds_within_a_step_is_taken_back_when_its_time_is_over() {
     assert_eq!(fault.kind, Kind::Timeout);
     assert_eq!((exchange.held.len(), exchange.fault.is_none()), (1, true));
     assert_eq!(exchange.deadline, None);
+}
+
+/// A step that fails at once, and says how.
+struct Fails {
+    retry: Repeat,
+    is_of_inner_step: bool,
+    is_repeatable: bool,
+    is_atomic: bool,
+    tries: std::sync::atomic::AtomicU32,
+}
+
+impl Step for Arc<Fails> {
+    fn run<'a>(&'a self, _: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
+        self.tries
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut fault = Fault::new(Kind::Connection, Origin::Upstream, "no");
+        fault.step = self.is_of_inner_step.then(|| "2.1".into());
+        Progress::Done(Err(fault.with_retry(self.retry)))
+    }
+
+    fn is_repeatable(&self, _: &Exchange) -> bool {
+        self.is_repeatable
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.is_atomic
+    }
+}
+
+/// How often a step is tried with two further tries.
+fn tries(fails: Fails, only_safe: bool) -> u32 {
+    let fails = Arc::new(fails);
+    let guard = Guard {
+        retry: Some(Retry {
+            on: vec![Matcher::Kind(Kind::Connection)],
+            only_safe,
+            times: 2,
+            delay: Duration::ZERO,
+            backoff: 1.0,
+            delay_max: Duration::ZERO,
+            jitter: 0.0,
+            counts: Arc::default(),
+        }),
+        ..Guard::default()
+    };
+    let mut node = node(Slow::failing(0));
+    node.step = Box::new(Arc::clone(&fails));
+    let (mut exchange, services) = (exchange(), FakeServices::default());
+    let before = exchange.content.clone();
+    let mut work = Box::pin(guard.run(&node, &before, &mut exchange, &services));
+    assert!(poll_once(&mut work).is_some_and(|it| it.is_err()));
+    fails.tries.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn a_plain_retry_repeats_only_what_cannot_happen_twice() {
+    use Repeat::{IfRepeatable, No, Yes};
+    // What the failure says, whether it is one of a step within, whether the step may be repeated,
+    // and whether it undoes what it has done; then the number of tries.
+    for (retry, is_of_inner_step, is_repeatable, is_atomic, expected) in [
+        (Yes, false, false, false, 3),
+        (IfRepeatable, false, false, false, 1),
+        (IfRepeatable, false, true, false, 3),
+        (No, false, true, true, 1),
+        (Yes, true, false, false, 1),
+        (Yes, true, false, true, 3),
+        (IfRepeatable, true, true, true, 1),
+    ] {
+        let fails = || Fails {
+            retry,
+            is_of_inner_step,
+            is_repeatable,
+            is_atomic,
+            tries: Default::default(),
+        };
+        let case = (retry, is_of_inner_step, is_repeatable, is_atomic);
+        assert_eq!(tries(fails(), true), expected, "{case:?}");
+        // The file names the failure.
+        assert_eq!(tries(fails(), false), 3, "{case:?}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use message::{Fault, Kind, Origin};
+use message::{Fault, Kind, Origin, Retry};
 
 use crate::handler::Services;
 use crate::state::{Measure, State};
@@ -113,7 +113,7 @@ impl Throttle {
                 .saturating_sub(interval * queue)
                 .max(interval.min(wait));
             let fault = Fault::new(Kind::Limited, Origin::Engine, "too many requests");
-            return Err(fault.with_retry_after(free));
+            return Err(fault.with_retry(Retry::Yes).with_retry_after(free));
         }
         if !wait.is_zero() {
             self.delayed.fetch_add(1, Ordering::Relaxed);

@@ -149,6 +149,22 @@ pub enum Action {
     Append(Fields, Option<u64>),
 }
 
+impl Action {
+    /// Whether it changes nothing.
+    pub fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Self::Get
+                | Self::Exists
+                | Self::HashGet(_)
+                | Self::HashAll
+                | Self::Range(..)
+                | Self::Length
+                | Self::SetMembers
+        )
+    }
+}
+
 /// One argument, and how whoever stands in for the server sees it.
 type Argument = (Vec<u8>, Value);
 

@@ -464,6 +464,10 @@ impl Command {
 }
 
 impl Step for Command {
+    fn is_repeatable(&self, _: &Exchange) -> bool {
+        self.action.is_read()
+    }
+
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         Progress::Waits(Box::pin(self.give(exchange, services)))
     }

@@ -39,6 +39,8 @@ pub enum Class {
     Serialization,
     /// Two transactions waited for each other; this one has been rolled back.
     Deadlock,
+    /// The transaction has been rolled back because a statement of it was given up in the middle.
+    RolledBack,
     /// Anything else that the database says of the statement: syntax, unknown tables, missing
     /// rights, values out of range.
     Statement,
@@ -72,6 +74,7 @@ impl SqlError {
                 | Class::Busy
                 | Class::Serialization
                 | Class::Deadlock
+                | Class::RolledBack
                 | Class::Argument
                 | Class::Character
         );
@@ -92,6 +95,7 @@ impl SqlError {
             "check-violation" => Class::Check,
             "serialization-failure" => Class::Serialization,
             "deadlock" => Class::Deadlock,
+            "rolled-back" => Class::RolledBack,
             "sql-error" => Class::Statement,
             _ => return None,
         };
@@ -108,6 +112,26 @@ impl SqlError {
     pub fn without_effect(mut self) -> Self {
         self.is_without_effect = true;
         self
+    }
+
+    /// The same, of the whole transaction in which it has happened: that is rolled back.
+    pub fn rolled_back(mut self) -> Self {
+        self.message = format!("the transaction is rolled back: {}", self.message);
+        self.without_effect()
+    }
+
+    /// Whether the same statement may succeed when it is run again.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self.class,
+            Class::Unreachable
+                | Class::Busy
+                | Class::Lost
+                | Class::Timeout
+                | Class::Serialization
+                | Class::Deadlock
+                | Class::RolledBack
+        )
     }
 
     /// A result that has no form as JSON.
@@ -129,31 +153,20 @@ impl SqlError {
         }
     }
 
-    /// The fault of a step. `connection` is its name under `use:`; `repeats` is whether the
-    /// statement changes nothing.
-    pub fn fault(self, connection: &str, repeats: bool) -> Fault {
+    /// The fault of a step. `connection` is its name under `use:`.
+    pub fn fault(self, connection: &str) -> Fault {
         let code = self.code.as_deref().map(|it| format!(" {it}"));
         let cause = format!(
             "connection `{connection}`:{} {}",
             code.unwrap_or_default(),
             self.message
         );
-        let fault = self.kind().with_cause(cause);
-        let may_help = matches!(
-            self.class,
-            Class::Unreachable
-                | Class::Busy
-                | Class::Lost
-                | Class::Timeout
-                | Class::Serialization
-                | Class::Deadlock
-        );
-        let retry = match (may_help, self.is_without_effect, repeats) {
-            (false, ..) | (true, false, false) => Retry::No,
-            (true, true, _) => Retry::Yes,
-            (true, false, true) => Retry::IfRepeatable,
+        let retry = match (self.is_transient(), self.is_without_effect) {
+            (false, _) => Retry::No,
+            (true, true) => Retry::Yes,
+            (true, false) => Retry::IfRepeatable,
         };
-        fault.with_retry(retry)
+        self.kind().with_cause(cause).with_retry(retry)
     }
 
     fn kind(&self) -> Fault {
@@ -186,6 +199,10 @@ impl SqlError {
             Class::Check => raised("check-violation", 422, "a value is not allowed"),
             Class::Serialization => raised("serialization-failure", 503, "others were quicker"),
             Class::Deadlock => raised("deadlock", 503, "others were quicker"),
+            Class::RolledBack => {
+                let detail = "the transaction is rolled back";
+                raised("rolled-back", 503, detail)
+            }
             Class::Statement => raised("sql-error", 500, "the database refused the statement"),
             Class::Stopped => {
                 let detail = "the statement was ended";
@@ -199,31 +216,30 @@ impl SqlError {
 mod tests {
     use super::*;
 
-    fn fault(class: Class, repeats: bool) -> (String, u16, Retry) {
-        let fault = SqlError::new(class, "why").fault("db", repeats);
+    fn fault(class: Class) -> (String, u16, Retry) {
+        let fault = SqlError::new(class, "why").fault("db");
         assert_eq!(fault.cause.as_deref(), Some("connection `db`: why"));
         (fault.name().to_owned(), fault.status, fault.retry)
     }
 
     #[test]
     fn failures_have_their_names_and_retries() {
-        let is = |name: &str, status, retry| (name.to_owned(), status, retry);
-        for repeats in [true, false] {
-            let found = fault(Class::Unreachable, repeats);
-            assert_eq!(found, is("connection", 502, Retry::Yes));
-            let found = fault(Class::Deadlock, repeats);
-            assert_eq!(found, is("deadlock", 503, Retry::Yes));
-            let found = fault(Class::Unique, repeats);
-            assert_eq!(found, is("unique-violation", 409, Retry::No));
+        for (class, name, status, retry) in [
+            (Class::Unreachable, "connection", 502, Retry::Yes),
+            (Class::Deadlock, "deadlock", 503, Retry::Yes),
+            (Class::RolledBack, "rolled-back", 503, Retry::Yes),
+            (Class::Unique, "unique-violation", 409, Retry::No),
+            (Class::Lost, "connection", 502, Retry::IfRepeatable),
+            (Class::Timeout, "timeout", 504, Retry::IfRepeatable),
+            (Class::Character, "invalid", 400, Retry::No),
+        ] {
+            assert_eq!(fault(class), (name.to_owned(), status, retry));
         }
-        assert_eq!(fault(Class::Lost, false), is("connection", 502, Retry::No));
-        let found = fault(Class::Character, true);
-        assert_eq!(found, is("invalid", 400, Retry::No));
-        let repeatable = is("timeout", 504, Retry::IfRepeatable);
-        assert_eq!(fault(Class::Timeout, true), repeatable);
         let found = SqlError::new(Class::Busy, "x").with_code("53300");
-        let found = found.fault("db", false);
+        let found = found.fault("db");
         assert_eq!(found.cause.as_deref(), Some("connection `db`: 53300 x"));
         assert!(found.retry_after.is_some());
+        let lost = SqlError::new(Class::Lost, "why").rolled_back().fault("db");
+        assert_eq!(lost.retry, Retry::Yes);
     }
 }

@@ -12,6 +12,7 @@ mod pool;
 pub mod postgres;
 mod prepare;
 pub mod query;
+mod read_only;
 pub mod server;
 pub mod session;
 mod sink;
@@ -80,6 +81,18 @@ pub enum Decimals {
     Text,
 }
 
+/// What texts are bound as, where a database has two kinds of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Texts {
+    /// `nvarchar`, which has all characters.
+    #[default]
+    Nvarchar,
+    /// `varchar` when they have characters of ASCII only, and else `nvarchar`.
+    Varchar,
+}
+
 /// A database.
 pub struct Database {
     /// The connection's name under `use:`, for logs.
@@ -94,6 +107,8 @@ pub struct Database {
     pub tls: Option<Tls>,
     /// What becomes of exact numbers with a fraction.
     pub decimals: Decimals,
+    /// What texts are bound as; for SQL Server.
+    pub texts: Texts,
     /// What it may take.
     pub limits: Limits,
     /// How its pools fare.
@@ -112,7 +127,7 @@ impl Database {
             }
         };
         let tls = self.tls.as_ref().map(Tls::settings);
-        let rest = (self.dialect, self.decimals, self.limits);
+        let rest = (self.dialect, self.decimals, self.texts, self.limits);
         format!("{:?} {place} {tls:?} {rest:?}", self.connection)
     }
 }

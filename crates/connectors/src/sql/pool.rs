@@ -1,22 +1,25 @@
 //! The connections to a database that one worker keeps: bounded in number, lent to one message at
 //! a time in the order of asking, and lent again only while they are known to be clean.
 
+mod lease;
+
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use component::handler::{LocalFuture, Services, within};
 use component::resources::Resource;
-use expr::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::sql::error::{Class, SqlError};
 use crate::sql::measures::Counted;
-use crate::sql::session::{Doing, Done, Driver, Session, Sink, Statement};
+use crate::sql::session::{Driver, Session};
 use crate::sql::{Database, drivers};
+use lease::GRACE;
+pub(crate) use lease::{BrokenTransaction, Lease};
 
 /// How many connections one worker makes at a time.
 const CONNECTING_MAX: usize = 2;
@@ -31,8 +34,6 @@ const IDLE_MAX: Duration = Duration::from_secs(300);
 const AGE_MAX: Duration = Duration::from_secs(1800);
 /// How often idle connections are looked at.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How much longer than the server we wait for the end of a statement that takes too long.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// The connections of one worker.
 pub(crate) struct Pool {
@@ -45,7 +46,6 @@ pub(crate) struct Pool {
     idle: RefCell<Vec<Idle>>,
     is_closed: Cell<bool>,
     waiting: Cell<usize>,
-    me: Weak<Self>,
 }
 
 struct Idle {
@@ -70,8 +70,9 @@ pub(crate) fn of(database: &Arc<Database>, services: &dyn Services) -> Result<Rc
 }
 
 impl Pool {
-    fn new(database: &Arc<Database>, driver: &'static dyn Driver, size: usize) -> Rc<Self> {
-        let pool = Rc::new_cyclic(|me| Self {
+    /// An empty pool for at most so many connections.
+    pub fn new(database: &Arc<Database>, driver: &'static dyn Driver, size: usize) -> Rc<Self> {
+        let pool = Rc::new(Self {
             database: Arc::clone(database),
             driver,
             size,
@@ -80,7 +81,6 @@ impl Pool {
             idle: RefCell::default(),
             is_closed: Cell::new(false),
             waiting: Cell::new(0),
-            me: Weak::clone(me),
         });
         let weak = Rc::downgrade(&pool);
         tokio::task::spawn_local(async move {
@@ -106,7 +106,7 @@ impl Pool {
                 return self.connect(place, services).await;
             };
             let is_long = idle.since.elapsed() >= PING_AFTER;
-            let mut lease = self.lease(idle.session, idle.born, Rc::clone(&place));
+            let mut lease = Lease::new(self, idle.session, idle.born, Rc::clone(&place));
             if is_long && lease.ping(services).await.is_err() {
                 lease.close();
                 continue;
@@ -149,7 +149,7 @@ impl Pool {
         let (pool, (tell, told)) = (Rc::clone(self), oneshot::channel());
         tokio::task::spawn_local(async move {
             let made = pool.make().await;
-            let lease = made.map(|session| pool.lease(session, Instant::now(), place));
+            let lease = made.map(|session| Lease::new(&pool, session, Instant::now(), place));
             // A lease that nobody takes any more goes back to the pool.
             drop(tell.send(lease));
         });
@@ -177,17 +177,6 @@ impl Pool {
         };
         self.database.measures.open.fetch_add(1, Ordering::Relaxed);
         Ok(session)
-    }
-
-    fn lease(&self, session: Box<dyn Session>, born: Instant, place: Rc<Place>) -> Lease {
-        Lease {
-            pool: Weak::clone(&self.me),
-            database: Arc::clone(&self.database),
-            session: Some(session),
-            born,
-            is_dirty: false,
-            place: Some(place),
-        }
     }
 
     /// The connection that was used last, so that those too many grow old.
@@ -266,129 +255,5 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
-    }
-}
-
-/// A connection that is lent. When it is dropped it goes back; when something was under way, that
-/// is stopped first.
-pub(crate) struct Lease {
-    pool: Weak<Pool>,
-    database: Arc<Database>,
-    session: Option<Box<dyn Session>>,
-    born: Instant,
-    /// Whether something is under way, or an open transaction.
-    is_dirty: bool,
-    place: Option<Rc<Place>>,
-}
-
-impl Lease {
-    /// Runs a statement, for at most the time that a statement may take.
-    ///
-    /// # Errors
-    /// As [`Session::run`]; `timeout` when it takes too long.
-    pub async fn run<'l>(
-        &'l mut self,
-        statement: &'l Statement,
-        arguments: &'l [Value],
-        sink: &'l mut dyn Sink,
-        services: &dyn Services,
-    ) -> Result<Done, SqlError> {
-        let database = Arc::clone(&self.database);
-        database.measures.statements.fetch_add(1, Ordering::Relaxed);
-        let limit = match statement.is_streamed {
-            true => None,
-            false => Some(database.limits.statement_timeout + GRACE),
-        };
-        let done = self
-            .perform(limit, services, |session| {
-                session.run(statement, arguments, sink)
-            })
-            .await;
-        if done.is_err() {
-            database.measures.errors.fetch_add(1, Ordering::Relaxed);
-        }
-        done
-    }
-
-    /// Does something short with the session, such as `commit`.
-    ///
-    /// # Errors
-    /// As the session; `timeout` when it takes too long.
-    pub async fn quick<'l, T>(
-        &'l mut self,
-        services: &dyn Services,
-        work: impl FnOnce(&'l mut dyn Session) -> Doing<'l, T>,
-    ) -> Result<T, SqlError> {
-        let limit = self.database.limits.statement_timeout + GRACE;
-        self.perform(Some(limit), services, work).await
-    }
-
-    async fn ping(&mut self, services: &dyn Services) -> Result<(), SqlError> {
-        let limit = self.database.limits.connect_timeout;
-        self.perform(Some(limit), services, |session| session.ping())
-            .await
-    }
-
-    async fn perform<'l, T>(
-        &'l mut self,
-        limit: Option<Duration>,
-        services: &dyn Services,
-        work: impl FnOnce(&'l mut dyn Session) -> Doing<'l, T>,
-    ) -> Result<T, SqlError> {
-        let Self {
-            session, is_dirty, ..
-        } = self;
-        let Some(session) = session.as_deref_mut() else {
-            return Err(SqlError::new(Class::Lost, "the connection is closed"));
-        };
-        let was_dirty = std::mem::replace(is_dirty, true);
-        let work = work(session);
-        let done = match limit {
-            Some(limit) => within(limit, services, work).await,
-            None => Some(work.await),
-        };
-        let Some(done) = done else {
-            let message = format!("longer than {:?}", limit.unwrap_or_default());
-            return Err(SqlError::new(Class::Timeout, message));
-        };
-        *is_dirty = was_dirty;
-        done
-    }
-
-    /// Says whether a transaction is open: the connection is not given back with one.
-    pub fn set_in_transaction(&mut self, is_open: bool) {
-        self.is_dirty = is_open;
-    }
-
-    fn close(&mut self) {
-        if let Some(session) = self.session.take() {
-            end(&self.database, session);
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let Some(session) = self.session.take() else {
-            return;
-        };
-        let pool = self.pool.upgrade();
-        let Some(pool) = pool.filter(|_| !session.is_broken()) else {
-            return end(&self.database, session);
-        };
-        if !self.is_dirty {
-            return pool.put(session, self.born);
-        }
-        let (born, place) = (self.born, self.place.take());
-        tokio::task::spawn_local(async move {
-            let limit = pool.database.limits.connect_timeout;
-            match timeout(limit, session.recover()).await {
-                Ok(Some(session)) => pool.put(session, born),
-                Ok(None) | Err(_) => {
-                    pool.database.measures.open.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-            drop(place);
-        });
     }
 }

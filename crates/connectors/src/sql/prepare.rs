@@ -3,6 +3,7 @@
 
 use crate::sql::Dialect;
 use crate::sql::query::{self, Argument};
+use crate::sql::read_only;
 use crate::sql::session::Statement;
 
 /// The statement as the dialect's driver gets it. `places` are its arguments in their order.
@@ -34,13 +35,11 @@ pub(crate) fn statement(text: &str, places: &[Argument], dialect: Dialect) -> St
         let end = made.trim_end().trim_end_matches(';').len();
         made.truncate(end);
     }
-    let word = query::first_word(text, dialect);
     Statement {
+        is_read_only: read_only::is_read_only(text, dialect),
         text: made,
         names,
-        is_read_only: word.as_deref() == Some("select"),
-        is_streamed: false,
-        procedure: None,
+        ..Statement::default()
     }
 }
 
@@ -57,6 +56,7 @@ pub(crate) fn refusal(text: &str, dialect: Dialect) -> Option<(&'static str, &'s
         "abort",
         "start",
     ];
+    let is_begin = is_begin || (word == "prepare" && dialect == Dialect::Postgres);
     if is_begin || ends.contains(&word.as_str()) || word == "end" {
         return Some((
             "a statement cannot begin or end a transaction: the next one has another connection",
@@ -105,12 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_and_what_cannot_be_run() {
-        let reads = |text| statement(text, &[], Dialect::Postgres).is_read_only;
-        assert!(reads("/* a */ SELECT 1") && !reads("insert into t values (1)"));
-        assert!(!reads(
-            "with x as (delete from t returning *) select * from x"
-        ));
+    fn statements_that_cannot_be_run_are_refused() {
         for text in [
             "-- x\nBEGIN",
             "commit;",

@@ -94,6 +94,63 @@ pub fn first_word(text: &str, dialect: Dialect) -> Option<String> {
     Some(word).filter(|word| !word.is_empty())
 }
 
+/// A piece of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token<'a> {
+    /// A word, or a number, outside of quotes.
+    Word(&'a str),
+    /// A text or a name in quotes.
+    Quoted,
+    /// Anything else.
+    Symbol(char),
+}
+
+/// The pieces of a statement without comments, each with the byte at which it begins; as far as the
+/// first thing that is not closed.
+pub fn tokens(text: &str, dialect: Dialect) -> Vec<(usize, Token<'_>)> {
+    let mut scan = Scan {
+        text,
+        at: 0,
+        dialect,
+    };
+    let mut found = Vec::new();
+    while let Some(next) = scan.rest().chars().next() {
+        let from = scan.at;
+        if next.is_ascii_whitespace() {
+            scan.at += 1;
+            continue;
+        }
+        match scan.skip_comment() {
+            Ok(false) => {}
+            Ok(true) => continue,
+            Err(_) => break,
+        }
+        let token = match scan.skip_quoted() {
+            Ok(true) => Token::Quoted,
+            Err(_) => break,
+            Ok(false) => match word_length(text, from) {
+                0 => {
+                    scan.at += next.len_utf8();
+                    Token::Symbol(next)
+                }
+                length => {
+                    scan.at += length;
+                    Token::Word(text.get(from..scan.at).unwrap_or_default())
+                }
+            },
+        };
+        found.push((from, token));
+    }
+    found
+}
+
+/// The bytes at which the placeholders `?` of MySQL stand.
+pub fn placeholders(text: &str) -> Vec<usize> {
+    let tokens = tokens(text, Dialect::MySql).into_iter();
+    let places = tokens.filter(|(_, token)| *token == Token::Symbol('?'));
+    places.map(|(at, _)| at).collect()
+}
+
 struct Scan<'a> {
     text: &'a str,
     at: usize,

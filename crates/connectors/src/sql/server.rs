@@ -8,7 +8,7 @@ use config::{Node, Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers};
+use crate::sql::{self, Database, Decimals, Dialect, Given, Place, Texts, drivers};
 use crate::tls::{self, TlsConfig};
 use crate::url::{self, Problem, Scheme, Server};
 
@@ -84,6 +84,7 @@ macro_rules! server {
                 name,
                 tls,
                 decimals: config.decimals,
+                texts: Texts::default(),
                 limits,
                 measures,
             };

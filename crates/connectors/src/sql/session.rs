@@ -12,7 +12,7 @@ use crate::sql::error::SqlError;
 
 /// A statement, made ready once when the flow is loaded. It is used by the same steps on all
 /// workers; drivers may keep what they know of it by [`Statement::text`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Statement {
     /// What the database is sent, with the dialect's placeholders: `$1`, `?`, `@P1`, `?1`. Of a
     /// procedure it is what [`Driver::call`] makes.
@@ -28,6 +28,21 @@ pub struct Statement {
     pub is_streamed: bool,
     /// The procedure that it calls.
     pub procedure: Option<Procedure>,
+    /// The most rows that are wanted of it. A driver may have the server send no more; the sink
+    /// refuses more in any case.
+    pub rows_max: Option<u64>,
+    /// Where its arguments come from, when they are values that a query has given.
+    pub arguments_from: Option<ArgumentsFrom>,
+}
+
+/// A query whose rows give the arguments of a statement: an argument is the value of the column of
+/// its name. What a value was in the database can so be known again when it is bound.
+#[derive(Clone, Debug)]
+pub struct ArgumentsFrom {
+    /// The text of the query, with the dialect's placeholders.
+    pub query: String,
+    /// The column that gives all arguments, whatever they are called.
+    pub cursor: Option<String>,
 }
 
 /// A call of a stored procedure.
@@ -207,6 +222,11 @@ pub trait Session {
 
     /// Whether it cannot be used any more: the connection is lost, or in a state that nobody knows.
     fn is_broken(&self) -> bool;
+
+    /// Whether a transaction was begun that the server has ended since, or of which it takes the
+    /// rollback only. It is what the server has said after the last statement, never a guess from
+    /// the kind of a failure: a statement that is run then would be in no transaction.
+    fn is_aborted(&self) -> bool;
 
     /// Stops on the server whatever runs, after a future of the session was dropped, and rolls an
     /// open transaction back. Whoever calls it sets a limit of time. The session when it is clean

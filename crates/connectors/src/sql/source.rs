@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 use crate::codes::{BAD_SOURCE, NO_CONNECTION};
-use crate::sql::session::Statement;
+use crate::sql::session::{ArgumentsFrom, Statement};
 use crate::sql::step::KINDS;
 use crate::sql::{Database, prepare, query};
 
@@ -115,7 +115,12 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     );
     let batch = bounds::count(config.batch.as_ref(), 100, 1..=10_000, report) as usize;
     let database = database?;
-    let query = read_statement(&config.query, &database, report)?;
+    let mut query = read_statement(&config.query, &database, report)?;
+    query.rows_max = Some(batch as u64);
+    query.arguments_from = config.cursor.as_ref().map(|cursor| ArgumentsFrom {
+        query: query.text.clone(),
+        cursor: Some(cursor.value.clone()),
+    });
     let mark = read_mark(&config, node, &query, &database, report)?;
     let settings = Settings {
         query,
@@ -222,7 +227,12 @@ fn read_mark(
                     return refuse(value.span, &message, "it belongs to `cursor`", report);
                 }
             }
-            Some(Mark::After(read_statement(after, database, report)?))
+            let mut after = read_statement(after, database, report)?;
+            after.arguments_from = Some(ArgumentsFrom {
+                query: query.text.clone(),
+                cursor: None,
+            });
+            Some(Mark::After(after))
         }
         (Some(cursor), Some(_)) => {
             let hint = "`cursor` remembers the last row, `after` marks each";

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::codes::BAD_ADDRESS;
-use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers};
+use crate::sql::{self, Database, Decimals, Dialect, Given, Place, Texts, drivers};
 
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
@@ -74,6 +74,7 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
         connection,
         tls: None,
         decimals: Decimals::default(),
+        texts: Texts::default(),
         dialect: Dialect::Sqlite,
         limits: given.read(report),
         place: Place::File(context.surroundings.path(&config.sqlite)),

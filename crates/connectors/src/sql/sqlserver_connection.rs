@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::codes::BAD_TLS;
-use crate::sql::{self, Database, Decimals, Dialect, Given, Place, drivers, server};
+use crate::sql::{self, Database, Decimals, Dialect, Given, Place, Texts, drivers, server};
 use crate::tls::{self, Tls, TlsConfig};
 use crate::url::Scheme;
 
@@ -69,6 +69,10 @@ struct SqlServerConfig {
     /// What becomes of exact numbers with a fraction, such as `numeric(12,2)` and `money`.
     #[serde(default)]
     decimals: Decimals,
+    /// What texts are bound as. Where columns are `varchar`, `nvarchar` keeps the server from using
+    /// their indexes.
+    #[serde(default)]
+    texts: Texts,
 }
 
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -92,6 +96,7 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
         name,
         tls,
         decimals: config.decimals,
+        texts: config.texts,
         limits,
         measures,
     };

@@ -367,7 +367,7 @@ impl Sql {
     }
 
     fn fault(&self, error: SqlError) -> Fault {
-        error.fault(&self.to, self.statement.is_read_only)
+        error.fault(&self.to)
     }
 
     async fn send(
@@ -392,6 +392,11 @@ impl Sql {
 }
 
 impl Step for Sql {
+    fn is_repeatable(&self, _: &Exchange) -> bool {
+        let runs_steps = matches!(self.action, Action::Stream(_));
+        self.statement.is_read_only && !runs_steps
+    }
+
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         Progress::Waits(Box::pin(self.ask(exchange, services)))
     }

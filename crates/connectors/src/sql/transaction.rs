@@ -11,7 +11,7 @@ use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use config::{Node, Spanned};
 use expr::Value;
-use message::Fault;
+use message::{Fault, Retry};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use crate::codes::BAD_TRANSACTION;
 use crate::named;
 use crate::sql::error::{Class, SqlError};
-use crate::sql::pool::Lease;
+use crate::sql::pool::{BrokenTransaction, Lease};
 use crate::sql::session::{Done, Isolation, Sink, Statement};
 use crate::sql::step::KINDS;
 use crate::sql::{Database, Dialect, pool};
@@ -59,12 +59,14 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let steps = node.get("steps")?;
     check_steps(&config.to, steps, context);
     let is_last = context.is_last;
+    let is_atomic = is_atomic(&config.to.value, steps);
     let block = context.branch("transaction", steps, is_last);
     let step = TransactionStep {
         database: database?,
         isolation: config.isolation.map(|it| it.value),
         to: config.to.value,
         block: block?,
+        is_atomic,
     };
     (context.problems() == before).then(|| Box::new(step) as _)
 }
@@ -113,6 +115,32 @@ fn check_steps(to: &Spanned<String>, steps: &Node, context: &mut BuildContext<'_
     }
 }
 
+/// Whether the steps do nothing but statements of the connection, and what changes the message
+/// only.
+fn is_atomic(to: &str, steps: &Node) -> bool {
+    const PURE: [&str; 11] = [
+        "convert", "decode", "delay", "encode", "if", "log", "map", "raise", "set", "template",
+        "validate",
+    ];
+    let items = steps.as_sequence().unwrap_or_default();
+    items.iter().all(|item| {
+        let modifiers = [
+            "name", "as", "timeout", "retry", "breaker", "bulkhead", "throttle",
+        ];
+        let entries = item.as_mapping().unwrap_or_default();
+        entries.iter().all(|entry| {
+            let value = &entry.value;
+            let is_own = value.get("to").and_then(Node::as_str) == Some(to);
+            match entry.key.as_str() {
+                // A condition, not the step that holds others.
+                "if" => value.as_mapping().is_none(),
+                "sql" => is_own && value.get("steps").is_none(),
+                key => PURE.contains(&key) || modifiers.contains(&key),
+            }
+        })
+    })
+}
+
 /// The first step of this verb for this connection.
 fn find<'a>(verb: &str, to: &str, node: &'a Node) -> Option<&'a Node> {
     if let Some(items) = node.as_sequence() {
@@ -135,6 +163,8 @@ struct TransactionStep {
     isolation: Option<Isolation>,
     to: String,
     block: Block,
+    /// Whether a rollback undoes all that its steps can do.
+    is_atomic: bool,
 }
 
 impl TransactionStep {
@@ -145,14 +175,9 @@ impl TransactionStep {
     ) -> Result<Next, Fault> {
         if current(exchange, &self.database).is_some() {
             let error = SqlError::new(Class::Statement, "transactions do not nest");
-            return Err(error.fault(&self.to, false));
+            return Err(error.fault(&self.to));
         }
-        let transaction = Rc::new(Transaction {
-            database: Arc::clone(&self.database),
-            isolation: self.isolation,
-            state: Mutex::new(State::Waiting),
-            is_streaming: Cell::new(false),
-        });
+        let transaction = Rc::new(Transaction::new(&self.database, self.isolation));
         // When this future is dropped, the transaction is left and rolled back.
         let left = Left(Rc::clone(&transaction));
         exchange.held.push(Rc::clone(&transaction) as _);
@@ -161,13 +186,30 @@ impl TransactionStep {
         exchange.held.retain(|held| !Rc::ptr_eq(held, &me));
         let ended = transaction.end(next.is_ok(), services).await;
         drop(left);
-        let next = next?;
-        ended.map_err(|error| error.fault(&self.to, false))?;
-        Ok(next)
+        match (next, ended) {
+            (Ok(next), Ok(())) => Ok(next),
+            (Ok(_), Err(error)) => {
+                let fault = error.fault(&self.to);
+                Err(match (fault.retry, self.is_atomic) {
+                    // The other steps have been run.
+                    (Retry::Yes, false) => fault.with_retry(Retry::IfRepeatable),
+                    _ => fault,
+                })
+            }
+            (Err(fault), _) => Err(match (fault.retry, self.is_atomic) {
+                // Without a commit the database has done nothing.
+                (Retry::IfRepeatable, true) => fault.with_retry(Retry::Yes),
+                _ => fault,
+            }),
+        }
     }
 }
 
 impl Step for TransactionStep {
+    fn is_atomic(&self) -> bool {
+        self.is_atomic
+    }
+
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         Progress::Waits(Box::pin(self.perform(exchange, services)))
     }
@@ -196,8 +238,12 @@ pub(crate) struct Transaction {
 }
 
 enum State {
+    /// No statement has been run yet.
     Waiting,
     Open(Lease),
+    /// It is rolled back, or its connection is closed without a commit: why. Every further
+    /// statement fails so, and its end, whatever the steps have made of the first failure.
+    Failed(SqlError),
     Ended,
 }
 
@@ -209,6 +255,15 @@ pub(crate) fn current(exchange: &Exchange, database: &Arc<Database>) -> Option<R
 }
 
 impl Transaction {
+    fn new(database: &Arc<Database>, isolation: Option<Isolation>) -> Self {
+        Self {
+            database: Arc::clone(database),
+            isolation,
+            state: Mutex::new(State::Waiting),
+            is_streaming: Cell::new(false),
+        }
+    }
+
     fn is_over(&self) -> bool {
         let state = self.state.try_lock();
         state.is_ok_and(|state| matches!(*state, State::Ended))
@@ -230,46 +285,84 @@ impl Transaction {
             return Err(SqlError::new(Class::Statement, message).without_effect());
         }
         let mut state = self.state.lock().await;
-        if matches!(*state, State::Waiting) {
-            *state = State::Open(self.begin(services).await?);
-        }
-        let State::Open(lease) = &mut *state else {
-            let message = "the transaction is over";
-            return Err(SqlError::new(Class::Statement, message).without_effect());
+        // An earlier statement may have been dropped in the middle.
+        fail_if_broken(&mut state, None, services).await;
+        let lease = match &mut *state {
+            State::Open(lease) => lease,
+            State::Waiting => {
+                *state = State::Open(self.begin(services).await?);
+                let State::Open(lease) = &mut *state else {
+                    return Err(refused("the transaction is over"));
+                };
+                lease
+            }
+            State::Failed(error) => return Err(error.clone()),
+            State::Ended => return Err(refused("the transaction is over")),
         };
         let _streaming = statement
             .is_streamed
             .then(|| Streaming::new(&self.is_streaming));
-        lease.run(statement, arguments, sink, services).await
+        let done = lease.run(statement, arguments, sink, services).await;
+        fail_if_broken(&mut state, done.as_ref().err(), services).await;
+        done
     }
 
     async fn begin(&self, services: &dyn Services) -> Result<Lease, SqlError> {
         let pool = pool::of(&self.database, services)?;
         let mut lease = pool.lend(services).await?;
-        // Before it begins: nobody knows how far it comes.
-        lease.set_in_transaction(true);
-        let isolation = self.isolation;
-        lease
-            .quick(services, |session| session.begin(isolation))
-            .await?;
+        lease.begin(self.isolation, services).await?;
         Ok(lease)
     }
 
     /// Commits it, or rolls it back. A connection with which that fails is cleaned or closed.
     async fn end(&self, is_success: bool, services: &dyn Services) -> Result<(), SqlError> {
         let mut state = self.state.lock().await;
-        let State::Open(mut lease) = std::mem::replace(&mut *state, State::Ended) else {
-            return Ok(());
-        };
-        let ended = match is_success {
-            true => lease.quick(services, |session| session.commit()).await,
-            false => lease.quick(services, |session| session.rollback()).await,
-        };
-        if ended.is_ok() {
-            lease.set_in_transaction(false);
+        fail_if_broken(&mut state, None, services).await;
+        match std::mem::replace(&mut *state, State::Ended) {
+            State::Waiting | State::Ended => Ok(()),
+            State::Failed(error) if is_success => Err(error),
+            State::Failed(_) => Ok(()),
+            State::Open(mut lease) if is_success => lease.commit(services).await,
+            State::Open(mut lease) => lease.rollback(services).await,
         }
-        ended
     }
+}
+
+fn refused(message: &str) -> SqlError {
+    SqlError::new(Class::Statement, message).without_effect()
+}
+
+/// Gives the transaction up when the connection, or the server, says that it cannot be committed
+/// any more. `cause` is the failure of the statement that was run last.
+async fn fail_if_broken(state: &mut State, cause: Option<&SqlError>, services: &dyn Services) {
+    let State::Open(lease) = state else {
+        return;
+    };
+    let Some(broken) = lease.broken_transaction() else {
+        return;
+    };
+    let failed = State::Failed(failure(broken, cause));
+    let State::Open(mut lease) = std::mem::replace(state, failed) else {
+        return;
+    };
+    // Its locks go at once. A connection that cannot do that is recovered, or closed.
+    if broken == BrokenTransaction::Aborted {
+        let _ = lease.rollback(services).await;
+    }
+}
+
+/// What a transaction ends with that cannot be committed: its cause when it may help to run the
+/// transaction again.
+fn failure(broken: BrokenTransaction, cause: Option<&SqlError>) -> SqlError {
+    let error = match (cause, broken) {
+        (Some(cause), _) if cause.is_transient() => cause.clone(),
+        (Some(cause), _) => SqlError::new(Class::Statement, &cause.message),
+        (None, BrokenTransaction::Interrupted) => {
+            SqlError::new(Class::RolledBack, "a statement was given up in the middle")
+        }
+        (None, _) => SqlError::new(Class::Lost, "the connection was lost"),
+    };
+    error.rolled_back()
 }
 
 /// A statement that gives its rows while they come, for as long as this lives.
@@ -298,3 +391,6 @@ impl Drop for Left {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

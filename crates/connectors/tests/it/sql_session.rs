@@ -7,7 +7,7 @@ use std::time::Duration;
 use component::handler::LocalFuture;
 use connectors::sql::error::{Class, SqlError};
 use connectors::sql::session::{Done, Out, Procedure, Session, Sink, Statement, Wants};
-use connectors::sql::{Database, Decimals, Dialect, Limits, Place, drivers};
+use connectors::sql::{Database, Decimals, Dialect, Limits, Place, Texts, drivers};
 use connectors::{Server, Tls};
 use expr::value::{self, Value};
 
@@ -38,6 +38,7 @@ pub fn database(dialect: Dialect, port: u16, (user, password): (&str, &str)) -> 
         name: None,
         tls: None,
         decimals: Decimals::Number,
+        texts: Texts::default(),
         limits: Limits {
             pool: 1,
             wait: Duration::from_secs(5),
@@ -116,9 +117,7 @@ pub fn statement(text: &str, names: &[&str]) -> Statement {
     Statement {
         text: text.to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
-        is_read_only: false,
-        is_streamed: false,
-        procedure: None,
+        ..Statement::default()
     }
 }
 
@@ -139,9 +138,8 @@ pub fn call(dialect: Dialect, name: &str, arguments: &[&str], outs: &[(&str, &st
     Statement {
         text,
         names,
-        is_read_only: false,
-        is_streamed: false,
         procedure: Some(procedure),
+        ..Statement::default()
     }
 }
 

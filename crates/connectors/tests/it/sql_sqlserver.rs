@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use connectors::sql::Database;
 use connectors::sql::Dialect::SqlServer;
 use connectors::sql::error::Class;
 use connectors::sql::session::Isolation;
 use connectors::sql::session::Session;
+use connectors::sql::{Database, Texts};
 use expr::value::{self, Value};
 use testkit::servers::Iridium;
 use testkit::tds::{self, ScriptedTds, TdsReply};
@@ -204,7 +204,7 @@ async fn refusal(database: Database) -> (Class, String) {
     let error = try_connect(database).await.err().expect("it lets us in");
     for secret in [Iridium::PASSWORD, "wrong-secret"] {
         assert!(!format!("{error:?}").contains(secret), "{error:?}");
-        let fault = error.clone().fault("db", true);
+        let fault = error.clone().fault("db");
         assert!(!format!("{fault:?} {fault}").contains(secret), "{fault:?}");
     }
     (error.class, error.message)
@@ -520,6 +520,81 @@ fn transactions_are_batches_and_leave_no_isolation_behind() {
         for (said, expected) in said.iter().zip(expected) {
             assert!(said.ends_with(expected), "{said}");
         }
+    });
+}
+
+#[test]
+fn after_a_failure_the_server_says_whether_the_transaction_is_open() {
+    let count = |open: i32| {
+        let set = tds::columns(&[("n", &[0x26, 4])]);
+        let value = [vec![4], open.to_le_bytes().to_vec()].concat();
+        [set, tds::row(&[&value]), tds::done(0xfd, 0x10, 1)].concat()
+    };
+    let cases = [
+        (1205, 0, true),
+        (2627, 1, false),
+        (3930, 0, true),
+        (266, 2, true),
+    ];
+    on_worker(async {
+        for (number, open, is_aborted) in cases {
+            let answer = count(open);
+            let server = ScriptedTds::start(move |request| {
+                let end = tds::done(0xfd, 0, 0);
+                TdsReply::Tokens(match request.text.as_str() {
+                    text if text.contains("trancount") => answer.clone(),
+                    text if text.contains("bad") => {
+                        let ends = [tds::done(0xff, 2, 0), tds::done(0xfe, 2, 0)].concat();
+                        [tds::error(number, 14, "no"), ends].concat()
+                    }
+                    _ => end,
+                })
+            });
+            let mut session = connect(database(SqlServer, server.port(), ("sa", "p"))).await;
+            session.begin(None).await.unwrap();
+            failure(&mut *session, "bad").await;
+            assert_eq!(session.is_aborted(), is_aborted, "{number}");
+            session.rollback().await.unwrap();
+            assert!(!session.is_aborted() && !session.is_broken());
+        }
+    });
+}
+
+#[test]
+fn a_commit_counts_when_the_isolation_cannot_be_set_back() {
+    on_worker(async {
+        let server = ScriptedTds::start(|request| {
+            let end = tds::done(0xfd, 0, 0);
+            TdsReply::Tokens(match request.text.contains("level read committed") {
+                true => [tds::error(50_000, 16, "no"), end].concat(),
+                false => end,
+            })
+        });
+        let mut session = connect(database(SqlServer, server.port(), ("sa", "p"))).await;
+        session.begin(Some(Isolation::Serializable)).await.unwrap();
+        session.commit().await.unwrap();
+        assert!(session.is_broken());
+    });
+}
+
+#[test]
+fn texts_of_ascii_are_varchar_where_the_connection_says_so() {
+    on_worker(async {
+        let server = ScriptedTds::start(|_| TdsReply::Tokens(tds::done(0xfe, 0, 0)));
+        let database = Database {
+            texts: Texts::Varchar,
+            ..database(SqlServer, server.port(), ("sa", "p"))
+        };
+        let mut session = connect(database).await;
+        let both = statement("update t set a = @P1 where b = @P2", &["a", "b"]);
+        keep(&mut *session, &both, &[text("plain"), text("größer")])
+            .await
+            .unwrap();
+        let sent = &server.requests()[0].text;
+        assert!(
+            sent.contains("@P1 varchar(8000),@P2 nvarchar(4000)"),
+            "{sent}"
+        );
     });
 }
 

@@ -27,6 +27,7 @@ mod secure;
 mod soap;
 mod sources;
 mod sql;
+mod sql_conformance;
 mod sql_servers;
 mod sql_sqlite;
 mod store;

@@ -11,7 +11,7 @@ use testkit::{Response, TempDir, free_port, wait_until};
 use crate::support::{Engine, post};
 
 /// One server for all tests; each has a database of its own.
-static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+pub static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
 /// An engine with flows on one port.
 struct Shop {
@@ -700,5 +700,32 @@ fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
     engine.stop();
     let engine = run("on_failure: skip");
     wait_until("the third is there", || copied() == "1,3");
+    engine.stop();
+}
+
+#[test]
+fn a_row_whose_flow_replies_with_an_error_is_not_done() {
+    let url = SERVER.database("replying");
+    SERVER.sql(
+        "replying",
+        "create table t (id int); insert into t values (1), (2), (3); \
+         create table copied (id int); create table down (yes bool); insert into down values (true)",
+    );
+    let query = "query: select id from t where id > :cursor order by id, cursor: id, create: true";
+    let flow = rows_flow(&url, query)
+        + "  - sql: { to: db, query: select yes from down, rows: one }\n    as: down\n"
+        + "  - reply: { status: 502, body: the ERP is down }\n    if: $down.yes and .id == 2\n";
+    let folder = TempDir::new();
+    let engine = Engine::run(&[&folder.write("flow.yaml", &flow)], &[]);
+    let copied = |id: i32| {
+        let count = format!("select count(*) from copied where id = {id}");
+        SERVER.sql("replying", &count).parse::<u32>().unwrap()
+    };
+    wait_until("the second is tried again", || copied(2) >= 3);
+    let cursor = || SERVER.sql("replying", "select value from intertie_cursor");
+    assert_eq!((cursor().as_str(), copied(1), copied(3)), ("1", 1, 0));
+    SERVER.sql("replying", "update down set yes = false");
+    wait_until("all are done", || cursor() == "3");
+    assert_eq!(copied(3), 1);
     engine.stop();
 }

@@ -275,6 +275,8 @@ pub(super) fn default_retry() -> Retry {
             Matcher::Kind(Kind::Connection),
             Matcher::Kind(Kind::Timeout),
         ],
+        // To ask again is what a poll does.
+        only_safe: false,
         times: 3,
         delay: Duration::from_secs(1),
         backoff: 2.0,

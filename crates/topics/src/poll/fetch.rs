@@ -206,7 +206,7 @@ impl Fetcher {
                 Err(fault) => fault,
             };
             failed += 1;
-            match self.retry.wait(failed, &fault, services.chance()) {
+            match self.retry.wait(failed, &fault, true, services.chance()) {
                 Some(wait) => services.sleep(wait).await,
                 None => return Err(fault),
             }

@@ -1,5 +1,6 @@
 //! The driver of MySQL and MariaDB, on `mysql_async`: one connection a session, its pool unused.
 
+mod arguments;
 mod errors;
 mod procedure;
 mod session;
@@ -32,8 +33,9 @@ impl Driver for MySql {
         Box::pin(async move {
             let options = options?;
             let connected = Conn::new(options.clone()).await;
-            let connection = connected.map_err(errors::of_connecting)?;
-            let session = MySqlSession::new(connection, options, database);
+            let mut connection = connected.map_err(errors::of_connecting)?;
+            let server = session::server(&mut connection).await;
+            let session = MySqlSession::new(connection, options, database, server);
             Ok(Box::new(session) as _)
         })
     }

@@ -1,5 +1,6 @@
 //! One connection to MySQL or MariaDB.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,13 +8,14 @@ use std::time::Duration;
 
 use component::handler::LocalFuture;
 use expr::Value;
+use mysql_async::consts::{ColumnType, StatusFlags};
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row, Value as Raw};
 use tokio::time::timeout;
 
-use crate::sql::error::SqlError;
+use crate::sql::error::{Class, SqlError};
 use crate::sql::mysql::procedure::{Plan, is_same};
-use crate::sql::mysql::{errors, values};
+use crate::sql::mysql::{arguments, errors, values};
 use crate::sql::patience::Patience;
 use crate::sql::session::{
     Columns, Doing, Done, Isolation, Procedure, Session, Sink, Statement, Wants,
@@ -23,6 +25,10 @@ use crate::sql::{Database, Decimals};
 /// The longest that stopping a statement may take, and saying good-bye.
 const STOP_MAX: Duration = Duration::from_secs(2);
 const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// How many bytes of a result that is refused are read to keep the connection, and for how long.
+const DRAIN_MAX: usize = 1 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 type Results<'a> = QueryResult<'a, 'static, BinaryProtocol>;
 
@@ -34,16 +40,32 @@ pub struct MySqlSession {
     database: Arc<Database>,
     /// How procedures are called, by all that flow files say of them.
     plans: HashMap<String, Rc<Plan>>,
+    /// What tells its server from others, when the server says so.
+    server: Option<String>,
+    /// The most rows that the server gives of a query.
+    rows_max: Option<u64>,
+    in_transaction: bool,
+    /// Whether the server has ended the transaction.
+    is_aborted: bool,
     is_broken: bool,
 }
 
 impl MySqlSession {
-    pub fn new(connection: Conn, options: Opts, database: Arc<Database>) -> Self {
+    pub fn new(
+        connection: Conn,
+        options: Opts,
+        database: Arc<Database>,
+        server: Option<String>,
+    ) -> Self {
         Self {
             connection,
             options,
             database,
             plans: HashMap::new(),
+            server,
+            rows_max: None,
+            in_transaction: false,
+            is_aborted: false,
             is_broken: false,
         }
     }
@@ -54,31 +76,33 @@ impl MySqlSession {
         arguments: &[Value],
         sink: &mut dyn Sink,
     ) -> Result<Done, SqlError> {
+        self.limit_rows(statement.rows_max).await?;
         let plan = match &statement.procedure {
             Some(procedure) => Some(self.plan(procedure).await?),
             None => None,
         };
         let (text, bound, outs) = match &plan {
             Some(plan) => (
-                plan.text.as_str(),
+                Cow::Borrowed(plan.text.as_str()),
                 plan.bind(statement, arguments)?,
                 plan.outs(),
             ),
-            None => (
-                statement.text.as_str(),
-                bind(statement, arguments)?,
-                Vec::new(),
-            ),
+            None => {
+                let moments = self.moments(statement).await?;
+                let (text, bound) = arguments::bind(statement, arguments, &moments)?;
+                (text, bound, Vec::new())
+            }
         };
         let params = match bound.is_empty() {
             true => Params::Empty,
             false => Params::Positional(bound),
         };
         let patience = Patience::new(&self.database, statement);
-        match self.read(text, params, outs, patience, sink).await {
+        match self.read(&text, params, outs, patience, sink).await {
             Ok(done) => Ok(chosen(statement, done)),
             Err(Ended::Failed(error)) => Err(self.failed(error)),
-            Err(Ended::Refused(error)) => {
+            Err(Ended::Refused(error)) => Err(error),
+            Err(Ended::Unread(error)) => {
                 // What is left of the answer may be much: it is not read.
                 self.stop().await;
                 self.is_broken = true;
@@ -97,14 +121,76 @@ impl MySqlSession {
     ) -> Result<Done, Ended> {
         let begun = self.connection.exec_iter(text, params);
         let mut reading = Reading {
-            results: patience.wait(begun).await??,
+            results: patience.wait(begun).await.map_err(Ended::Unread)??,
             patience,
             decimals: self.database.decimals,
             outs,
             done: Done::default(),
         };
-        reading.all(sink).await?;
-        Ok(reading.done)
+        match reading.all(sink).await {
+            Ok(()) => Ok(reading.done),
+            Err(Ended::Refused(error)) if !reading.drain().await => Err(Ended::Unread(error)),
+            Err(ended) => Err(ended),
+        }
+    }
+
+    /// Has the server give no more rows of a query than these. One with a `limit` of its own gives
+    /// as many as that says.
+    async fn limit_rows(&mut self, rows_max: Option<u64>) -> Result<(), SqlError> {
+        if self.rows_max == rows_max {
+            return Ok(());
+        }
+        let limit = rows_max.map_or_else(|| "default".to_owned(), |it| it.to_string());
+        self.say(&format!("set sql_select_limit = {limit}")).await?;
+        self.rows_max = rows_max;
+        Ok(())
+    }
+
+    /// Which arguments of a statement come from columns of the type `timestamp`, of which the
+    /// server is asked once on a connection.
+    async fn moments(&mut self, statement: &Statement) -> Result<Vec<bool>, SqlError> {
+        let Some(from) = &statement.arguments_from else {
+            return Ok(Vec::new());
+        };
+        let prepared = self.connection.prep(from.query.as_str()).await;
+        let prepared = prepared.map_err(|error| self.failed(error))?;
+        let columns = prepared.columns();
+        let is_moment = |name: &String| {
+            let name = from.cursor.as_ref().unwrap_or(name);
+            let mut columns = columns.iter();
+            let column = columns.find(|it| it.name_str().eq_ignore_ascii_case(name));
+            column.is_some_and(|it| {
+                use ColumnType::{MYSQL_TYPE_TIMESTAMP, MYSQL_TYPE_TIMESTAMP2};
+                let kind = it.column_type();
+                matches!(kind, MYSQL_TYPE_TIMESTAMP | MYSQL_TYPE_TIMESTAMP2)
+            })
+        };
+        Ok(statement.names.iter().map(is_moment).collect())
+    }
+
+    /// Looks, after a statement of a transaction, whether the server still has it open: a deadlock
+    /// rolls all of it back, and statements such as `create table` commit it. The reply to a
+    /// statement that succeeds says so; a failure has no room for it, so that the server is asked.
+    async fn check_transaction(&mut self, done: Result<Done, SqlError>) -> Result<Done, SqlError> {
+        if !self.in_transaction || self.is_broken() {
+            return done;
+        }
+        if done.is_err()
+            && let Err(error) = self.connection.ping().await
+        {
+            self.failed(error);
+            return done;
+        }
+        let status = self.connection.last_ok_packet().map(|it| it.status_flags());
+        let is_open = status.is_some_and(|it| it.contains(StatusFlags::SERVER_STATUS_IN_TRANS));
+        self.is_aborted |= !is_open;
+        match done {
+            Ok(_) if !is_open => {
+                let message = "the statement has committed the transaction by itself";
+                Err(SqlError::new(Class::Statement, message))
+            }
+            done => done,
+        }
     }
 
     /// How a procedure is called, asked for once.
@@ -132,14 +218,25 @@ impl MySqlSession {
         said.map_err(|error| self.failed(error))
     }
 
-    /// Stops on the server what runs, over a connection of its own.
+    async fn end_transaction(&mut self, text: &str) -> Result<(), SqlError> {
+        self.say(text).await?;
+        (self.in_transaction, self.is_aborted) = (false, false);
+        Ok(())
+    }
+
+    /// Stops on the server what runs, over a connection of its own, if that has come to the same
+    /// server: behind a balancer it may be another one, where the number is somebody else's.
     async fn stop(&self) {
         let id = self.connection.id();
         let options = self.options.clone();
         let work = async move {
             let mut other = Conn::new(options).await?;
-            // By its number: the server has no other way, and numbers cannot be anything else.
-            other.query_drop(format!("kill query {id}")).await?;
+            // A server counts up: a smaller number is of one that has been started since.
+            let is_same = other.id() > id && self.server == server(&mut other).await;
+            if is_same && self.server.is_some() {
+                // The server has no other way than the number.
+                other.query_drop(format!("kill query {id}")).await?;
+            }
             other.disconnect().await
         };
         if let Ok(Err(error)) | Err(error) = timeout(STOP_MAX, work).await.map_err(late) {
@@ -153,15 +250,15 @@ impl MySqlSession {
     }
 }
 
+/// What tells a server from others: its host, port, number and folder. `None` when it does not say.
+pub async fn server(connection: &mut Conn) -> Option<String> {
+    let question = "select concat_ws(' ', @@hostname, @@port, @@server_id, @@datadir)";
+    connection.query_first(question).await.ok().flatten()
+}
+
 fn late(_: tokio::time::error::Elapsed) -> mysql_async::Error {
     let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
     mysql_async::Error::from(error)
-}
-
-fn bind(statement: &Statement, arguments: &[Value]) -> Result<Vec<Raw>, SqlError> {
-    let bound = statement.names.iter().zip(arguments);
-    let bound = bound.map(|(name, argument)| values::bind(name, argument));
-    bound.collect()
 }
 
 /// What the flow file wants of what came out, under its names and in its order.
@@ -180,8 +277,10 @@ fn chosen(statement: &Statement, mut done: Done) -> Done {
 enum Ended {
     /// The server or the connection failed.
     Failed(mysql_async::Error),
-    /// We want no more of it.
+    /// We want no more of it; all of it has been read.
     Refused(SqlError),
+    /// The same, or it took too long; nobody knows what of it is still to come.
+    Unread(SqlError),
 }
 
 impl From<mysql_async::Error> for Ended {
@@ -209,7 +308,31 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     async fn next(&mut self) -> Result<Option<Row>, Ended> {
-        Ok(self.patience.wait(self.results.next()).await??)
+        let row = self.patience.wait(self.results.next()).await;
+        Ok(row.map_err(Ended::Unread)??)
+    }
+
+    /// Reads what is left of a result that is refused, when it is little. Whether it has come to
+    /// its end.
+    async fn drain(&mut self) -> bool {
+        let mut left = DRAIN_MAX;
+        let all = async {
+            while self.results.columns().is_some() {
+                let row = match self.results.next().await {
+                    Ok(Some(row)) => row.unwrap_raw(),
+                    Ok(None) => continue,
+                    // What the server says so is the end of the answer.
+                    Err(error) => return matches!(error, mysql_async::Error::Server(_)),
+                };
+                let size: usize = row.iter().flatten().map(values::size).sum();
+                match left.checked_sub(size) {
+                    Some(rest) => left = rest,
+                    None => return false,
+                }
+            }
+            true
+        };
+        timeout(DRAIN_TIME, all).await.unwrap_or(false)
     }
 
     async fn all(&mut self, sink: &mut dyn Sink) -> Result<(), Ended> {
@@ -330,11 +453,15 @@ impl Session for MySqlSession {
         arguments: &'a [Value],
         sink: &'a mut dyn Sink,
     ) -> Doing<'a, Done> {
-        Box::pin(self.work(statement, arguments, sink))
+        Box::pin(async move {
+            let done = self.work(statement, arguments, sink).await;
+            self.check_transaction(done).await
+        })
     }
 
     fn begin(&mut self, isolation: Option<Isolation>) -> Doing<'_, ()> {
         Box::pin(async move {
+            (self.in_transaction, self.is_aborted) = (true, false);
             match isolation {
                 None => {}
                 Some(Isolation::Snapshot) => {
@@ -353,11 +480,11 @@ impl Session for MySqlSession {
     }
 
     fn commit(&mut self) -> Doing<'_, ()> {
-        Box::pin(self.say("commit"))
+        Box::pin(self.end_transaction("commit"))
     }
 
     fn rollback(&mut self) -> Doing<'_, ()> {
-        Box::pin(self.say("rollback"))
+        Box::pin(self.end_transaction("rollback"))
     }
 
     fn ping(&mut self) -> Doing<'_, ()> {
@@ -369,6 +496,10 @@ impl Session for MySqlSession {
 
     fn is_broken(&self) -> bool {
         self.is_broken || self.connection.is_disconnected()
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.is_aborted
     }
 
     /// The statement is stopped; the connection is closed, for nobody knows what of its answer has

@@ -39,8 +39,8 @@ pub fn bind(name: &str, argument: &Value) -> Result<Raw, SqlError> {
     }
 }
 
-/// Whole numbers as such, those with an exponent as `double`, all others as text, which the server
-/// reads exactly.
+/// Whole numbers as such, those with an exponent as `double`, all others as their digits, which are
+/// said to be a `decimal` where they are bound.
 fn bind_number(text: &str) -> Option<Raw> {
     if let Ok(number) = text.parse() {
         return Some(Raw::Int(number));
@@ -53,6 +53,45 @@ fn bind_number(text: &str) -> Option<Raw> {
         true => Some(Raw::Double(number)),
         false => Some(Raw::Bytes(text.as_bytes().to_vec())),
     }
+}
+
+/// A `timestamp` as [`read`] writes it, as a moment again: MySQL takes no text that ends with `Z`.
+pub fn moment(raw: &Raw) -> Option<Raw> {
+    let Raw::Bytes(bytes) = raw else {
+        return None;
+    };
+    let text = std::str::from_utf8(bytes).ok()?.strip_suffix('Z')?;
+    let (date, time) = text.split_once('T')?;
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let [year, month, day] = numbers(date, '-')?;
+    let [hour, minute, second] = numbers(time, ':')?;
+    let is_fraction = (1..=6).contains(&fraction.len()) && digits(fraction);
+    let micros = format!("{fraction:0<6}")
+        .parse()
+        .ok()
+        .filter(|_| is_fraction)?;
+    let small = |number: u16| u8::try_from(number).ok();
+    Some(Raw::Date(
+        year,
+        small(month)?,
+        small(day)?,
+        small(hour)?,
+        small(minute)?,
+        small(second)?,
+        micros,
+    ))
+}
+
+fn numbers(text: &str, between: char) -> Option<[u16; 3]> {
+    let parts = text
+        .split(between)
+        .map(|it| it.parse().ok().filter(|_| digits(it)));
+    let parts: Vec<u16> = parts.collect::<Option<_>>()?;
+    parts.try_into().ok()
+}
+
+fn digits(text: &str) -> bool {
+    text.bytes().all(|it| it.is_ascii_digit())
 }
 
 /// About how many bytes a value took on its way.
@@ -231,6 +270,22 @@ mod tests {
         }
         let found = shown(Raw::Bytes(vec![0xff]), Kind::MYSQL_TYPE_STRING);
         assert!(found.starts_with("the column `c` holds bytes that are no UTF-8"));
+    }
+
+    #[test]
+    fn moments_are_read_back() {
+        let of = |text: &str| moment(&Raw::Bytes(text.into()));
+        let moment = Raw::Date(2026, 1, 31, 12, 0, 0, 500_000);
+        assert_eq!(of("2026-01-31T12:00:00.5Z"), Some(moment));
+        for text in [
+            "2026-01-31T12:00:00",
+            "2026-01-31Z",
+            "Z",
+            "a-b-cTd:e:fZ",
+            "1-2-3T4:5:6.Z",
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
     }
 
     #[test]

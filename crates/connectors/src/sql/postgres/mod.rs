@@ -1,6 +1,7 @@
 //! The driver of PostgreSQL, on `tokio-postgres`: its connection runs as a task of the worker.
 
 mod bind;
+mod cancel;
 mod failure;
 mod prepared;
 mod read;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use component::handler::LocalFuture;
 use net::tls::Client as TlsClient;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket};
@@ -54,9 +56,10 @@ impl Driver for Postgres {
 
 /// How connections to a server are made, those that stop a statement too.
 #[derive(Clone)]
-enum Connector {
-    Plain,
-    Tls(Secure),
+struct Connector {
+    host: String,
+    port: u16,
+    tls: Option<Secure>,
 }
 
 /// TLS under the name that the certificate must have, whatever the host is called.
@@ -66,20 +69,32 @@ struct Secure {
     name: String,
 }
 
-impl MakeTlsConnect<Socket> for Secure {
-    type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
-    type TlsConnect = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
-    type Error = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Error;
+impl<S> MakeTlsConnect<S> for Secure
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = <MakeRustlsConnect as MakeTlsConnect<S>>::Stream;
+    type TlsConnect = <MakeRustlsConnect as MakeTlsConnect<S>>::TlsConnect;
+    type Error = <MakeRustlsConnect as MakeTlsConnect<S>>::Error;
 
     fn make_tls_connect(&mut self, _host: &str) -> Result<Self::TlsConnect, Self::Error> {
-        MakeTlsConnect::<Socket>::make_tls_connect(&mut self.connect, &self.name)
+        MakeTlsConnect::<S>::make_tls_connect(&mut self.connect, &self.name)
     }
 }
 
 impl Connector {
     fn new(database: &Database) -> Result<Self, SqlError> {
-        let (Some(tls), Place::Server(server)) = (&database.tls, &database.place) else {
-            return Ok(Self::Plain);
+        let Place::Server(server) = &database.place else {
+            let message = "the database is on no server";
+            return Err(SqlError::new(Class::Unreachable, message));
+        };
+        let made = |tls| Self {
+            host: server.host.clone(),
+            port: server.port,
+            tls,
+        };
+        let Some(tls) = &database.tls else {
+            return Ok(made(None));
         };
         let client = tls.client(&server.host);
         let client: TlsClient = client.map_err(|error| {
@@ -88,29 +103,26 @@ impl Connector {
         })?;
         let name = tls.server_name.as_ref().unwrap_or(&server.host).clone();
         let connect = MakeRustlsConnect::new((*client.config()).clone());
-        Ok(Self::Tls(Secure { connect, name }))
+        Ok(made(Some(Secure { connect, name })))
     }
 
     async fn connect(&self, database: &Database) -> Result<Client, SqlError> {
         let mut config = config(database);
-        match self {
-            Self::Plain => open(&config, NoTls).await,
-            Self::Tls(secure) => {
+        match &self.tls {
+            None => open(&config, NoTls).await,
+            Some(secure) => {
                 config.ssl_mode(SslMode::Require);
                 open(&config, secure.clone()).await
             }
         }
     }
 
-    /// Asks the server to stop what a connection does. It may come too late.
+    /// Asks the server to stop what a connection does, and waits until it has told its process. It
+    /// may come too late.
     fn cancel(&self, token: CancelToken) -> LocalFuture<'static, ()> {
         let connector = self.clone();
         Box::pin(async move {
-            let asked = match connector {
-                Self::Plain => token.cancel_query(NoTls).await,
-                Self::Tls(secure) => token.cancel_query(secure).await,
-            };
-            if let Err(error) = asked {
+            if let Err(error) = cancel::cancel(connector, token).await {
                 tracing::debug!(target: "sql", "a statement cannot be stopped: {error}");
             }
         })

@@ -294,10 +294,6 @@ impl Session for PgSession {
         sink: &'a mut dyn Sink,
     ) -> Doing<'a, Done> {
         Box::pin(async move {
-            if self.is_aborted {
-                let message = "the transaction has failed before; nothing more is run in it";
-                return Err(SqlError::new(Class::Statement, message).without_effect());
-            }
             if !statement.is_streamed {
                 return self.perform(statement, arguments, sink).await;
             }
@@ -314,7 +310,7 @@ impl Session for PgSession {
 
     fn begin(&mut self, isolation: Option<Isolation>) -> Doing<'_, ()> {
         Box::pin(async move {
-            self.in_transaction = true;
+            (self.in_transaction, self.is_aborted) = (true, false);
             let text = match isolation {
                 // It is what PostgreSQL calls repeatable read.
                 Some(Isolation::Snapshot) => "begin isolation level repeatable read".to_owned(),
@@ -359,6 +355,12 @@ impl Session for PgSession {
 
     fn is_broken(&self) -> bool {
         self.is_broken || self.client.is_closed()
+    }
+
+    /// After every failure within a transaction the server takes its end only (`ReadyForQuery` with
+    /// `E`), whatever the failure was.
+    fn is_aborted(&self) -> bool {
+        self.is_aborted
     }
 
     fn recover(mut self: Box<Self>) -> LocalFuture<'static, Option<Box<dyn Session>>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services, within};
-use component::source::{Source, Started};
+use component::source::{Source, Started, failure};
 use expr::{Value, value};
 use message::{Fault, Headers, Request};
 
@@ -96,14 +96,13 @@ impl Run<'_> {
     /// Runs the flow with a row and notes that it is done with.
     async fn row(&mut self, row: &Value) -> Result<(), Stopped> {
         loop {
-            let failed = match request(row) {
-                Ok(request) => self.flow.start(request, self.services).await.err(),
-                Err(fault) => Some(fault),
+            let ended = match request(row) {
+                Ok(request) => self.flow.start(request, self.services).await,
+                Err(fault) => Err(fault),
             };
-            let Some(fault) = failed else {
+            let Some(text) = failure(&ended) else {
                 break;
             };
-            let text = fault.detail;
             match self.source.settings.on_failure {
                 OnFailure::Retry => self.pause(self.source.settings.delay).await?,
                 OnFailure::Skip => {
@@ -235,7 +234,7 @@ impl Run<'_> {
     }
 
     fn warn(&self, what: &str, error: SqlError) {
-        let fault = error.fault(&self.source.connection, false);
+        let fault = error.fault(&self.source.connection);
         tracing::warn!(
             target: "flow",
             flow = &**self.flow.name(),

@@ -6,6 +6,7 @@ use expr::value::{self, Value};
 use tiberius::numeric::Numeric;
 use tiberius::{ColumnData, IntoSql};
 
+use crate::sql::Texts;
 use crate::sql::error::SqlError;
 
 /// The most digits of `numeric`.
@@ -49,9 +50,16 @@ impl Bound {
         Ok(Self(data))
     }
 
-    /// How the text of a statement declares it.
-    pub fn sql_type(&self) -> Cow<'static, str> {
+    /// How the text of a statement declares it. The server compares a column that is `varchar` with
+    /// an `nvarchar` by making all of the column's values `nvarchar`, past its index.
+    pub fn sql_type(&self, texts: Texts) -> Cow<'static, str> {
         match &self.0 {
+            ColumnData::String(Some(text)) if texts == Texts::Varchar && text.is_ascii() => {
+                match text.len() > 8000 {
+                    true => "varchar(max)".into(),
+                    false => "varchar(8000)".into(),
+                }
+            }
             ColumnData::Bit(_) => "bit".into(),
             ColumnData::I64(_) => "bigint".into(),
             ColumnData::F64(_) => "float".into(),
@@ -98,7 +106,7 @@ mod tests {
 
     fn bound(argument: Value) -> Result<String, String> {
         let bound = Bound::new("a", &argument).map_err(|error| error.message)?;
-        Ok(format!("{} {:?}", bound.sql_type(), bound.0))
+        Ok(format!("{} {:?}", bound.sql_type(Texts::Nvarchar), bound.0))
     }
 
     #[test]
@@ -119,6 +127,17 @@ mod tests {
             assert_eq!(bound(value::number(&text)), Err(too_long.clone()), "{text}");
         }
         assert!(bound(value::float(f64::NAN)).is_err());
+    }
+
+    #[test]
+    fn texts_of_ascii_may_be_varchar() {
+        let declared = |text: &str| {
+            let bound = Bound::new("a", &value::text(text)).unwrap();
+            bound.sql_type(Texts::Varchar).into_owned()
+        };
+        assert_eq!(declared("plain"), "varchar(8000)");
+        assert_eq!(declared(&"a".repeat(8001)), "varchar(max)");
+        assert_eq!(declared("größer"), "nvarchar(4000)");
     }
 
     #[test]

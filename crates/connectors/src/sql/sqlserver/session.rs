@@ -18,7 +18,7 @@ use crate::sql::sqlserver::arguments::Bound;
 use crate::sql::sqlserver::procedure::OUT_MARK;
 use crate::sql::sqlserver::stream::{Meter, Metered};
 use crate::sql::sqlserver::{errors, values};
-use crate::sql::{Database, Decimals};
+use crate::sql::{Database, Decimals, Texts};
 
 /// The longest that stopping a statement may take, and saying good-bye.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -34,6 +34,9 @@ pub struct SqlServerSession {
     database: Arc<Database>,
     /// Whether a transaction has set an isolation, which would outlive it.
     is_isolated: bool,
+    in_transaction: bool,
+    /// Whether the server has ended the transaction, or takes its rollback only.
+    is_aborted: bool,
     is_broken: bool,
 }
 
@@ -44,6 +47,8 @@ impl SqlServerSession {
             meter,
             database,
             is_isolated: false,
+            in_transaction: false,
+            is_aborted: false,
             is_broken: false,
         }
     }
@@ -54,7 +59,7 @@ impl SqlServerSession {
         arguments: &[Value],
         sink: &mut dyn Sink,
     ) -> Result<Done, SqlError> {
-        let command = command(statement, arguments)?;
+        let command = command(statement, arguments, self.database.texts)?;
         match self.read(command, statement, sink).await {
             Ok(done) => Ok(done),
             Err(Ended::Failed(error)) => Err(self.failed(error)),
@@ -121,19 +126,50 @@ impl SqlServerSession {
         said.map_err(|error| self.failed(error))
     }
 
-    /// Ends a transaction, and the isolation that it had.
+    /// Ends a transaction, and the isolation that it had. A connection that keeps the isolation is
+    /// closed: what has been committed is so.
     async fn end(&mut self, text: &str) -> Result<(), SqlError> {
         let ended = self.say(text).await;
         if !self.is_broken && std::mem::take(&mut self.is_isolated) {
-            self.say("set transaction isolation level read committed")
-                .await?;
+            let set = "set transaction isolation level read committed";
+            self.is_broken |= self.say(set).await.is_err();
+        }
+        if ended.is_ok() {
+            (self.in_transaction, self.is_aborted) = (false, false);
         }
         ended
+    }
+
+    /// Looks, after a failure in a transaction, whether the server still has it open: a deadlock
+    /// rolls all of it back, and others leave it such that it can only be rolled back.
+    async fn check_transaction(&mut self) {
+        if !self.in_transaction || self.is_broken {
+            return;
+        }
+        self.is_aborted |= match self.count_transactions().await {
+            Ok(count) => count != Some(1),
+            Err(error) => {
+                self.failed(error);
+                true
+            }
+        };
+    }
+
+    /// How many transactions are open, one in the other; none when they can only be rolled back.
+    async fn count_transactions(&mut self) -> Result<Option<i32>, Error> {
+        self.meter.reset();
+        let question = "select case when xact_state() = -1 then 0 else @@trancount end";
+        let row = self.client.simple_query(question).await?.into_row().await?;
+        Ok(row.and_then(|row| row.try_get(0).ok().flatten()))
     }
 }
 
 /// A call of `sp_executesql`: the statement, what its parameters are, and their values.
-fn command(statement: &Statement, arguments: &[Value]) -> Result<Command<'static>, SqlError> {
+fn command(
+    statement: &Statement,
+    arguments: &[Value],
+    texts: Texts,
+) -> Result<Command<'static>, SqlError> {
     let named = statement.names.iter().zip(arguments);
     let bound = named.map(|(name, argument)| Bound::new(name, argument));
     let bound: Vec<Bound> = bound.collect::<Result<_, _>>()?;
@@ -141,7 +177,7 @@ fn command(statement: &Statement, arguments: &[Value]) -> Result<Command<'static
     command.bind_param("", statement.text.clone());
     if !bound.is_empty() {
         let declared = bound.iter().enumerate();
-        let declared = declared.map(|(at, it)| format!("@P{} {}", at + 1, it.sql_type()));
+        let declared = declared.map(|(at, it)| format!("@P{} {}", at + 1, it.sql_type(texts)));
         let declared: Vec<String> = declared.collect();
         command.bind_param("", declared.join(","));
     }
@@ -277,11 +313,18 @@ impl Session for SqlServerSession {
         arguments: &'a [Value],
         sink: &'a mut dyn Sink,
     ) -> Doing<'a, Done> {
-        Box::pin(self.work(statement, arguments, sink))
+        Box::pin(async move {
+            let done = self.work(statement, arguments, sink).await;
+            if done.is_err() {
+                self.check_transaction().await;
+            }
+            done
+        })
     }
 
     fn begin(&mut self, isolation: Option<Isolation>) -> Doing<'_, ()> {
         Box::pin(async move {
+            (self.in_transaction, self.is_aborted) = (true, false);
             if let Some(isolation) = isolation {
                 self.is_isolated = true;
                 let level = isolation.sql();
@@ -300,7 +343,10 @@ impl Session for SqlServerSession {
         Box::pin(async move {
             match self.end("rollback tran").await {
                 // Some failures have rolled it back already.
-                Err(error) if error.code.as_deref() == Some(NOTHING_OPEN) => Ok(()),
+                Err(error) if error.code.as_deref() == Some(NOTHING_OPEN) => {
+                    (self.in_transaction, self.is_aborted) = (false, false);
+                    Ok(())
+                }
                 done => done,
             }
         })
@@ -312,6 +358,10 @@ impl Session for SqlServerSession {
 
     fn is_broken(&self) -> bool {
         self.is_broken
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.is_aborted
     }
 
     /// The statement is stopped; the connection is closed, for nobody knows how much of its answer

@@ -63,9 +63,8 @@ pub(super) fn read(
     (context.problems() == before).then_some(Statement {
         text,
         names,
-        is_read_only: false,
-        is_streamed: false,
         procedure: Some(procedure),
+        ..Statement::default()
     })
 }
 

@@ -243,18 +243,12 @@ impl Session for SqliteSession {
         arguments: &'a [Value],
         sink: &'a mut dyn Sink,
     ) -> Doing<'a, Done> {
-        Box::pin(async move {
-            if self.is_aborted {
-                let message = "the transaction has failed before; nothing more is run in it";
-                return Err(SqlError::new(Class::Statement, message).without_effect());
-            }
-            self.perform(statement, arguments, sink).await
-        })
+        Box::pin(self.perform(statement, arguments, sink))
     }
 
     fn begin(&mut self, _: Option<Isolation>) -> Doing<'_, ()> {
         Box::pin(async move {
-            self.in_transaction = true;
+            (self.in_transaction, self.is_aborted) = (true, false);
             // Whoever begins by reading and writes later would fail when another has written.
             self.simple("begin immediate").await.map(drop)
         })
@@ -289,6 +283,10 @@ impl Session for SqliteSession {
 
     fn is_broken(&self) -> bool {
         self.is_broken
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.is_aborted
     }
 
     fn recover(mut self: Box<Self>) -> LocalFuture<'static, Option<Box<dyn Session>>> {

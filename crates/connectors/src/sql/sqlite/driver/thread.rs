@@ -100,6 +100,10 @@ fn open(file: &Path, wait: Duration) -> rusqlite::Result<Connection> {
 
 fn serve(connection: &Connection, inbox: &mpsc::Receiver<Order>) {
     while let Ok(order) = inbox.recv() {
+        // It was given up before its turn: an interrupt only stops what runs already.
+        if order.parts.is_closed() {
+            continue;
+        }
         let done = match run(connection, &order) {
             Ok(Some(changed)) => Ok(changed),
             // Nobody wants the rest.
