@@ -62,16 +62,27 @@ fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
+/// Tests that need nothing but the crates come first: they start before servers and tools have been
+/// installed and the largest binaries linked.
 fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     tidy::run(root)?;
+    let run = |words: &[&str]| {
+        let command = cargo(root).args(["test", "--workspace"]).args(words);
+        command.args(arguments).run()
+    };
+    let is_all = arguments.is_empty();
+    if is_all {
+        run(&["--lib"])?;
+    }
     servers::ensure(servers::FOR_TESTS)?;
     tools::ensure(root, tools::FOR_TESTS)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     servers::ensure_python(&target)?;
-    cargo(root)
-        .args(["test", "--workspace"])
-        .args(arguments)
-        .run()
+    if !is_all {
+        return run(&[]);
+    }
+    run(&["--bins", "--examples", "--test", "*"])?;
+    run(&["--doc"])
 }
 
 fn ci(root: &Path) -> Result<(), Failure> {

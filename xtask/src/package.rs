@@ -7,6 +7,7 @@ mod container;
 mod debian;
 mod service;
 mod stage;
+mod systemd;
 
 use std::fs;
 use std::path::{Path, PathBuf};

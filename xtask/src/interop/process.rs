@@ -82,6 +82,11 @@ impl Process {
         Ok(())
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it has ended, if it has.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
         Ok(self.child.try_wait()?)

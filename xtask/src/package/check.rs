@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::Package;
 use super::container::USER;
 use super::service::{Service, setting};
+use super::systemd::Machine;
 use crate::command::{Failure, Program, program};
 use crate::interop::process::{Process, free_port, wait_for};
 use crate::interop::report::{Outcome, Report};
@@ -17,6 +18,7 @@ use crate::servers::{self, Needed};
 
 const TOOLS: &[Needed] = &[
     Needed::new("debootstrap", &["debootstrap"]),
+    Needed::new("systemd-nspawn", &["systemd-container"]),
     Needed::new("curl", &["curl"]),
     Needed::new("npm", &["npm"]),
     Needed::new("systemd-analyze", &["systemd"]),
@@ -38,11 +40,12 @@ pub fn check(package: &Package, report: &mut Report) -> Result<(), Failure> {
     servers::ensure(TOOLS)?;
     let folder = package.out.join("check");
     fs::create_dir_all(&folder)?;
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("SHA256SUMS", sums),
         ("archive", archive),
         ("unit", unit),
         ("Debian package", debian),
+        ("systemd", systemd),
         ("wheel", wheel),
         ("npm package", npm),
         ("container", container),
@@ -145,15 +148,61 @@ fn debian(package: &Package, folder: &Path) -> Outcome {
     Ok("systemd is played: ExecStart, User, NOTIFY_SOCKET and the watchdog".to_owned())
 }
 
+/// Under a real systemd: started at boot, reloaded, restarted by the watchdog, upgraded while it
+/// runs, stopped and purged.
+fn systemd(package: &Package, folder: &Path) -> Outcome {
+    let root = folder.join("root");
+    new_debian(package, &root)?;
+    dpkg(&root, &["-i"], Some(&package.file(".deb", "intertie_")?))?;
+    let port = free_port()?;
+    let flows = root.join("etc/intertie/flows.yaml");
+    let text = fs::read_to_string(&flows)?.replace("8080", &port.to_string());
+    fs::write(&flows, &text)?;
+    let options = format!("INTERTIE_OPTIONS=--admin 127.0.0.1:{}\n", free_port()?);
+    fs::write(root.join("etc/default/intertie"), options)?;
+    let sooner = root.join("etc/systemd/system/intertie.service.d");
+    fs::create_dir_all(&sooner)?;
+    fs::write(sooner.join("sooner.conf"), "[Service]\nWatchdogSec=3s\n")?;
+    let machine = match Machine::boot(&root, folder) {
+        Ok(machine) => machine,
+        Err(reason) => return Ok(format!("not done, systemd cannot run here: {reason}")),
+    };
+    machine.becomes("ActiveState", "active")?;
+    ask(port)?;
+    machine.run(&["systemctl", "reload", "intertie"])?;
+    machine.becomes("StatusText", "Serving")?;
+    machine.run(&["systemctl", "kill", "--signal=STOP", "intertie"])?;
+    machine.becomes("NRestarts", "1")?;
+    machine.becomes("ActiveState", "active")?;
+    ask(port)?;
+    let before = machine.property("MainPID")?;
+    let next = package.debian(&format!("{}+next1", package.version))?;
+    fs::copy(&next, root.join("srv/next.deb"))?;
+    fs::remove_file(next)?;
+    machine.run(&["dpkg", "-i", "/srv/next.deb"])?;
+    machine.becomes("ActiveState", "active")?;
+    if machine.property("MainPID")? == before || fs::read_to_string(&flows)? != text {
+        return Err(Failure::new(
+            "the old engine runs on, or an edited file is lost",
+        ));
+    }
+    ask(port)?;
+    machine.run(&["dpkg", "--purge", "intertie"])?;
+    machine.becomes("ActiveState", "inactive")?;
+    Ok("boot, reload, watchdog, upgrade while it runs, purge".to_owned())
+}
+
 /// A Debian as `debootstrap` makes it: once, and unpacked from then on.
 fn new_debian(package: &Package, root: &Path) -> Result<(), Failure> {
     let release = fs::read_to_string("/etc/os-release")?;
     let suite = setting(&release, "VERSION_CODENAME")?;
-    let kept = package.out.with_file_name(format!("debian-{suite}.tar"));
+    let kept = package
+        .out
+        .with_file_name(format!("debian-{suite}-systemd.tar"));
     if !kept.exists() {
         let place = root.with_extension("new");
         program("debootstrap")
-            .args(["--variant=minbase", suite])
+            .args(["--variant=minbase", "--include=systemd,systemd-sysv", suite])
             .args([&place])
             .run()?;
         program("tar")

@@ -277,3 +277,14 @@ fn what_a_killed_engine_had_under_way_comes_again() {
     client.consume(&queue);
     assert!(client.take_all().is_empty());
 }
+
+/// A test once left a dump of 700 kB among the sources.
+#[test]
+fn a_broker_that_crashes_leaves_its_dump_in_its_temporary_folder() {
+    let broker = Rabbitmq::start("");
+    let dump = broker.crash();
+    wait_until("the dump is written", || {
+        std::fs::metadata(&dump).is_ok_and(|it| it.len() > 0)
+    });
+    assert!(!std::path::Path::new("erl_crash.dump").exists());
+}
