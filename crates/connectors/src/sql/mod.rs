@@ -60,6 +60,7 @@ pub enum Dialect {
 }
 
 /// Where a database is.
+#[derive(Clone)]
 pub enum Place {
     /// On a server.
     Server(Server),
@@ -81,6 +82,7 @@ pub enum Decimals {
 }
 
 /// A database.
+#[derive(Clone)]
 pub struct Database {
     /// The connection's name under `use:`, for logs.
     pub connection: String,
