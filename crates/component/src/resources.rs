@@ -65,6 +65,7 @@ impl Resources {
     /// The resource of a connection, made when it is not there yet. One of another plan with the
     /// same settings goes on: a reload does not interrupt what has not changed. The settings are
     /// all that makes a difference to the resource, secrets included; they are shown to nobody.
+    /// The resource must not hold the owner, or it would never end.
     pub fn get<O: Any + Send + Sync, T: Resource>(
         &self,
         owner: &Arc<O>,

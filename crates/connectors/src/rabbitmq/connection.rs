@@ -88,6 +88,7 @@ impl JsonSchema for Urls {
 }
 
 /// A broker, or a cluster of them.
+#[derive(Clone)]
 pub struct Rabbitmq {
     /// The name under `use:`, for logs.
     pub label: String,

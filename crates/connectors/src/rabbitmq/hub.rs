@@ -112,7 +112,8 @@ impl Hub {
     /// The one for messages to a broker on this worker, made when it is not there yet.
     pub fn of(services: &dyn Services, broker: &Arc<Rabbitmq>) -> Rc<Self> {
         let settings = |it: &Rabbitmq| format!("publish {}", it.settings);
-        let make = || Self::start(broker);
+        // A copy: the connection ends when nobody else has the broker of a plan.
+        let make = || Self::start(&Arc::new(Rabbitmq::clone(broker)));
         services.resources().get(broker, settings, make)
     }
 

@@ -61,6 +61,7 @@ pub enum Dialect {
 }
 
 /// Where a database is.
+#[derive(Clone)]
 pub enum Place {
     /// On a server.
     Server(Server),
@@ -94,6 +95,7 @@ pub enum Texts {
 }
 
 /// A database.
+#[derive(Clone)]
 pub struct Database {
     /// The connection's name under `use:`, for logs.
     pub connection: String,

@@ -65,7 +65,9 @@ pub(crate) fn of(database: &Arc<Database>, services: &dyn Services) -> Result<Rc
     let share = services.share().of(database.limits.pool as usize).max(1);
     let resources = services.resources();
     Ok(resources.get(database, Database::settings, || {
-        Pool::new(database, driver, share)
+        // A copy: the pool ends when nobody else has the database of a plan.
+        let own = Arc::new(Database::clone(database));
+        Pool::new(&own, driver, share)
     }))
 }
 
