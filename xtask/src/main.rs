@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo xtask` lists them. Uses the standard library alone, so that it
 //! starts in seconds.
 
+mod campaign;
 mod command;
 mod editor;
 mod fuzz;
@@ -22,6 +23,9 @@ cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each 
 cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
+cargo xtask campaign faults --minutes N [--seed N] [--binary FILE]
+                                          an engine that is killed, on disks and folders that
+                                          fail: what is lost, and what is lost silently
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         Some("ci") => ci(&root),
         Some("fuzz") => fuzz::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
+        Some("campaign") => campaign::run(&root, rest),
         Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };
