@@ -2,6 +2,7 @@
 //! starts in seconds.
 
 mod book;
+mod campaign;
 mod command;
 mod editor;
 mod fuzz;
@@ -28,6 +29,9 @@ cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
 cargo xtask book                          build the docs as a book, target/book, and check its links
 cargo xtask package [--check]             all packages, in target/package; installs and removes each
 cargo xtask instructions BINARY...        instructions a request of each, counted by valgrind
+cargo xtask campaign faults --minutes N [--seed N] [--binary FILE]
+                                          an engine that is killed, on disks and folders that
+                                          fail: what is lost, and what is lost silently
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Some("interop") => interop::run(&root, rest),
         Some("book") => book::build(&root),
         Some("package") => package::run(&root, rest),
+        Some("campaign") => campaign::run(&root, rest),
         Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };

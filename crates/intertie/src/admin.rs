@@ -17,6 +17,7 @@ use proxy::{Engine, StuckWorker};
 
 use crate::cli::Admin;
 use crate::crew::Crew;
+use crate::data;
 use crate::metrics::Metrics;
 
 /// The content type of the exposition format that `/metrics` speaks.
@@ -28,10 +29,10 @@ pub(crate) const STUCK: Duration = Duration::from_secs(10);
 
 /// What a page says.
 enum Page {
-    /// All workers move.
-    Health(Arc<Engine>),
+    /// All workers move, and the disk has not failed.
+    Health(Arc<Engine>, Arc<States>),
     /// It takes requests.
-    Ready(Arc<AtomicBool>),
+    Ready(Arc<AtomicBool>, Arc<States>),
     /// Its counters.
     Metrics(Metrics),
 }
@@ -60,13 +61,20 @@ impl Page {
                 redact(text).into_owned().into_bytes(),
             )
         };
+        let failure = match self {
+            Self::Health(_, states) | Self::Ready(_, states) => data::failure(states),
+            Self::Metrics(_) => None,
+        };
+        if let Some(failure) = failure {
+            return text(503, failure);
+        }
         match self {
-            Self::Health(engine) => match stuck_text(&engine.stuck_workers(STUCK)) {
+            Self::Health(engine, _) => match stuck_text(&engine.stuck_workers(STUCK)) {
                 None => text(200, "ok\n"),
                 Some(stuck) => text(503, &stuck),
             },
-            Self::Ready(ready) if ready.load(Ordering::Acquire) => text(200, "ready\n"),
-            Self::Ready(_) => text(503, "not ready\n"),
+            Self::Ready(ready, _) if ready.load(Ordering::Acquire) => text(200, "ready\n"),
+            Self::Ready(..) => text(503, "not ready\n"),
             Self::Metrics(metrics) => match metrics.text() {
                 Ok(content) => Reply::with_content(200, METRICS_TYPE, content.into_bytes()),
                 Err(error) => text(500, &format!("{error}\n")),
@@ -102,8 +110,11 @@ pub(crate) async fn start(
         port: address.port(),
     };
     let pages = [
-        ("health", Page::Health(Arc::clone(engine))),
-        ("ready", Page::Ready(Arc::clone(ready))),
+        (
+            "health",
+            Page::Health(Arc::clone(engine), Arc::clone(states)),
+        ),
+        ("ready", Page::Ready(Arc::clone(ready), Arc::clone(states))),
         ("metrics", Page::Metrics(Metrics::new(engine, states))),
     ];
     let routes = pages
@@ -158,7 +169,7 @@ mod tests {
             text,
             "worker 0 has not moved for 11 s\nworker 3 has not moved for 62 s\n"
         );
-        let page = Page::Health(Arc::new(Engine::new(None)));
+        let page = Page::Health(Arc::new(Engine::new(None)), Arc::default());
         assert_eq!(page.reply().status, 200);
     }
 }

@@ -108,6 +108,10 @@ pub(crate) struct RunArguments {
     /// is made when a flow needs it.
     #[arg(long, value_name = "DIR", default_value = data::DEFAULT)]
     pub data: PathBuf,
+    /// Start though files are missing, emptied or cut in the data folder: what they had is lost.
+    /// Without it such a folder is refused.
+    #[arg(long)]
+    pub accept_data_loss: bool,
     /// Where /health, /ready and /metrics are served, or `off`. /health is 503, and names the
     /// worker, when one has not moved for 10 seconds.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9900")]

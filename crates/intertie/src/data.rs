@@ -42,6 +42,26 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
     Ok(hub.prepare().await?)
 }
 
+/// Why nothing is kept any more before a restart, if that is so.
+pub(crate) fn failure(states: &States) -> Option<&'static str> {
+    let failed = Depot::of(states).has_failed() || Hub::of(states).has_failed();
+    failed.then_some("the disk has failed: nothing is stored before a restart\n")
+}
+
+/// Takes the folder as it is: what is missing in it is lost.
+///
+/// # Errors
+/// When another process has it, when it is of another version, or when the disk fails.
+pub(crate) fn accept_loss(path: &Path) -> anyhow::Result<()> {
+    let folder = DataFolder::take_accepting_loss(path);
+    let folder =
+        folder.with_context(|| format!("cannot open the data folder {}", path.display()))?;
+    tracing::warn!(folder = %path.display(), "what is missing in the data folder is given up");
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    taken.push(folder);
+    Ok(())
+}
+
 /// Finishes what waits to be written.
 pub(crate) async fn close(states: &States) {
     Hub::of(states).close().await;

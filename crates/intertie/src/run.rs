@@ -142,6 +142,9 @@ impl Application<'_> {
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
         // The folder first: a second engine by mistake is told about the first, not about its port.
+        if self.arguments.accept_data_loss {
+            data::accept_loss(&self.arguments.data)?;
+        }
         let topics = data::open(&self.arguments.data, &self.states).await?;
         crew.commit(crew.prepare(loaded.plan, &self.tls.table)?)
             .await?;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which logs of a data folder have given up what they reserve of the disk. As long as there is one,
+/// Which logs of a data folder have given up what they reserve of the disk. While there is one,
 /// none of them takes anything new: what is left belongs to what removes. Copies are the same one.
 #[derive(Clone, Debug, Default)]
 pub struct LowSpace(Arc<AtomicUsize>);
@@ -62,6 +62,27 @@ pub trait Disk: Send {
     /// # Errors
     /// When there are not as many.
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Whether these files have been there before, with a manifest.
+    fn is_made(&self) -> bool;
+
+    /// Notes that they are, durably: from here on it is damage when they are not.
+    ///
+    /// # Errors
+    /// When it is not certain that it is noted.
+    fn made(&mut self) -> io::Result<()>;
+
+    /// Opens the manifest; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn manifest(&mut self) -> io::Result<Option<Box<dyn DiskFile>>>;
+
+    /// Makes the manifest, or empties the one that is there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn create_manifest(&mut self) -> io::Result<Box<dyn DiskFile>>;
 
     /// What all logs on this disk know of its space.
     fn low_space(&self) -> LowSpace {

@@ -14,11 +14,20 @@ pub enum OpenError {
     /// A file is not as it was written: its folder within the data folder, its number, the place
     /// in it in bytes, and what is wrong there.
     Corrupt(&'static str, u64, u64, &'static str),
+    /// A file is missing that the manifest names: its folder within the data folder, and its
+    /// number.
+    Missing(&'static str, u64),
+    /// The manifest of a folder cannot be used, and why.
+    Manifest(&'static str, &'static str),
     /// The file of keyed state, which is named, cannot be used, and why.
     Keyed(PathBuf, String),
     /// The disk failed; what was being done.
     Disk(String, io::Error),
 }
+
+/// What to do when something is gone.
+const RESTORE: &str = "put the data folder back from a copy, or accept the loss with \
+                       `--accept-data-loss`";
 
 impl OpenError {
     pub(crate) fn disk(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
@@ -46,6 +55,14 @@ impl fmt::Display for OpenError {
                 "the file {folder}/{} is damaged at byte {at}: {why}",
                 crate::folder::file_name(*number)
             ),
+            Self::Missing(folder, number) => write!(
+                formatter,
+                "the file {folder}/{} is missing: {RESTORE}",
+                crate::folder::file_name(*number)
+            ),
+            Self::Manifest(folder, why) => {
+                write!(formatter, "the file {folder}/manifest {why}: {RESTORE}")
+            }
             Self::Keyed(file, why) => {
                 write!(
                     formatter,

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::crc;
 use crate::disk::{Disk, DiskFile, LowSpace};
 use crate::error::OpenError;
 use crate::keyed::Place;
@@ -14,8 +15,12 @@ use crate::keyed::Place;
 const FIRST: &str = "intertie data folder, format 1\n";
 /// What it begins with otherwise: a line for each part follows.
 const SECOND: &str = "intertie data folder, format 2\n";
+/// How its last line begins.
+const CHECKSUM: &str = "checksum ";
 /// The file that is taken for nothing.
 const RESERVE: &str = "reserve";
+/// What files a log has to have.
+const MANIFEST: &str = "manifest";
 
 /// The name of a file of a log.
 pub(crate) fn file_name(number: u64) -> String {
@@ -23,7 +28,9 @@ pub(crate) fn file_name(number: u64) -> String {
 }
 
 /// What may be in a folder: its name there, and the version of its format that is written.
-const PARTS: [(&str, u32); 3] = [("store", 1), ("topics", 1), ("keyed", 1)];
+const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 2)];
+/// The version from which on a part is named when all of it is there.
+const NAMED_WHEN_MADE: u32 = 2;
 /// The file of keyed state.
 const KEYED: &str = "keyed.redb";
 
@@ -39,6 +46,8 @@ struct Taken {
     _lock: File,
     parts: Mutex<Parts>,
     low_space: LowSpace,
+    /// Whether what is missing is taken for what has never been there.
+    accepts_loss: bool,
 }
 
 /// What is in a folder.
@@ -56,6 +65,18 @@ impl DataFolder {
     /// # Errors
     /// When another process has it, when it is of another version, or when the disk fails.
     pub fn take(path: &Path) -> Result<Self, OpenError> {
+        Self::take_with(path, false)
+    }
+
+    /// The same; files that are missing, emptied or cut are taken for what is left of the folder.
+    ///
+    /// # Errors
+    /// As [`DataFolder::take`].
+    pub fn take_accepting_loss(path: &Path) -> Result<Self, OpenError> {
+        Self::take_with(path, true)
+    }
+
+    fn take_with(path: &Path, accepts_loss: bool) -> Result<Self, OpenError> {
         let doing = |what: &str| OpenError::disk(format!("{what} {}", path.display()));
         make_folder(path).map_err(doing("make the data folder"))?;
         let mut options = private();
@@ -84,6 +105,7 @@ impl DataFolder {
             _lock: lock,
             parts: Mutex::new(parts),
             low_space: LowSpace::default(),
+            accepts_loss,
         })))
     }
 
@@ -115,7 +137,7 @@ impl DataFolder {
     pub fn keyed(&self) -> Result<KeyedFile, OpenError> {
         let part = self.part("keyed")?;
         let path = self.0.path.join(KEYED);
-        Ok(KeyedFile { path, _part: part })
+        Ok(KeyedFile { path, part })
     }
 
     fn numbered(&self, name: &'static str) -> Result<Box<dyn Disk>, OpenError> {
@@ -126,8 +148,7 @@ impl DataFolder {
         Ok(Box::new(Folder { path, part }))
     }
 
-    /// Takes what has this name for whoever opens it. The file `format` names it before there is
-    /// anything of it, so that no older version takes the folder for one without.
+    /// Takes what has this name for whoever opens it.
     fn part(&self, name: &'static str) -> Result<Part, OpenError> {
         let path = &self.0.path;
         let parts = self.0.parts.lock();
@@ -135,16 +156,36 @@ impl DataFolder {
         if parts.open.contains(&name) {
             return Err(OpenError::InUse(path.clone(), Some(std::process::id())));
         }
-        if !parts.named.iter().any(|(it, _)| it == name) {
-            let version = PARTS.iter().find(|it| it.0 == name).map_or(1, |it| it.1);
-            let mut named = parts.named.clone();
-            named.push((name.to_owned(), version));
-            let doing = format!("write to the data folder {}", path.display());
-            write_format(path, &named).map_err(OpenError::disk(doing))?;
-            parts.named = named;
-        }
         parts.open.push(name);
         Ok(Part(self.clone(), name))
+    }
+}
+
+impl Part {
+    /// Whether all of it has been there before.
+    fn is_made(&self) -> bool {
+        let parts = self.0.0.parts.lock();
+        let parts = parts.unwrap_or_else(PoisonError::into_inner);
+        let mut named = parts.named.iter();
+        !self.0.0.accepts_loss
+            && named.any(|(name, version)| name == self.1 && *version >= NAMED_WHEN_MADE)
+    }
+
+    /// Has the file `format` name it in the version that is written: no older version takes the
+    /// folder for one that it knows, and what is missing from now on is missed.
+    fn made(&self) -> io::Result<()> {
+        let parts = self.0.0.parts.lock();
+        let mut parts = parts.unwrap_or_else(PoisonError::into_inner);
+        let written = PARTS.iter().find(|it| it.0 == self.1);
+        let version = written.map_or(1, |it| it.1);
+        let mut named = parts.named.clone();
+        named.retain(|it| it.0 != self.1);
+        named.push((self.1.to_owned(), version));
+        if named != parts.named {
+            write_format(&self.0.0.path, &named)?;
+            parts.named = named;
+        }
+        Ok(())
     }
 }
 
@@ -164,7 +205,7 @@ impl Drop for Part {
 #[derive(Debug)]
 pub struct KeyedFile {
     path: PathBuf,
-    _part: Part,
+    part: Part,
 }
 
 impl KeyedFile {
@@ -176,7 +217,10 @@ impl KeyedFile {
 
 impl Place for KeyedFile {
     fn open(&mut self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let is_lost =
+            |it: &File| self.part.0.0.accepts_loss && it.metadata().is_ok_and(|it| it.len() == 0);
         match OpenOptions::new().read(true).write(true).open(&self.path) {
+            Ok(file) if is_lost(&file) => Ok(None),
             Ok(file) => Ok(Some(Box::new(file))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -199,21 +243,24 @@ impl Place for KeyedFile {
     fn path(&self) -> PathBuf {
         self.path.clone()
     }
+
+    fn is_made(&self) -> bool {
+        self.part.is_made()
+    }
+
+    fn made(&mut self) -> io::Result<()> {
+        self.part.made()
+    }
 }
 
-/// What the file `format` says of a folder with these parts. A folder that has nothing but a store
-/// is one of the first format, so that the first version reads it too.
+/// What the file `format` says of a folder with these parts.
 fn format_text(named: &[(String, u32)]) -> String {
-    if named
-        .iter()
-        .all(|(name, version)| name == "store" && *version == 1)
-    {
-        return FIRST.to_owned();
-    }
     let lines = named
         .iter()
         .map(|(name, version)| format!("{name} {version}\n"));
-    SECOND.to_owned() + &lines.collect::<String>()
+    let text = SECOND.to_owned() + &lines.collect::<String>();
+    let crc = crc::of(text.as_bytes());
+    format!("{text}{CHECKSUM}{crc:08x}\n")
 }
 
 /// The parts that the file `format` names.
@@ -222,11 +269,27 @@ fn read_format(text: &str) -> Result<Vec<(String, u32)>, String> {
         return Ok(vec![("store".to_owned(), 1)]);
     }
     let other = || "it was written by another version of intertie".to_owned();
-    let lines = text.strip_prefix(SECOND).ok_or_else(other)?.lines();
-    let parts = lines.map(|line| {
+    if text.is_empty() {
+        return Err("the file `format` is empty".to_owned());
+    }
+    let rest = text.strip_prefix(SECOND).ok_or_else(other)?;
+    let (rest, is_checked) = match text.rsplit_once(CHECKSUM) {
+        Some((before, crc)) if format!("{:08x}\n", crc::of(before.as_bytes())) == crc => {
+            (before.strip_prefix(SECOND).ok_or_else(other)?, true)
+        }
+        Some(_) => return Err("the file `format` is damaged".to_owned()),
+        // Other versions name something.
+        None if rest.is_empty() => return Err("the file `format` is cut off".to_owned()),
+        None => (rest, false),
+    };
+    let parts = rest.lines().map(|line| {
         let (name, version) = line.split_once(' ').ok_or_else(other)?;
         let version: u32 = version.parse().map_err(|_| other())?;
-        match PARTS.contains(&(name, version)) {
+        let known = PARTS.iter().find(|it| it.0 == name);
+        match known.is_some_and(|it| (1..=it.1).contains(&version)) {
+            true if version >= NAMED_WHEN_MADE && !is_checked => {
+                Err("the file `format` is cut off".to_owned())
+            }
             true => Ok((name.to_owned(), version)),
             false => Err(format!(
                 "it has `{name}` in version {version} of its format, which this version of \
@@ -252,7 +315,7 @@ fn check_format(path: &Path) -> Result<Vec<(String, u32)>, OpenError> {
     if ["store", "topics", KEYED].iter().any(is_there) {
         return Err(refused("the file `format` is missing".to_owned()));
     }
-    let named = vec![("store".to_owned(), 1)];
+    let named = Vec::new();
     write_format(path, &named).map_err(doing("write to the data folder"))?;
     Ok(named)
 }
@@ -368,6 +431,29 @@ impl Disk for Folder {
             let _ = file.set_len(before);
         }
         kept
+    }
+
+    fn is_made(&self) -> bool {
+        self.part.is_made()
+    }
+
+    fn made(&mut self) -> io::Result<()> {
+        self.part.made()
+    }
+
+    fn manifest(&mut self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let path = self.path.join(MANIFEST);
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_manifest(&mut self) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = private();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        Ok(Box::new(options.open(self.path.join(MANIFEST))?))
     }
 
     fn low_space(&self) -> LowSpace {

@@ -2,8 +2,9 @@
 //! disk, and answers all at once.
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -119,6 +120,7 @@ pub(crate) struct Keeper {
     /// files it has.
     epoch: u64,
     stats: SharedStats,
+    has_failed: Arc<AtomicBool>,
     /// The same moment by both clocks. The time of day goes on from there evenly.
     started: (Instant, u64),
     /// When something was last tried that needs space.
@@ -161,6 +163,7 @@ impl Keeper {
             takers: VecDeque::new(),
             epoch: chance().max(1),
             stats,
+            has_failed: Arc::default(),
             started,
             tidied: None,
             tidy_every: options.tidy_every,
@@ -170,6 +173,11 @@ impl Keeper {
         keeper.keep_reserve();
         keeper.publish();
         Ok(keeper)
+    }
+
+    /// Whether the disk has failed, for everybody.
+    pub fn has_failed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_failed)
     }
 
     /// How the names of messages begin that this run stores.
@@ -191,7 +199,7 @@ impl Keeper {
             match commands.recv_timeout(self.sleep()) {
                 Ok(command) => self.stage(command),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             for command in commands.try_iter().take(ROUND_MAX) {
                 self.stage(command);
@@ -201,6 +209,7 @@ impl Keeper {
             self.tidy();
             self.publish();
         }
+        self.log.close();
     }
 
     /// How long nothing happens by itself.
@@ -446,8 +455,8 @@ impl Keeper {
         (Ok(()), removed)
     }
 
-    /// Writes a frame and does what it says. Space that is reserved is given up for it as far as the
-    /// need goes.
+    /// Writes a frame and does what it says. Space that is reserved is given up for it as far as
+    /// the need goes.
     fn write(&mut self, parts: &[&[u8]], need: Need) -> Result<(), Refusal> {
         let size: usize = parts.iter().map(|part| part.len()).sum();
         if size == 0 {
@@ -552,6 +561,7 @@ impl Keeper {
         if !has_removed && self.tidied.is_some_and(is_early) {
             return;
         }
+        self.log.note_end();
         self.keep_reserve();
         let allowed = 2 * self.index.live_of_all() + 4 * self.log.segment_max();
         let too_large = self.log.size() > allowed;
@@ -646,6 +656,8 @@ impl Keeper {
     }
 
     fn publish(&self) {
+        self.has_failed
+            .store(self.log.check().is_err(), Ordering::Relaxed);
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, queue) in self.index.queues.iter().enumerate() {
             let now = self.index.stats(number);

@@ -11,6 +11,7 @@ mod keeper;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
 
@@ -76,6 +77,12 @@ pub(crate) trait Place: Send {
 
     /// Its path, for what is said about it.
     fn path(&self) -> PathBuf;
+
+    /// Whether it has been there before.
+    fn is_made(&self) -> bool;
+
+    /// Notes that it is there, durably: from here on it is damage when it is not.
+    fn made(&mut self) -> io::Result<()>;
 }
 
 /// The keyed state of a data folder. Copies are the same one.
@@ -86,6 +93,7 @@ struct Shared {
     commands: Sender<Command>,
     /// How many bytes wait to be written.
     queued: Arc<Backlog>,
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Drop for Shared {
@@ -109,6 +117,7 @@ impl Keyed {
     pub(crate) fn with(place: Box<dyn Place>) -> Result<Self, OpenError> {
         let (commands, receiver) = std::sync::mpsc::channel();
         let keeper = Keeper::open(place)?;
+        let has_failed = keeper.has_failed();
         thread::Builder::new()
             .name("keyed".to_owned())
             .spawn(move || keeper.run(&receiver))
@@ -116,7 +125,13 @@ impl Keyed {
         Ok(Self(Arc::new(Shared {
             commands,
             queued: Arc::new(Backlog::new(QUEUED_MAX)),
+            has_failed,
         })))
+    }
+
+    /// Whether nothing is written any more before a restart, since the disk has failed.
+    pub fn has_failed(&self) -> bool {
+        self.0.has_failed.load(Ordering::Relaxed)
     }
 
     /// The value of a key in a table, as it is after all that has been answered.

@@ -37,4 +37,4 @@ pub use error::{OpenError, ReadError, Refusal};
 pub use folder::{DataFolder, KeyedFile};
 pub use keyed::{Change, Keyed};
 pub use outbox::{Delivery, Listed, Options, Order, Outbox, Room, Settle, Stats};
-pub use streams::{Entry, Keep, NewEntry, StreamInfo, StreamOptions, StreamStats, Streams};
+pub use streams::{Entry, Epochs, Keep, NewEntry, StreamInfo, StreamOptions, StreamStats, Streams};

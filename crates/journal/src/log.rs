@@ -9,6 +9,7 @@
 //! index at its end, so that a start need not read what is before it.
 
 mod ahead;
+mod manifest;
 mod opening;
 
 pub(crate) use opening::write_again;
@@ -24,6 +25,7 @@ use crate::disk::{Disk, DiskFile, LowSpace};
 use crate::error::Refusal;
 use crate::frame::{Format, FrameHead, Header, Holds};
 use crate::record::Place;
+use manifest::{Bounds, Manifest};
 
 /// What is taken of the disk at least for nothing, so that messages can be marked as done when it
 /// is full; and by how much it grows.
@@ -46,6 +48,8 @@ pub(crate) struct Log {
     disk: Box<dyn Disk>,
     format: &'static Format,
     segments: BTreeMap<u64, Segment>,
+    /// What there has to be at the next start; not there while the files are opened.
+    manifest: Option<Manifest>,
     /// A number of chance that all files have.
     pub tag: u64,
     /// The number of the next frame.
@@ -169,7 +173,59 @@ impl Log {
         let last = self.segments.last_key_value();
         let number = last.map_or(1, |(number, _)| number + 1);
         let begun = self.begin_segment(number, next_id);
-        begun.map_err(|error| self.refusal(&error))
+        begun.map_err(|error| self.refusal(&error))?;
+        if let Err(error) = self.write_manifest(false) {
+            // The file stays: it may be named. Nothing stands in it.
+            self.segments.remove(&number);
+            return Err(self.refusal(&error));
+        }
+        Ok(())
+    }
+
+    /// What there is by now.
+    fn bounds(&self, is_closed: bool) -> Bounds {
+        let first = self.segments.first_key_value();
+        let last = self.segments.last_key_value();
+        Bounds {
+            tag: self.tag,
+            first: first.map_or(1, |it| *it.0),
+            last: last.map_or(1, |it| *it.0),
+            end: last.map_or(HEAD, |it| it.1.size),
+            frame: self.frame,
+            is_closed,
+        }
+    }
+
+    /// Has the manifest say what there is by now, durably.
+    fn write_manifest(&mut self, is_closed: bool) -> io::Result<()> {
+        let bounds = self.bounds(is_closed);
+        let Some(manifest) = &mut self.manifest else {
+            return Ok(());
+        };
+        manifest.note(bounds)?;
+        if let Err(error) = manifest.sync() {
+            self.poison(format!("fsync of the manifest failed: {error}"));
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Notes how much has been written since, when something has. The machine may forget that note,
+    /// the process does not: it costs no `fsync`.
+    pub fn note_end(&mut self) {
+        let bounds = self.bounds(false);
+        if let Some(manifest) = self.manifest.as_mut().filter(|it| it.bounds() != bounds) {
+            // A later one will do.
+            let _ = manifest.note(bounds);
+        }
+    }
+
+    /// Notes that this is all: what is missing at the next start has been taken away.
+    pub fn close(&mut self) {
+        if self.check().is_ok() {
+            // It is told when it fails.
+            let _ = self.write_manifest(true);
+        }
     }
 
     /// Begins a file. When it fails, there is none.
@@ -264,10 +320,15 @@ impl Log {
         let Some(number) = self.oldest() else {
             return Ok(());
         };
-        if let Err(error) = self.disk.remove(number) {
+        let Some(segment) = self.segments.remove(&number) else {
+            return Ok(());
+        };
+        // One that is not named is removed at the next start, if it is not now.
+        let named = self.write_manifest(false);
+        if let Err(error) = named.and_then(|()| self.disk.remove(number)) {
+            self.segments.insert(number, segment);
             return Err(self.refusal(&error));
         }
-        self.segments.remove(&number);
         if let Err(error) = self.disk.sync() {
             self.poison(format!("fsync failed: {error}"));
             return Err(self.refusal(&error));

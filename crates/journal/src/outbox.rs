@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -109,6 +110,7 @@ struct Shared {
     /// How many bytes wait to be written.
     queued: Arc<Backlog>,
     stats: SharedStats,
+    has_failed: Arc<AtomicBool>,
     epoch: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -133,6 +135,7 @@ impl Outbox {
         let queued = Arc::new(Backlog::new(QUEUED_MAX));
         let (commands, receiver) = std::sync::mpsc::channel();
         let keeper = Keeper::open(disk, options, Arc::clone(&stats))?;
+        let has_failed = keeper.has_failed();
         let epoch = keeper.epoch();
         let thread = thread::Builder::new()
             .name("store".to_owned())
@@ -142,6 +145,7 @@ impl Outbox {
             commands,
             queued,
             stats,
+            has_failed,
             epoch,
             thread: Mutex::new(Some(thread)),
         })))
@@ -205,6 +209,11 @@ impl Outbox {
             answer,
         })
         .await
+    }
+
+    /// Whether nothing is stored or delivered any more before a restart, since the disk has failed.
+    pub fn has_failed(&self) -> bool {
+        self.0.has_failed.load(Ordering::Relaxed)
     }
 
     /// What a queue has.

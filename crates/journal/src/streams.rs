@@ -3,6 +3,7 @@
 //!
 //! What is known of an entry without reading the disk takes 24 bytes of memory.
 
+mod epochs;
 mod index;
 mod read;
 mod record;
@@ -22,6 +23,7 @@ use crate::asking::{self, Answer};
 use crate::backlog::Backlog;
 use crate::disk::Disk;
 use crate::error::{OpenError, ReadError, Refusal};
+pub use epochs::Epochs;
 use state::State;
 use writer::{Command, Writer};
 
@@ -71,7 +73,7 @@ pub struct Keep {
 /// What is there of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// A number of chance that the stream got when it was made.
+    /// A number of chance: the epoch of the next entry.
     pub epoch: u64,
     /// The number of the oldest entry that is kept; the same as `next` when there is none.
     pub first: u64,
@@ -207,6 +209,17 @@ impl Streams {
     pub fn find(&self, name: &str) -> Option<StreamInfo> {
         let state = self.0.state.read();
         state.stream(name).map(|(_, stream)| stream.info())
+    }
+
+    /// The epochs of a stream, with the one that the next entry has.
+    pub fn epochs(&self, name: &str) -> Option<Epochs> {
+        let state = self.0.state.read();
+        state.stream(name).map(|(_, stream)| stream.epochs())
+    }
+
+    /// Whether nothing is written any more before a restart, since the disk has failed.
+    pub fn has_failed(&self) -> bool {
+        self.0.counts.is_poisoned.load(Ordering::Relaxed) > 0
     }
 
     /// All streams by their names, those too that nobody has declared since the start.

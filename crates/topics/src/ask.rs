@@ -107,17 +107,13 @@ impl Ask {
     ///
     /// # Errors
     /// `invalid` for what a topic cannot begin with.
-    pub fn starts(
-        &self,
-        endpoints: &[Arc<Endpoint>],
-        epochs: &[u64],
-        form: IdForm,
-    ) -> Result<Vec<Start>, Fault> {
+    pub fn starts(&self, endpoints: &[Arc<Endpoint>], form: IdForm) -> Result<Vec<Start>, Fault> {
         let composite = self.last.as_deref().filter(|_| form == IdForm::Composite);
         let parts = composite.map(frame::read_composite);
-        let named = endpoints.iter().zip(epochs);
-        named
-            .map(|(endpoint, &epoch)| {
+        endpoints
+            .iter()
+            .map(|endpoint| {
+                let epochs = endpoint.topic.epochs();
                 let name = &**endpoint.topic.name();
                 let last = match &parts {
                     None => self.last.as_deref(),
@@ -128,18 +124,23 @@ impl Ask {
                     }
                 };
                 match last {
-                    Some(text) => Ok(match frame::read_id(form, name, epoch, text) {
+                    Some(text) => Ok(match frame::read_id(form, name, &epochs, text) {
                         Some(id) => Start::After(id),
                         None => Start::Unknown(text.to_owned()),
                     }),
-                    None => self.first_start(endpoint, epoch, form),
+                    None => self.first_start(endpoint, &epochs, form),
                 }
             })
             .collect()
     }
 
     /// Where to begin without being anywhere yet.
-    fn first_start(&self, endpoint: &Endpoint, epoch: u64, form: IdForm) -> Result<Start, Fault> {
+    fn first_start(
+        &self,
+        endpoint: &Endpoint,
+        epochs: &[u64],
+        form: IdForm,
+    ) -> Result<Start, Fault> {
         let is_snapshot = endpoint.topic.settings().payload == Payload::Snapshot;
         match self.from.as_deref() {
             None | Some("now") => Ok(Start::Now),
@@ -151,7 +152,7 @@ impl Ask {
             Some(_) if form == IdForm::Composite => Err(Fault::invalid(
                 "`from` of several topics is `now` or `earliest`",
             )),
-            Some(text) => match frame::read_id(form, endpoint.topic.name(), epoch, text) {
+            Some(text) => match frame::read_id(form, endpoint.topic.name(), epochs, text) {
                 Some(id) => Ok(Start::From(id)),
                 None => Err(Fault::invalid(
                     "`from` is `now`, `earliest` or the id of an event",

@@ -137,10 +137,8 @@ impl Branch {
             mailbox,
             ..
         } = attached;
-        self.last.set(EventId {
-            sequence: next.sequence.saturating_sub(1),
-            ..next
-        });
+        self.last
+            .set(self.topic.id(next.sequence.saturating_sub(1)));
         *self.latest.borrow_mut() = latest;
         self.is_attached.set(true);
         drop(coming);

@@ -500,10 +500,9 @@ impl Channel {
             let data = format!("{{\"count\":{count}}}");
             return self.write_part(0, ("", Kind::Gap, data.as_bytes()), out);
         };
-        let epoch = only.last.get().epoch;
         let id = |sequence| {
             let mut text = String::new();
-            let place = EventId { epoch, sequence };
+            let place = only.branch.topic().id(sequence);
             let named = std::iter::once((only.branch.name(), place));
             frame::write_id(self.key.ids, named, &mut text);
             text

@@ -180,15 +180,16 @@ impl fmt::Display for Encoded<'_> {
 }
 
 /// Reads one place of a topic.
-pub(crate) fn read_id(form: IdForm, name: &str, epoch: u64, text: &str) -> Option<EventId> {
+pub(crate) fn read_id(form: IdForm, name: &str, epochs: &[u64], text: &str) -> Option<EventId> {
     match form {
         IdForm::Plain | IdForm::Composite => text.parse().ok(),
         IdForm::Axway => {
             let (uuid, sequence) = text.split_once('#')?;
-            let is_ours = uuid.eq_ignore_ascii_case(&topic_uuid(name, epoch));
+            let is_ours = |it: &&u64| uuid.eq_ignore_ascii_case(&topic_uuid(name, **it));
             let sequence = sequence.parse().ok()?;
+            let known = epochs.iter().rev().find(is_ours).copied();
             // One of another topic or log is an id of another epoch.
-            let epoch = if is_ours { epoch } else { !epoch };
+            let epoch = known.unwrap_or_else(|| !epochs.last().copied().unwrap_or_default());
             Some(EventId { epoch, sequence })
         }
     }
@@ -317,8 +318,8 @@ mod tests {
             assert!(read_composite(bad).is_none(), "{bad}");
         }
         write_id(IdForm::Axway, [("a", id(9))].into_iter(), &mut text);
-        assert_eq!(read_id(IdForm::Axway, "a", 0x3f, &text), Some(id(9)));
-        let other = read_id(IdForm::Axway, "b", 0x3f, &text).unwrap();
+        assert_eq!(read_id(IdForm::Axway, "a", &[0x3f], &text), Some(id(9)));
+        let other = read_id(IdForm::Axway, "b", &[0x3f], &text).unwrap();
         assert_ne!(other.epoch, 0x3f);
         assert_eq!(text.len(), 38);
     }

@@ -63,6 +63,7 @@ struct Disk {
     store: Arc<dyn Store>,
     /// Absent in tests.
     keyed: Option<Keyed>,
+    streams: Option<Streams>,
 }
 
 impl State for Hub {}
@@ -83,7 +84,10 @@ impl Hub {
         let slot = states.get(StateKey::shared(name, "topic"), Slot::default);
         let topic = Arc::new(Topic::new(name, settings, slot, Arc::clone(self)));
         let mut topics = self.topics();
-        topics.retain(|it| it.strong_count() > 0);
+        // From time to time: to look at all of them for each would take long.
+        if topics.len().is_power_of_two() {
+            topics.retain(|it| it.strong_count() > 0);
+        }
         topics.push(Arc::downgrade(&topic));
         topic
     }
@@ -118,16 +122,34 @@ impl Hub {
 
     /// From here on topics can be on the disk. The first one stays.
     pub fn set_disk(&self, streams: Streams, keyed: Keyed) {
-        let store = Arc::new(JournalStore::new(streams)) as _;
+        let store = Arc::new(JournalStore::new(streams.clone())) as _;
+        let streams = Some(streams);
         // Whoever was faster has opened the same folder.
         let keyed = Some(keyed);
-        let _ = self.disk.set(Disk { store, keyed });
+        let _ = self.disk.set(Disk {
+            store,
+            keyed,
+            streams,
+        });
     }
 
     /// The same with any store.
     #[cfg(test)]
     pub(crate) fn set_store(&self, store: Arc<dyn Store>) {
-        let _ = self.disk.set(Disk { store, keyed: None });
+        let _ = self.disk.set(Disk {
+            store,
+            keyed: None,
+            streams: None,
+        });
+    }
+
+    /// Whether the disk has failed: topics on it take nothing any more before a restart.
+    pub fn has_failed(&self) -> bool {
+        self.disk.get().is_some_and(|disk| {
+            let streams = disk.streams.as_ref();
+            let keyed = disk.keyed.as_ref();
+            streams.is_some_and(Streams::has_failed) || keyed.is_some_and(Keyed::has_failed)
+        })
     }
 
     /// What the disk has of a topic.

@@ -193,13 +193,8 @@ impl Joining {
             Start::Now => return Ok(None),
             Start::Earliest => {
                 let first = oldest(&self.channel, member, last.epoch).await?;
-                return Ok(self.put(
-                    member,
-                    EventId {
-                        sequence: first - 1,
-                        ..last
-                    },
-                ));
+                let before = self.id(member, first - 1);
+                return Ok(self.put(member, before));
             }
             Start::Unknown(text) => {
                 return self
@@ -217,14 +212,17 @@ impl Joining {
             true => self.catch_up(member, wanted.sequence).await?,
             false => last,
         };
-        let reason = match wanted {
-            id if id.epoch != last.epoch => "other-epoch",
-            id if id.sequence > last.sequence => "ahead",
+        let located = channel.branch(member).ok_or(End::Failed)?;
+        let reason = match located.topic().locate(wanted) {
+            Err(reason) => reason,
+            Ok(id) if id.sequence > last.sequence => "ahead",
             // Of documents that are made for this view the last one says it all.
-            id if is_snapshot && id != last && (view.mode != Mode::Patch || !view.is_plain()) => {
+            Ok(id)
+                if is_snapshot && id != last && (view.mode != Mode::Patch || !view.is_plain()) =>
+            {
                 return Ok(self.want_newest(member, last));
             }
-            id => return Ok(self.put(member, id)),
+            Ok(id) => return Ok(self.put(member, id)),
         };
         let requested = channel.id_text(member, wanted);
         self.reset(member, (reason, requested)).await.map(Some)
@@ -246,6 +244,13 @@ impl Joining {
             true => Err(End::Stop),
             false => channel.last(member).ok_or(End::Failed),
         }
+    }
+
+    /// The id of an event of a topic.
+    fn id(&self, member: usize, sequence: u64) -> EventId {
+        let none = EventId { epoch: 0, sequence };
+        let branch = self.channel.branch(member);
+        branch.map_or(none, |it| it.topic().id(sequence))
     }
 
     fn put(&mut self, member: usize, id: EventId) -> Option<Reset> {
@@ -276,7 +281,7 @@ impl Joining {
         let channel = Rc::clone(&self.channel);
         let last = channel.last(member).ok_or(End::Failed)?;
         let oldest = oldest(&self.channel, member, last.epoch).await?;
-        let id = |sequence| channel.id_text(member, EventId { sequence, ..last });
+        let id = |sequence| channel.id_text(member, self.id(member, sequence));
         let reset = Reset {
             reason,
             requested,
@@ -288,13 +293,10 @@ impl Joining {
         }
         match payload(&self.channel, member) {
             Payload::Snapshot => self.want_newest(member, last),
-            Payload::Event => self.put(
-                member,
-                EventId {
-                    sequence: oldest - 1,
-                    ..last
-                },
-            ),
+            Payload::Event => {
+                let before = self.id(member, oldest - 1);
+                self.put(member, before)
+            }
         };
         Ok(reset)
     }

@@ -11,6 +11,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use component::state::{Measure, State};
+use journal::Epochs;
 use message::{Fault, Kind, Origin, Retry};
 use tokio::sync::{oneshot, watch};
 
@@ -194,7 +195,10 @@ pub(crate) struct Log {
     pub stored_as: Arc<str>,
     pub payload: Payload,
     pub durability: Durability,
+    /// The epoch of what is published now.
     pub epoch: u64,
+    /// Those of what was published before.
+    epochs: Epochs,
     pub slot: Arc<Slot>,
     pub store: Arc<dyn Store>,
     pub sequencer: Arc<Sequencer>,
@@ -243,8 +247,26 @@ pub(crate) struct LogParts {
 impl Log {
     pub fn id(&self, sequence: u64) -> EventId {
         EventId {
-            epoch: self.epoch,
+            epoch: self.epochs.of(sequence),
             sequence,
+        }
+    }
+
+    /// The epochs of its events, the oldest first.
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// The place of somebody who has had this event, as this log names it.
+    ///
+    /// # Errors
+    /// Why it is not known: `other-epoch`, or `ahead` when the log has been put back to an older
+    /// state since.
+    pub fn locate(&self, id: EventId) -> Result<EventId, &'static str> {
+        match self.epochs.end_of(id.epoch) {
+            Some(end) if id.sequence <= end => Ok(self.id(id.sequence)),
+            Some(_) => Err("ahead"),
+            None => Err("other-epoch"),
         }
     }
 

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::journal::Epochs;
 use bytes::Bytes;
 use message::{Fault, Kind, Origin, Retry};
 
@@ -64,6 +65,7 @@ pub(crate) struct Record {
 /// What a store has of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
+    /// That of the next record.
     pub epoch: u64,
     /// The oldest record; that of `next` when there is none.
     pub first: u64,
@@ -107,7 +109,8 @@ impl StoreError {
             }
             Self::Broken(_) => {
                 let detail = "the topic takes nothing now";
-                Fault::new(Kind::Unavailable, Origin::Engine, detail).with_retry_after(COME_AGAIN)
+                // Only a restart helps.
+                Fault::new(Kind::Unavailable, Origin::Engine, detail)
             }
             Self::Damaged(_) | Self::Gone(_) => {
                 let detail = "an event that was kept cannot be read";
@@ -129,6 +132,12 @@ pub(crate) trait Store: Send + Sync {
 
     /// What there is of a topic.
     fn find(&self, topic: &str) -> Option<Found>;
+
+    /// The epochs of a topic, with that of the next record.
+    fn epochs(&self, topic: &str) -> Epochs {
+        let found = self.find(topic);
+        found.map_or_else(Epochs::default, |it| Epochs::new(it.epoch))
+    }
 
     /// Appends records to topics that have been declared: all of them or none, and in this order.
     /// They are as durable as the store makes anything when the answer comes.

@@ -209,6 +209,25 @@ impl Topic {
         self.log.get().map(|log| log.epoch)
     }
 
+    /// The epochs of its ids, the oldest first.
+    pub(crate) fn epochs(&self) -> Vec<u64> {
+        let log = self.log.get();
+        log.map(|log| log.epochs().all().collect())
+            .unwrap_or_default()
+    }
+
+    /// The id of an event, or of the place behind it.
+    pub(crate) fn id(&self, sequence: u64) -> EventId {
+        let none = EventId { epoch: 0, sequence };
+        self.log.get().map_or(none, |log| log.id(sequence))
+    }
+
+    /// The place of somebody who has had this event: see [`Log::locate`].
+    pub(crate) fn locate(&self, id: EventId) -> Result<EventId, &'static str> {
+        let log = self.log.get();
+        log.map_or(Err("other-epoch"), |log| log.locate(id))
+    }
+
     /// The last event that the flow with this cursor is done with.
     pub(crate) async fn read_cursor(&self, cursor: &str) -> Result<Option<EventId>, String> {
         if self.settings.durability == Durability::Memory {

@@ -34,12 +34,15 @@ pub fn list(streams: &Streams) -> Vec<Listed> {
         name: name.to_string(),
         events: info.events,
         bytes: info.bytes,
-        last: (info.next > 1).then_some(EventId {
-            epoch: info.epoch,
-            sequence: info.next.saturating_sub(1),
-        }),
+        last: last_id(streams, &name, info),
     });
     listed.collect()
+}
+
+fn last_id(streams: &Streams, name: &str, info: StreamInfo) -> Option<EventId> {
+    let sequence = info.next.checked_sub(1).filter(|it| *it > 0)?;
+    let epoch = streams.epochs(name)?.of(sequence);
+    Some(EventId { epoch, sequence })
 }
 
 fn last_time(streams: &Streams, name: &str, info: StreamInfo) -> Result<u64, String> {

@@ -28,6 +28,12 @@ const ROUND_MAX: usize = 4096;
 /// About how many bytes are given at once.
 const SCAN_MAX: usize = 16 << 20;
 
+/// What is said of a file that has lost all that stood in it.
+const MISSING: &str = "it is missing; put the data folder back from a copy, or accept the loss \
+                       with `--accept-data-loss`";
+const EMPTY: &str = "it is empty; put the data folder back from a copy, or accept the \
+                     loss with `--accept-data-loss`";
+
 type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 
 /// What is asked of the thread.
@@ -84,15 +90,26 @@ impl Keeper {
     /// may show what is only in memory.
     fn open_database(&mut self, is_start: bool) -> Result<Database, OpenError> {
         let opened = self.place.open().map_err(self.doing("open"))?;
+        let path = self.path.clone();
+        let lost = |why: &str| OpenError::Keyed(path, why.to_owned());
         let file = match opened {
             Some(file) => file,
+            None if self.place.is_made() => return Err(lost(MISSING)),
             None => self.make()?,
         };
+        // It gets its name when something stands in it.
+        if file.size().map_err(self.doing("read"))? == 0 {
+            return Err(lost(EMPTY));
+        }
         if is_start {
             let size = file.size().map_err(self.doing("read"))?;
             write_again(&*file, size).map_err(self.doing("write to"))?;
         }
-        self.with(file)
+        let database = self.with(file)?;
+        if !self.place.is_made() {
+            self.place.made().map_err(self.doing("make"))?;
+        }
+        Ok(database)
     }
 
     /// Makes the file. It has its name only when it is a database: one that is there in part is
@@ -128,6 +145,11 @@ impl Keeper {
                 Err(OpenError::Keyed(self.path.clone(), why))
             }
         }
+    }
+
+    /// Whether the disk has failed, for everybody.
+    pub fn has_failed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_failed)
     }
 
     /// Works until nobody can ask any more.

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::ahead::Ahead;
+use super::manifest::{Bounds, Manifest};
 use super::{HEAD, INDEX_END, INDEX_END_SIZE, Log, Segment, Told, chance};
 use crate::cursor::Cursor;
 use crate::disk::{Disk, DiskFile};
@@ -16,6 +17,9 @@ use crate::frame::{Format, FrameHead, Header, Holds};
 const PART: usize = 1 << 20;
 /// What is said of what stands between frames that are whole.
 const DAMAGED: &str = "what stands there is not what was written, and more follows";
+
+/// What is said of a file that has had more.
+const CUT: &str = "it has been longer: what stood from there on is missing or damaged";
 
 /// The content of a frame with an index, and the frame's number.
 type Index = (Vec<u8>, u64);
@@ -35,7 +39,9 @@ impl Log {
         let numbers = disk.list();
         let doing = OpenError::disk(format!("list the files of {}", format.folder));
         let numbers = numbers.map_err(doing)?;
+        let manifest = read_manifest(&mut *disk, format)?;
         let mut log = Self {
+            manifest,
             format,
             segments: BTreeMap::new(),
             tag: chance(),
@@ -48,6 +54,7 @@ impl Log {
             low_space: disk.low_space(),
             disk,
         };
+        let numbers = log.check_names(numbers)?;
         let mut before: Option<u64> = None;
         for &number in &numbers {
             if before.is_some_and(|before| before + 1 != number) {
@@ -85,7 +92,7 @@ impl Log {
         let header = Header::read(self.format.magic, &head);
         let Some(header) = header.filter(|it| it.number == number) else {
             let is_last = numbers.last() == Some(&number);
-            if is_last && size <= HEAD {
+            if is_last && size <= HEAD && self.manifest.is_none() {
                 // The process has ended while it made the file: nothing has been put into it.
                 return self.drop_file(number);
             }
@@ -94,7 +101,8 @@ impl Log {
         if is_first {
             (self.tag, self.frame) = (header.tag, header.frame);
         }
-        if header.tag != self.tag || header.frame != self.frame {
+        let is_ours = self.named().is_none_or(|it| it.tag == header.tag);
+        if header.tag != self.tag || header.frame != self.frame || !is_ours {
             return Err(self.corrupt(number, 0, "it belongs to other files"));
         }
         let said = told(Told::File(header.next_id));
@@ -115,6 +123,7 @@ impl Log {
             }
             None => {
                 let end = self.read_frames(number, &segment, told)?;
+                self.check_end(number, end)?;
                 if end < segment.size {
                     self.cut_off(number, numbers, &mut segment, end)?;
                 }
@@ -262,6 +271,56 @@ impl Log {
         Ok(false)
     }
 
+    /// What the last run has named.
+    fn named(&self) -> Option<Bounds> {
+        self.manifest.as_ref().map(Manifest::bounds)
+    }
+
+    /// Checks that all files are there which the manifest names, and removes those that it does not
+    /// name any more, or not yet.
+    fn check_names(&mut self, numbers: Vec<u64>) -> Result<Vec<u64>, OpenError> {
+        let Some(named) = self.named() else {
+            return Ok(numbers);
+        };
+        if let Some(missing) = (named.first..=named.last).find(|it| !numbers.contains(it)) {
+            return Err(OpenError::Missing(self.format.folder, missing));
+        }
+        for &number in numbers.iter().filter(|it| **it > named.last) {
+            let size = self.disk.open(number).and_then(|file| file.size());
+            if number > named.last + 1 || size.map_err(self.reading(number))? > HEAD {
+                return Err(self.corrupt(number, 0, "the manifest does not name it"));
+            }
+        }
+        let (stay, go): (Vec<u64>, Vec<u64>) = numbers
+            .into_iter()
+            .partition(|it| (named.first..=named.last).contains(it));
+        go.into_iter()
+            .try_for_each(|number| self.drop_file(number))?;
+        Ok(stay)
+    }
+
+    /// Checks that the last file has at least what was there at last.
+    fn check_end(&self, number: u64, end: u64) -> Result<(), OpenError> {
+        match self.named() {
+            Some(named) if named.last == number && end < named.end => {
+                Err(self.corrupt(number, end, CUT))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the manifest name what there is now.
+    fn begin_manifest(&mut self) -> io::Result<()> {
+        if let Some(manifest) = &self.manifest {
+            manifest.confirm()?;
+            return self.write_manifest(false);
+        }
+        let file = self.disk.create_manifest()?;
+        self.manifest = Some(Manifest::create(file, self.bounds(false))?);
+        self.disk.sync()?;
+        self.disk.made()
+    }
+
     fn drop_file(&mut self, number: u64) -> Result<(), OpenError> {
         let dropped = self.disk.remove(number).and_then(|()| self.disk.sync());
         let doing = format!("remove {}", self.format.file(number));
@@ -274,14 +333,19 @@ impl Log {
         &mut self,
         told: &mut impl FnMut(Told<'_>) -> Result<(), &'static str>,
     ) -> Result<(), OpenError> {
+        let mut empty = Vec::new();
         while self.segments.len() > 1
             && let Some((&number, _)) = self
                 .segments
                 .last_key_value()
                 .filter(|it| it.1.size <= HEAD)
         {
-            self.segments.remove(&number);
-            self.drop_file(number)?;
+            let Some(segment) = self.segments.remove(&number) else {
+                break;
+            };
+            // What was cut off must not be there again when the file is named no more.
+            segment.file.sync().map_err(self.reading(number))?;
+            empty.push(number);
         }
         let folder = self.format.folder;
         let doing = || OpenError::disk(format!("write to the {folder}"));
@@ -293,8 +357,28 @@ impl Log {
             let said = told(Told::File(1));
             said.map_err(|why| self.corrupt(1, 0, why))?;
         }
+        self.begin_manifest().map_err(doing())?;
+        // They are not named any more.
+        for number in empty {
+            self.drop_file(number)?;
+        }
         Ok(())
     }
+}
+
+/// The manifest, where there has to be one.
+fn read_manifest(disk: &mut dyn Disk, format: &Format) -> Result<Option<Manifest>, OpenError> {
+    if !disk.is_made() {
+        return Ok(None);
+    }
+    let folder = format.folder;
+    let file = disk.manifest();
+    let doing = || OpenError::disk(format!("read {folder}/manifest"));
+    let file = file.map_err(doing())?;
+    let file = file.ok_or(OpenError::Manifest(folder, "is missing"))?;
+    let manifest = Manifest::read(file).map_err(doing())?;
+    let manifest = manifest.ok_or(OpenError::Manifest(folder, "is damaged"))?;
+    Ok(Some(manifest))
 }
 
 /// Writes a file again and has it on the disk.

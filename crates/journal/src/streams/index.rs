@@ -3,13 +3,15 @@
 
 use std::collections::HashSet;
 
-use super::record::StreamRecord;
+use super::record::{self, StreamRecord};
 use super::slots::Slot;
 use super::state::State;
 use crate::cursor::Cursor;
 
 /// Of what kind it is.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The first, which has no epochs behind the streams.
+const VERSION_1: u8 = 1;
 /// How many bytes an entry takes.
 const ENTRY: usize = 19;
 /// What is said when it cannot be what has been written.
@@ -18,8 +20,10 @@ const UNREADABLE: &str = "its index cannot be read";
 /// The index of a file, as things are now.
 pub(super) fn write(state: &State, segment: u64) -> Vec<u8> {
     let mut out = vec![VERSION];
-    out.extend((state.streams.len() as u32).to_le_bytes());
-    state.write_streams(&mut out);
+    let mut streams = Vec::new();
+    state.write_streams(&mut streams);
+    out.extend((streams.len() as u32).to_le_bytes());
+    out.extend(streams);
     for (number, stream, row) in state.live_of(segment) {
         out.extend(number.to_le_bytes());
         out.extend(row.start.to_le_bytes());
@@ -42,13 +46,17 @@ pub(super) fn write(state: &State, segment: u64) -> Vec<u8> {
 pub(super) fn apply(state: &mut State, segment: u64, bytes: &[u8]) -> Result<(), &'static str> {
     let mut cursor = Cursor::new(bytes);
     state.segments.entry(segment).or_default();
-    let streams = streams(&mut cursor).ok_or(UNREADABLE)?;
+    let (streams, epochs) = streams(&mut cursor).ok_or(UNREADABLE)?;
     let numbers: HashSet<u32> = streams.iter().map(|it| it.number).collect();
     let known = state.streams.keys().copied();
     let gone: Vec<u32> = known.filter(|it| !numbers.contains(it)).collect();
     gone.into_iter().for_each(|number| state.remove(number));
     for stream in &streams {
+        state.adopt_epoch(stream);
         state.advance(stream)?;
+    }
+    for (number, epoch, start) in epochs {
+        state.begin_epoch(number, epoch, start)?;
     }
     while !cursor.is_at_end() {
         let (number, first, entries) = row(&mut cursor).ok_or(UNREADABLE)?;
@@ -60,15 +68,34 @@ pub(super) fn apply(state: &mut State, segment: u64, bytes: &[u8]) -> Result<(),
     Ok(())
 }
 
-fn streams<'a>(cursor: &mut Cursor<'a>) -> Option<Vec<StreamRecord<'a>>> {
-    if cursor.u8()? != VERSION {
-        return None;
+/// Streams, and the epochs that they have had since the first: number, epoch and first entry.
+type Streams<'a> = (Vec<StreamRecord<'a>>, Vec<(u32, u64, u64)>);
+
+fn streams<'a>(cursor: &mut Cursor<'a>) -> Option<Streams<'a>> {
+    let (mut streams, mut epochs) = (Vec::new(), Vec::new());
+    match cursor.u8()? {
+        VERSION_1 => {
+            for _ in 0..cursor.u32()? {
+                streams.push(StreamRecord::read(cursor)?);
+            }
+        }
+        VERSION => {
+            let size = cursor.u32()?;
+            let mut records = Cursor::new(cursor.take(size)?);
+            while !records.is_at_end() {
+                let mut ahead = records.clone();
+                match record::read_epoch(&mut ahead) {
+                    Some(epoch) => {
+                        epochs.push(epoch);
+                        records = ahead;
+                    }
+                    None => streams.push(StreamRecord::read(&mut records)?),
+                }
+            }
+        }
+        _ => return None,
     }
-    let mut streams = Vec::new();
-    for _ in 0..cursor.u32()? {
-        streams.push(StreamRecord::read(cursor)?);
-    }
-    Some(streams)
+    Some((streams, epochs))
 }
 
 /// The number of a stream, that of an entry, and where it and those behind it are.

@@ -19,6 +19,8 @@ const ENTRY: u8 = 1;
 const STREAM: u8 = 2;
 const FIRST: u8 = 3;
 const REMOVED: u8 = 4;
+/// The first version does not have it.
+const EPOCH: u8 = 5;
 
 /// What stands before the key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +137,20 @@ pub(crate) fn write_first(stream: u32, first: u64, out: &mut Vec<u8>) {
     out.extend(first.to_le_bytes());
 }
 
+/// Writes that a stream has this epoch from an entry on.
+pub(crate) fn write_epoch(stream: u32, epoch: u64, start: u64, out: &mut Vec<u8>) {
+    out.push(EPOCH);
+    out.extend(stream.to_le_bytes());
+    out.extend(epoch.to_le_bytes());
+    out.extend(start.to_le_bytes());
+}
+
+/// The number of a stream, an epoch and its first entry at this place, if they stand there.
+pub(crate) fn read_epoch(cursor: &mut Cursor<'_>) -> Option<(u32, u64, u64)> {
+    (cursor.u8()? == EPOCH).then_some(())?;
+    Some((cursor.u32()?, cursor.u64()?, cursor.u64()?))
+}
+
 /// Writes that a stream is gone.
 pub(crate) fn write_removed(stream: u32, out: &mut Vec<u8>) {
     out.push(REMOVED);
@@ -150,6 +166,8 @@ pub(crate) enum Record<'a> {
     Stream(StreamRecord<'a>),
     /// Entries of a stream before this one are not kept any more.
     First(u32, u64),
+    /// A stream has this epoch from this entry on.
+    Epoch(u32, u64, u64),
     /// A stream is gone.
     Removed(u32),
 }
@@ -179,6 +197,7 @@ fn record<'a>(cursor: &mut Cursor<'a>) -> Option<Record<'a>> {
         }
         STREAM => Record::Stream(StreamRecord::after_kind(cursor)?),
         FIRST => Record::First(cursor.u32()?, cursor.u64()?),
+        EPOCH => Record::Epoch(cursor.u32()?, cursor.u64()?, cursor.u64()?),
         REMOVED => Record::Removed(cursor.u32()?),
         _ => return None,
     };
@@ -212,12 +231,14 @@ mod tests {
         stream.write(&mut bytes);
         write_first(5, 6, &mut bytes);
         write_removed(7, &mut bytes);
+        write_epoch(8, 9, 10, &mut bytes);
         let read: Result<Vec<_>, ()> = records(&bytes).collect();
         let expected = vec![
             Record::Entry(head, 0),
             Record::Stream(stream),
             Record::First(5, 6),
             Record::Removed(7),
+            Record::Epoch(8, 9, 10),
         ];
         assert_eq!(read, Ok(expected));
         let (read, crc) = EntryHead::read(&bytes).unwrap();
@@ -225,7 +246,7 @@ mod tests {
         assert_ne!(crc, head.crc(8, b"k", b"body"), "the folder counts");
         for size in 1..bytes.len() {
             // Whatever is cut off is told or ends.
-            assert!(records(&bytes[..size]).count() <= 4);
+            assert!(records(&bytes[..size]).count() <= 5);
         }
     }
 }

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::record::{ENTRY_HEAD, EntryHead, Record, StreamRecord, records};
+use super::epochs::Epochs;
+use super::record::{self, ENTRY_HEAD, EntryHead, Record, StreamRecord, records};
 use super::slots::{Slot, Slots};
 use super::{Keep, StreamInfo};
 use crate::disk::DiskFile;
@@ -17,7 +18,10 @@ const MISFIT: &str = "a record does not fit those before it";
 /// A stream.
 pub(super) struct Stream {
     pub name: Arc<str>,
-    pub epoch: u64,
+    /// Those that the disk has.
+    epochs: Epochs,
+    /// The one that this run begins with its first entry.
+    pub coming: Option<u64>,
     /// The number of the oldest entry that is kept.
     pub first: u64,
     /// The same as the disk has it for certain.
@@ -43,7 +47,7 @@ impl Stream {
 
     pub fn info(&self) -> StreamInfo {
         StreamInfo {
-            epoch: self.epoch,
+            epoch: self.coming.unwrap_or_else(|| self.epochs.last()),
             first: self.first,
             next: self.next(),
             events: self.slots.len() as u64,
@@ -54,11 +58,20 @@ impl Stream {
     fn record(&self, number: u32) -> StreamRecord<'_> {
         StreamRecord {
             number,
-            epoch: self.epoch,
+            epoch: self.epochs.first(),
             first: self.first,
             next: self.next(),
             name: &self.name,
         }
+    }
+
+    /// The epochs, with the one that comes.
+    pub fn epochs(&self) -> Epochs {
+        let mut epochs = self.epochs.clone();
+        if let Some(coming) = self.coming {
+            epochs.begin(self.next(), coming);
+        }
+        epochs
     }
 
     /// Whether the oldest entry is more than is to be kept.
@@ -152,6 +165,7 @@ impl State {
                     self.drop_before(number, first);
                     self.note(number, first);
                 }
+                Record::Epoch(number, epoch, start) => self.begin_epoch(number, epoch, start)?,
                 Record::Removed(number) => self.remove(number),
             }
         }
@@ -179,7 +193,8 @@ impl State {
             self.names.insert(Arc::clone(&name), record.number);
             Stream {
                 name,
-                epoch: record.epoch,
+                epochs: Epochs::new(record.epoch),
+                coming: None,
                 first: record.first,
                 noted: 0,
                 slots: Slots::default(),
@@ -187,7 +202,8 @@ impl State {
                 keep: None,
             }
         });
-        if stream.next() > record.next || stream.epoch != record.epoch {
+        let is_known = stream.epochs.end_of(record.epoch).is_some();
+        if stream.next() > record.next || !is_known {
             return Err(MISFIT);
         }
         while stream.next() < record.next {
@@ -195,6 +211,35 @@ impl State {
         }
         self.drop_before(record.number, record.first);
         Ok(())
+    }
+
+    /// From an entry on, a stream has another epoch.
+    pub fn begin_epoch(&mut self, number: u32, epoch: u64, start: u64) -> Result<(), &'static str> {
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return Ok(());
+        };
+        if start > stream.next() || !stream.epochs.begin(start, epoch) {
+            return Err(MISFIT);
+        }
+        stream.coming = None;
+        Ok(())
+    }
+
+    /// Takes the oldest epoch that an index knows for one that is known: it may have begun in the
+    /// file, and those before it may have ended there.
+    pub fn adopt_epoch(&mut self, record: &StreamRecord<'_>) {
+        if let Some(stream) = self.streams.get_mut(&record.number)
+            && stream.epochs.end_of(record.epoch).is_none()
+        {
+            stream.epochs = Epochs::new(record.epoch);
+        }
+    }
+
+    /// A run begins: what it appends is of another epoch than what others have.
+    pub fn begin_run(&mut self, mut epoch: impl FnMut() -> u64) {
+        for stream in self.streams.values_mut() {
+            stream.coming = Some(epoch());
+        }
     }
 
     /// An entry is on the disk: the next one, or one that is there already in another place.
@@ -247,6 +292,7 @@ impl State {
             return;
         };
         stream.first += 1;
+        stream.epochs.trim(stream.first);
         if slot.segment == 0 {
             return;
         }
@@ -290,6 +336,9 @@ impl State {
     pub fn write_streams(&self, out: &mut Vec<u8>) {
         for (number, stream) in &self.streams {
             stream.record(*number).write(out);
+            for (start, epoch) in stream.epochs.later() {
+                record::write_epoch(*number, *epoch, *start, out);
+            }
         }
     }
 

@@ -62,6 +62,8 @@ enum Effect {
     /// A stream is made: its number, name and epoch.
     Made(u32, String, u64),
     First(u32, u64),
+    /// A stream has this epoch from this entry on.
+    Epoch(u32, u64, u64),
     Removed(u32),
 }
 
@@ -147,6 +149,7 @@ impl Writer {
             state.segments.entry(number).or_default().file = log.file(number);
         }
         let next_number = state.next_number;
+        state.begin_run(chance);
         drop(state);
         let mut writer = Self {
             log,
@@ -182,7 +185,7 @@ impl Writer {
             match commands.recv_timeout(wait) {
                 Ok(command) => self.stage(command),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             for command in commands.try_iter().take(ROUND_MAX) {
                 self.stage(command);
@@ -192,6 +195,7 @@ impl Writer {
             self.tidy();
             self.publish();
         }
+        self.log.close();
         let closing = self.closing.take().flatten();
         // Whoever is told so may open the files at once.
         drop(self);
@@ -274,9 +278,17 @@ impl Writer {
     fn stage_entries(&mut self, entries: &[NewEntry]) {
         let state = self.state.read();
         for entry in entries {
-            let Some((stream, _)) = state.stream(&entry.stream) else {
+            let Some((stream, of)) = state.stream(&entry.stream) else {
                 continue;
             };
+            if let Some(epoch) = of
+                .coming
+                .filter(|_| !self.batch.nexts.contains_key(&stream))
+            {
+                record::write_epoch(stream, epoch, entry.sequence, &mut self.batch.frame);
+                let effect = Effect::Epoch(stream, epoch, entry.sequence);
+                self.batch.effects.push(effect);
+            }
             let head = EntryHead {
                 stream,
                 sequence: entry.sequence,
@@ -479,6 +491,7 @@ impl Writer {
         if is_early(self.tidied, now, self.tidy_every) {
             return;
         }
+        self.log.note_end();
         self.keep_reserve();
         let allowed = 2 * self.state.read().live() + 4 * self.log.segment_max();
         if let Some(oldest) = self.log.oldest().filter(|_| self.log.size() > allowed) {
@@ -592,6 +605,7 @@ fn apply(state: &mut State, segment: u64, start: u64, effect: Effect) -> Result<
             state.note(number, first);
             Ok(())
         }
+        Effect::Epoch(number, epoch, start) => state.begin_epoch(number, epoch, start),
         Effect::Removed(number) => {
             state.remove(number);
             Ok(())

@@ -44,6 +44,14 @@ impl Temporary {
         to
     }
 
+    /// What the file `format` names.
+    fn parts(&self) -> String {
+        let text = self.format();
+        let rest = text.strip_prefix("intertie data folder, format 2\n");
+        let (parts, _) = rest.unwrap().split_once("checksum ").unwrap();
+        parts.to_owned()
+    }
+
     fn format(&self) -> String {
         fs::read_to_string(self.0.join("format")).unwrap()
     }
@@ -79,15 +87,12 @@ fn outbox(folder: &DataFolder) -> Outbox {
 fn all_that_is_in_a_folder_has_one_lock() {
     let path = Temporary::new("lock");
     let folder = DataFolder::take(&path.0).unwrap();
-    assert_eq!(path.format(), "intertie data folder, format 1\n");
+    assert_eq!(path.parts(), "");
     let store = outbox(&folder);
-    assert_eq!(path.format(), "intertie data folder, format 1\n");
+    assert_eq!(path.parts(), "store 2\n");
     let topics = streams(&folder);
     let keyed = Keyed::open(folder.keyed().unwrap()).unwrap();
-    assert_eq!(
-        path.format(),
-        "intertie data folder, format 2\nstore 1\ntopics 1\nkeyed 1\n"
-    );
+    assert_eq!(path.parts(), "store 2\ntopics 2\nkeyed 2\n");
     let in_use = |error: Option<OpenError>| matches!(error, Some(OpenError::InUse(..)));
     assert!(in_use(folder.store().err()));
     assert!(in_use(folder.topics().err()));
@@ -120,14 +125,17 @@ fn folders_of_other_versions_are_refused() {
     };
     let other = "another version of intertie";
     refused("intertie data folder, format 3\n", other);
-    refused("", other);
+    refused("", "is empty");
     refused("intertie data folder, format 2\nstore\n", other);
     refused("intertie data folder, format 2\nstore x\n", other);
     refused(
-        "intertie data folder, format 2\nstore 1\ntopics 2\n",
-        "`topics` in version 2",
+        "intertie data folder, format 2\nstore 1\ntopics 3\n",
+        "`topics` in version 3",
     );
     refused("intertie data folder, format 2\nsessions 1\n", "`sessions`");
+    refused("intertie data folder, format 2\nstore 2\n", "is cut off");
+    let text = "intertie data folder, format 2\nstore 2\nchecksum 00000000\n";
+    refused(text, "is damaged");
     let path = Temporary::new("none");
     fs::create_dir_all(path.0.join("topics")).unwrap();
     let error = DataFolder::take(&path.0).err().unwrap().to_string();
@@ -165,7 +173,7 @@ fn a_folder_of_the_version_before_topics_is_read() {
     let topics = streams(&folder);
     declare(&topics, "prices", ALL);
     append(&topics, "prices", 1, "first").unwrap();
-    assert!(path.format().ends_with("format 2\nstore 1\ntopics 1\n"));
+    assert_eq!(path.parts(), "store 2\ntopics 2\n");
     wait(topics.close());
     store.close();
     drop(folder);
@@ -260,4 +268,61 @@ fn check(path: &Temporary) {
         wait(keyed.get("cursors", b"a")),
         Ok(Some(Bytes::from("17")))
     );
+}
+
+/// What the file system has of a folder that is stopped, one file after the other: removed, emptied
+/// and cut.
+#[test]
+fn whatever_is_missing_of_a_folder_is_told() {
+    let start = |path: &Path| -> Result<(), OpenError> {
+        let folder = DataFolder::take(path)?;
+        let store = Outbox::open(folder.store()?, Options::default())?;
+        store.close();
+        let topics = Streams::open(folder.topics()?, StreamOptions::default())?;
+        wait(topics.close());
+        wait(Keyed::open(folder.keyed()?)?.close());
+        Ok(())
+    };
+    let fill = |path: &Path| {
+        fill(path);
+        let folder = DataFolder::take(path).unwrap();
+        let store = outbox(&folder);
+        let room = super::crash::ROOM;
+        wait(store.append("q", Bytes::new(), Bytes::from("message"), room)).unwrap();
+        store.close();
+    };
+    let whole = Temporary::new("whole");
+    fill(&whole.0);
+    let mut files = vec!["format".to_owned(), "keyed.redb".to_owned()];
+    for part in ["store", "topics"] {
+        for entry in fs::read_dir(whole.0.join(part)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            files.push(format!("{part}/{name}"));
+        }
+    }
+    files.retain(|it| !it.ends_with("reserve"));
+    assert!(files.len() > 8, "{files:?}");
+    for file in files {
+        for left in [None, Some(0), Some(30), Some(50)] {
+            let path = Temporary::new("part");
+            copy(&whole.0, &path.0);
+            match left {
+                None => fs::remove_file(path.0.join(&file)).unwrap(),
+                Some(size) => {
+                    let file = fs::OpenOptions::new().write(true).open(path.0.join(&file));
+                    file.unwrap().set_len(size).unwrap();
+                }
+            }
+            let started = start(&path.0);
+            let why = started.err().map(|error| error.to_string());
+            assert!(why.is_some(), "{file}, {left:?}");
+        }
+    }
+    for part in ["store", "topics"] {
+        let path = Temporary::new("part");
+        copy(&whole.0, &path.0);
+        fs::remove_dir_all(path.0.join(part)).unwrap();
+        assert!(matches!(start(&path.0), Err(OpenError::Manifest(..))));
+    }
+    start(&whole.0).unwrap();
 }

@@ -35,6 +35,14 @@ impl Place for SimDisk {
     fn path(&self) -> PathBuf {
         PathBuf::from("data/keyed.redb")
     }
+
+    fn is_made(&self) -> bool {
+        Disk::is_made(self)
+    }
+
+    fn made(&mut self) -> io::Result<()> {
+        Disk::made(self)
+    }
 }
 
 fn try_open(disk: &SimDisk) -> Result<Keyed, OpenError> {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::disk::{Disk, DiskFile, LowSpace};
 
 const SECTOR: u64 = 512;
+/// The number of the manifest among the files.
+const MANIFEST: u64 = u64::MAX;
 
 /// Numbers that look like chance and are the same again for the same seed.
 pub struct Random(u64);
@@ -66,6 +68,8 @@ pub struct World {
     /// How many bytes there is space for.
     pub space: Option<u64>,
     reserve: u64,
+    /// Whether it is noted that the files are there.
+    pub is_made: bool,
     /// What other logs on the disk say of its space.
     pub low_space: LowSpace,
     /// How many operations there have been.
@@ -88,6 +92,7 @@ impl SimDisk {
             has_failed: false,
             space: None,
             reserve: 0,
+            is_made: false,
             low_space: LowSpace::default(),
             operations: 0,
         })))
@@ -121,6 +126,7 @@ impl SimDisk {
 
     /// Puts other files in the place of all there are.
     pub fn replace(&self, files: Vec<(u64, Vec<u8>)>) {
+        self.world().is_made = files.iter().any(|it| it.0 == MANIFEST);
         let files = files.into_iter().map(|(number, bytes)| {
             let file = SimFile {
                 durable: bytes.clone(),
@@ -174,7 +180,8 @@ impl World {
     }
 
     fn used(&self) -> u64 {
-        let sizes = self.files.values().map(|file| file.seen.len() as u64);
+        let files = self.files.iter().filter(|it| *it.0 != MANIFEST);
+        let sizes = files.map(|(_, file)| file.seen.len() as u64);
         sizes.sum::<u64>() + self.reserve
     }
 
@@ -220,7 +227,7 @@ impl World {
 
     /// What is on the disk, for damage.
     pub fn bytes(&mut self) -> impl Iterator<Item = (u64, &mut Vec<u8>, &mut Vec<u8>)> {
-        let files = self.files.iter_mut();
+        let files = self.files.iter_mut().filter(|it| *it.0 != MANIFEST);
         files.map(|(number, file)| (*number, &mut file.durable, &mut file.seen))
     }
 }
@@ -295,7 +302,8 @@ impl Disk for SimDisk {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         let mut world = self.world();
         world.step()?;
-        Ok(world.files.keys().copied().collect())
+        let numbers = world.files.keys().filter(|it| **it != MANIFEST);
+        Ok(numbers.copied().collect())
     }
 
     fn create(&mut self, number: u64) -> io::Result<Box<dyn DiskFile>> {
@@ -350,6 +358,28 @@ impl Disk for SimDisk {
         }
         world.reserve = bytes;
         Ok(())
+    }
+
+    fn is_made(&self) -> bool {
+        self.world().is_made
+    }
+
+    fn made(&mut self) -> io::Result<()> {
+        let mut world = self.world();
+        world.step()?;
+        world.is_made = true;
+        Ok(())
+    }
+
+    fn manifest(&mut self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        match Disk::open(self, MANIFEST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    fn create_manifest(&mut self) -> io::Result<Box<dyn DiskFile>> {
+        self.create(MANIFEST)
     }
 
     fn low_space(&self) -> LowSpace {

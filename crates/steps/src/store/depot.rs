@@ -25,6 +25,11 @@ impl Depot {
         Arc::strong_count(&self.uses) > 1
     }
 
+    /// Whether nothing is stored or delivered any more before a restart, since the disk has failed.
+    pub fn has_failed(&self) -> bool {
+        self.outbox.get().is_some_and(Outbox::has_failed)
+    }
+
     /// Whether it is open.
     pub fn is_open(&self) -> bool {
         self.outbox.get().is_some()

@@ -1,6 +1,7 @@
 //! Topics are opened in two phases, as plans are served: first all that can fail, for all of them,
 //! then what is noticed of it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,8 @@ use crate::topic::Topic;
 pub struct PreparedTopics {
     hub: Arc<Hub>,
     topics: Vec<(Arc<Topic>, Arc<Log>)>,
+    /// The last of them by their names.
+    logs: HashMap<Arc<str>, Arc<Log>>,
     /// What the stores did not have before, by their names for it.
     made: Vec<(Arc<dyn Store>, Arc<str>)>,
 }
@@ -36,8 +39,13 @@ impl Hub {
         let mut prepared = PreparedTopics {
             hub: Arc::clone(self),
             topics: Vec::new(),
+            logs: HashMap::new(),
             made: Vec::new(),
         };
+        if let Err(error) = prepared.make_new(&waiting).await {
+            prepared.withdraw().await;
+            return Err(error);
+        }
         for topic in waiting {
             if let Err(error) = prepared.add(topic).await {
                 prepared.withdraw().await;
@@ -92,7 +100,7 @@ impl PreparedTopics {
             // As it is: a disk that takes nothing any more says so here.
             let declared = store.declare(&log.stored_as, log.settings().kept());
             declared.await.map_err(failed)?;
-            self.topics.push((topic, log));
+            self.push(topic, log);
             return Ok(());
         }
         let stored_as = match settings.durability {
@@ -121,17 +129,49 @@ impl PreparedTopics {
         let log = recovered
             .map_err(|error| OpenError::Topic(topic.name().to_string(), error.to_string()))?;
         let log = Arc::new(log.map_err(failed)?);
-        self.topics.push((topic, log));
+        self.push(topic, log);
         Ok(())
+    }
+
+    fn push(&mut self, topic: Arc<Topic>, log: Arc<Log>) {
+        self.logs.insert(Arc::clone(topic.name()), Arc::clone(&log));
+        self.topics.push((topic, log));
+    }
+
+    /// Makes logs on the disk for topics that have none, all at once: each alone would wait for a
+    /// write of its own.
+    async fn make_new(&mut self, topics: &[Arc<Topic>]) -> Result<(), OpenError> {
+        let mut names = HashSet::new();
+        let mut making = Vec::new();
+        for topic in topics {
+            let name = topic.name();
+            let store = self.hub.store(topic)?;
+            let settings = topic.settings();
+            let is_new = settings.durability == Durability::Disk && store.find(name).is_none();
+            if is_new && names.insert(Arc::clone(name)) {
+                let made = tokio::spawn(store.declare(name, settings.kept()));
+                making.push((store, Arc::clone(name), made));
+            }
+        }
+        let mut result = Ok(());
+        for (store, name, made) in making {
+            let failed = |why: String| OpenError::Topic(name.to_string(), why);
+            let made = match made.await {
+                Ok(made) => made.map(drop).map_err(|error| failed(error.to_string())),
+                Err(error) => Err(failed(error.to_string())),
+            };
+            if made.is_ok() {
+                self.made.push((store, name));
+            }
+            result = result.and(made);
+        }
+        result
     }
 
     /// The log that topics of this name have now.
     fn log_of(&self, topic: &Topic) -> Option<Arc<Log>> {
-        let prepared = self.topics.iter().rev();
-        let prepared = prepared
-            .filter(|(it, _)| it.name() == topic.name())
-            .map(|(_, log)| Arc::clone(log));
-        prepared.chain(topic.slot().log()).next()
+        let prepared = self.logs.get(topic.name()).map(Arc::clone);
+        prepared.or_else(|| topic.slot().log())
     }
 
     /// Has the new settings hold, and ends logs that are served no more: their subscribers come
@@ -153,8 +193,8 @@ impl PreparedTopics {
         }
         let logs = self.hub.logs();
         let in_memory = logs.iter().filter(|it| it.durability == Durability::Memory);
-        let names: Vec<_> = in_memory.map(|it| &*it.stored_as).collect();
-        self.hub.memory.retain(|name| names.contains(&name));
+        let names: HashSet<_> = in_memory.map(|it| &*it.stored_as).collect();
+        self.hub.memory.retain(|name| names.contains(name));
         if !self.hub.is_tidied.swap(true, Ordering::Relaxed) {
             tokio::spawn(tidy(Arc::downgrade(&self.hub)));
         }

@@ -19,8 +19,14 @@ const READ_MAX: usize = 1 << 20;
 impl Log {
     /// See [`crate::topic::Topic::history`].
     pub async fn history(self: &Arc<Self>, from: EventId, bytes: usize) -> Result<History, Fault> {
-        if from.epoch != self.epoch {
-            return Ok(History::OtherEpoch);
+        let before = EventId {
+            sequence: from.sequence.saturating_sub(1),
+            ..from
+        };
+        match self.locate(before) {
+            Ok(_) => {}
+            Err("ahead") => return Ok(History::Ahead),
+            Err(_) => return Ok(History::OtherEpoch),
         }
         let from = from.sequence.max(1);
         if let Some(known) = self.recent(from, bytes) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use journal::Epochs;
 use tokio::sync::watch;
 
 use super::history::Reading;
@@ -30,7 +31,8 @@ impl Log {
     /// # Errors
     /// When it cannot be read, or it is that of a topic with another payload.
     pub fn recover(parts: LogParts, found: Found) -> Result<Self, StoreError> {
-        let recovered = recovered(&parts, found)?;
+        let epochs = parts.store.epochs(&parts.stored_as);
+        let recovered = recovered(&parts, found, &epochs)?;
         let Settings {
             payload,
             durability,
@@ -42,6 +44,7 @@ impl Log {
             payload,
             durability,
             epoch: found.epoch,
+            epochs,
             slot: parts.slot,
             store: parts.store,
             sequencer: parts.sequencer,
@@ -60,7 +63,7 @@ impl Log {
     }
 }
 
-fn recovered(parts: &LogParts, found: Found) -> Result<Recovered, StoreError> {
+fn recovered(parts: &LogParts, found: Found, epochs: &Epochs) -> Result<Recovered, StoreError> {
     let mut recovered = Recovered::default();
     recovered.staged.next = found.next;
     if found.first >= found.next {
@@ -88,10 +91,8 @@ fn recovered(parts: &LogParts, found: Found) -> Result<Recovered, StoreError> {
     }
     recovered.staged.at_ms = last.at_ms;
     match is_event {
-        true => {
-            recovered.latest = Some(event(found.epoch, &last, Content::Event(last.body.clone())))
-        }
-        false => rebuild(parts, found, &mut recovered)?,
+        true => recovered.latest = Some(event(epochs, &last, Content::Event(last.body.clone()))),
+        false => rebuild(parts, found, epochs, &mut recovered)?,
     }
     Ok(recovered)
 }
@@ -103,7 +104,12 @@ fn read_last(parts: &LogParts, found: Found) -> Result<Record, StoreError> {
 }
 
 /// The last snapshot: the last whole one, and what has changed since.
-fn rebuild(parts: &LogParts, found: Found, recovered: &mut Recovered) -> Result<(), StoreError> {
+fn rebuild(
+    parts: &LogParts,
+    found: Found,
+    epochs: &Epochs,
+    recovered: &mut Recovered,
+) -> Result<(), StoreError> {
     let last = found.next - 1;
     let whole = parts
         .store
@@ -127,15 +133,16 @@ fn rebuild(parts: &LogParts, found: Found, recovered: &mut Recovered) -> Result<
                 let (count, bytes) = recovered.staged.patches;
                 recovered.staged.patches = (count + 1, bytes + record.body.len() as u64);
             }
-            recovered.latest = Some(event(found.epoch, record, content));
+            recovered.latest = Some(event(epochs, record, content));
         }
     }
     recovered.staged.document = reading.document.map(Arc::new);
     Ok(())
 }
 
-fn event(epoch: u64, record: &Record, content: Content) -> Arc<Event> {
+fn event(epochs: &Epochs, record: &Record, content: Content) -> Arc<Event> {
     let sequence = record.sequence;
+    let epoch = epochs.of(sequence);
     Arc::new(Event {
         id: EventId { epoch, sequence },
         at_ms: record.at_ms,

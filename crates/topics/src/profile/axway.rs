@@ -33,7 +33,7 @@ pub(crate) fn find(
     let fits = |it: &Endpoint| {
         let name = &**it.topic.name();
         let is_id = |epoch| frame::topic_uuid(name, epoch).eq_ignore_ascii_case(named);
-        it.settings.is_axway && (name == named || it.topic.epoch().is_some_and(is_id))
+        it.settings.is_axway && (name == named || it.topic.epochs().into_iter().any(is_id))
     };
     let missing = || Fault::invalid("there is no such topic").with_status(404);
     directory.find(listen, fits).ok_or_else(missing)

@@ -236,7 +236,7 @@ impl<'a> Connection<'a> {
                 let id = id.parse::<crate::event::EventId>();
                 let id = id.map_err(|_| Fault::invalid("`id` is no id of an event"))?;
                 if let Some((_, subscription)) = self.subscriptions.get_mut(at) {
-                    if id.epoch != subscription.branch().last().epoch {
+                    if subscription.branch().topic().locate(id).is_err() {
                         return Err(Fault::invalid("`id` is of another log of the topic"));
                     }
                     subscription.acknowledge(id.sequence);

@@ -75,8 +75,7 @@ impl Wish {
         let mut branches = sse::ready(&one, services).await?;
         let missing = || Fault::invalid("the topic is not there");
         let branch = branches.pop().ok_or_else(missing)?;
-        let epoch = branch.last().epoch;
-        let starts = self.ask.starts(&one, &[epoch], IdForm::Plain)?;
+        let starts = self.ask.starts(&one, IdForm::Plain)?;
         Ok((branch, starts))
     }
 

@@ -207,10 +207,14 @@ impl TopicSource {
         let published = *changes.borrow();
         let first = log.first();
         let (next, missed) = match (known, self.start) {
-            (Some(last), _) if last.epoch != log.epoch => (first, Missed::Unknown),
-            // The log has been put back to an older state.
-            (Some(last), _) if last.sequence >= published => (published, Missed::Unknown),
-            (Some(last), _) => (last.sequence + 1, Missed::Count(0)),
+            (Some(last), _) => match (log.locate(last), log.epochs().end_of(last.epoch)) {
+                // The log has been put back to an older state.
+                (Ok(last), _) if last.sequence >= published => (published, Missed::Unknown),
+                (Ok(last), _) => (last.sequence + 1, Missed::Count(0)),
+                // It had come further than that state: what has been published since is new to it.
+                (Err(_), Some(end)) => (end.saturating_add(1), Missed::Unknown),
+                (Err(_), None) => (first, Missed::Unknown),
+            },
             (None, Start::Latest) => (published, Missed::Count(0)),
             (None, Start::Earliest) => (first, Missed::Count(0)),
         };

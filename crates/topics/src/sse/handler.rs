@@ -148,8 +148,7 @@ impl Opening<'_> {
         if has_expressions && branches.iter().any(|it| it.is_full()) {
             return Err(busy("too many different expressions of subscribers"));
         }
-        let epochs: Vec<u64> = branches.iter().map(|it| it.last().epoch).collect();
-        let starts = self.ask.starts(self.endpoints, &epochs, self.ids)?;
+        let starts = self.ask.starts(self.endpoints, self.ids)?;
         let settings = || self.endpoints.iter().map(|it| &it.settings);
         let may_gzip = settings().all(|it| it.compression);
         let encoding = request.headers.get("Accept-Encoding");

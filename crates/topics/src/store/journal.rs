@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use journal::{Entry, NewEntry, ReadError, Refusal, StreamInfo, Streams};
+use journal::{Entry, Epochs, NewEntry, ReadError, Refusal, StreamInfo, Streams};
 
 use super::{Answer, Found, Record, RecordKind, Store, StoreError};
 use crate::settings::Keep;
@@ -75,6 +75,10 @@ impl Store for JournalStore {
 
     fn find(&self, topic: &str) -> Option<Found> {
         self.0.find(topic).map(found)
+    }
+
+    fn epochs(&self, topic: &str) -> Epochs {
+        self.0.epochs(topic).unwrap_or_default()
     }
 
     fn append(&self, records: Vec<(Arc<str>, Record)>) -> Answer<()> {

@@ -170,6 +170,11 @@ async fn on_the_disk() {
     ));
     drop(store);
     let store = folder.open();
-    assert_eq!(store.declare("a", Keep::default()).await.unwrap(), before);
+    let found = store.declare("a", Keep::default()).await.unwrap();
+    // What comes is of another epoch.
+    assert_ne!(found.epoch, before.epoch);
+    assert_eq!(store.epochs("a").of(3), before.epoch);
+    let epoch = before.epoch;
+    assert_eq!(Found { epoch, ..found }, before);
     assert_eq!(store.read("a", 1, 1 << 20).unwrap(), records);
 }

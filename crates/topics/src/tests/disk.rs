@@ -373,3 +373,76 @@ async fn topics_that_are_served_stay_as_they_are_until_the_others_are_committed(
     }
     assert_eq!(publish(&edited[3], "1").await, (1, true));
 }
+
+/// A folder that is removed in the end.
+struct Folder(std::path::PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// One run of the engine on a folder: publishes that many events and gives their ids.
+async fn run(folder: &std::path::Path, count: u64) -> (Arc<Hub>, Arc<Topic>, Vec<EventId>) {
+    let states = States::default();
+    let hub = Hub::of(&states);
+    let disk = ::journal::DataFolder::take(folder).unwrap();
+    let options = ::journal::StreamOptions::default();
+    let streams = ::journal::Streams::open(disk.topics().unwrap(), options).unwrap();
+    hub.set_store(Arc::new(crate::store::journal::JournalStore::new(streams)));
+    let settings = Settings {
+        payload: Payload::Event,
+        ..Settings::default()
+    };
+    let topic = hub.declare("a", settings, &states);
+    hub.open().await.unwrap();
+    let mut ids = Vec::new();
+    for number in 0..count {
+        let body = number.to_string();
+        ids.push(topic.publish(publication(&body)).await.unwrap().id);
+    }
+    (hub, topic, ids)
+}
+
+#[tokio::test]
+async fn whoever_knows_more_than_a_copy_that_is_put_back_is_told() {
+    let name = format!("intertie-topics-restored-{}", std::process::id());
+    let (folder, kept) = (std::env::temp_dir().join(&name), format!("{name}-copy"));
+    let (folder, kept) = (Folder(folder), Folder(std::env::temp_dir().join(kept)));
+    let (hub, _, first) = run(&folder.0, 5).await;
+    hub.close().await;
+    copy(&folder.0, &kept.0);
+    // A start as any other: who has had events goes on, and events keep their ids.
+    let (hub, topic, second) = run(&folder.0, 5).await;
+    assert_ne!(first[0].epoch, second[0].epoch);
+    for id in first.iter().chain(&second) {
+        assert_eq!(topic.locate(*id), Ok(*id));
+    }
+    let History::Events(events) = topic.history(first[0], 1 << 20).await.unwrap() else {
+        panic!("they are kept");
+    };
+    let ids: Vec<EventId> = events.iter().map(|event| event.id).collect();
+    assert_eq!(ids, [first.clone(), second.clone()].concat());
+    hub.close().await;
+    // The copy goes on otherwise, and past the place of who knows more.
+    copy(&kept.0, &folder.0);
+    let (hub, topic, third) = run(&folder.0, 20).await;
+    assert!(third.iter().all(|id| !second.contains(id)));
+    assert!(second.iter().all(|id| topic.locate(*id).is_err()));
+    assert!(first.iter().all(|id| topic.locate(*id) == Ok(*id)));
+    hub.close().await;
+}

@@ -196,7 +196,7 @@ fn database() -> Arc<Database> {
     Arc::new(Database {
         connection: "db".to_owned(),
         dialect: Dialect::Sqlite,
-        place: Place::File("nothing".to_owned()),
+        place: Place::File("nothing".into()),
         name: None,
         tls: None,
         decimals: Decimals::default(),

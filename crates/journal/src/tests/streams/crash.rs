@@ -22,7 +22,6 @@ fn keep(name: &str) -> Keep {
 /// What is known of a stream.
 #[derive(Debug, Default)]
 struct Known {
-    epoch: u64,
     /// What was acknowledged or has been seen, by its number.
     bodies: BTreeMap<u64, u64>,
     /// What may be there: it was written, but nobody was told.
@@ -103,13 +102,10 @@ impl Model {
             let known = self.streams.get(name);
             match (made, known) {
                 (Ok(info), Some(known)) => {
-                    assert_eq!((info.epoch, info.next), (known.epoch, known.next()));
+                    assert_eq!(info.next, known.next());
                 }
                 (Ok(info), None) => {
-                    let known = Known {
-                        epoch: info.epoch,
-                        ..Known::default()
-                    };
+                    let known = Known::default();
                     assert_eq!((info.first, info.next), (1, 1));
                     self.streams.insert(name, known);
                 }
@@ -166,7 +162,8 @@ impl Model {
                         self.acknowledged += 1;
                         assert_eq!(known.next(), sequence, "one after the other");
                         known.bodies.insert(sequence, count);
-                        let before = self.ever.insert((known.epoch, sequence), count);
+                        let epoch = streams.epochs(name).unwrap().of(sequence);
+                        let before = self.ever.insert((epoch, sequence), count);
                         assert_eq!(before, None, "no number is given twice");
                     }
                     // Surely not there, now or later.
@@ -202,11 +199,9 @@ impl Model {
                 self.streams.remove(name);
                 continue;
             };
-            if known.may_be_missing {
-                (known.may_be_missing, known.epoch) = (false, info.epoch);
-            }
+            known.may_be_missing = false;
             known.may_be_gone = false;
-            assert_eq!(info.epoch, known.epoch);
+            let epochs = streams.epochs(name).unwrap();
             assert!(info.next >= known.next(), "acknowledged but lost: {name}");
             let first_file = self.disk.all().first().map_or(1, |it| it.0);
             self.moved += u64::from(name == "all" && info.events > 0 && first_file > 1);
@@ -222,7 +217,7 @@ impl Model {
                     let expected = expected.or(known.maybe.get(&sequence));
                     assert_eq!(Some(&count), expected, "{name} {sequence}");
                     known.bodies.insert(sequence, count);
-                    let before = self.ever.insert((known.epoch, sequence), count);
+                    let before = self.ever.insert((epochs.of(sequence), sequence), count);
                     assert!(before.is_none_or(|before| before == count), "reused");
                     sequence += 1;
                 }

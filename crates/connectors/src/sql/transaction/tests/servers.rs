@@ -122,7 +122,7 @@ fn sqlite_keeps_flows_apart() {
     let folder = TempDir::new();
     let file = folder.path().join("apart.db").display().to_string();
     let database = Database {
-        place: Place::File(file),
+        place: Place::File(file.into()),
         ..Arc::into_inner(database()).unwrap()
     };
     schedules(database, 3, ("select ?1 as n", "insert into w values (?1)"));

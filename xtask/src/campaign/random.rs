@@ -1,0 +1,21 @@
+//! Numbers that are the same again for the same seed.
+
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    /// A number below this one.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+}
