@@ -25,5 +25,5 @@ pub mod wire;
 
 pub use buffer::Buffer;
 pub use connection::Connection;
-pub use transport::Transport;
+pub use transport::{Output, Transport};
 pub use wire::Wire;
