@@ -2,10 +2,10 @@
 //! they speak, written once.
 //!
 //! Each side is a [`Source`] of one body and a [`Sink`] for the other. [`pump`] moves a body from
-//! a source to a sink; it is the only loop that does. A [`tap`] looks at the body on its way. [`exchange`] runs the request and its reply
-//! over it, [`send`] chooses the connection and repeats what may be repeated. The sides:
-//! [`downstream_http1`], [`downstream_http2`] and, for calls of steps, [`collect`];
-//! [`upstream_http1`] and [`upstream_http2`].
+//! a source to a sink; it is the only loop that does. A [`tap`] looks at a body on its way.
+//! [`exchange`] runs the request and its reply over it, [`send`] chooses the connection and repeats
+//! what may be repeated. The sides: [`downstream_http1`], [`downstream_http2`] and, for calls of
+//! steps, [`collect`]; [`upstream_http1`] and [`upstream_http2`].
 
 pub(crate) mod collect;
 mod content;
@@ -37,7 +37,7 @@ use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 use failure::{ClientGone, Failure};
 
-pub(crate) use content::Content;
+pub(crate) use content::{Content, RequestBody};
 
 /// How much a client may send ahead while it waits for a reply.
 const AHEAD_MAX: usize = 64 * 1024;
