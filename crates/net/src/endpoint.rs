@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::Connection;
 use crate::http2::{self, Driver, Link};
 use crate::pool::{self, Multiplexed, Pooled};
-use crate::queue::Queue;
 use crate::race::race;
 use crate::resolve::{Names, Resolver};
+use crate::stream_observer::StreamObserver;
 use crate::tls::{self, Protocol};
 
 pub use crate::pool::Permit;
@@ -55,7 +55,7 @@ pub struct Http2Setup {
     /// Its limits.
     pub limits: http2::Limits,
     /// Is told when streams end.
-    pub freed: Rc<Queue>,
+    pub freed: Rc<StreamObserver>,
 }
 
 /// A new connection by its protocol.

@@ -15,9 +15,9 @@ pub mod http1;
 pub mod http2;
 pub mod listen;
 pub mod pool;
-pub mod queue;
 mod race;
 pub mod resolve;
+pub mod stream_observer;
 pub mod tls;
 pub mod transport;
 pub mod websocket;
@@ -25,5 +25,5 @@ pub mod wire;
 
 pub use buffer::Buffer;
 pub use connection::Connection;
-pub use transport::Transport;
+pub use transport::{Output, Transport};
 pub use wire::Wire;

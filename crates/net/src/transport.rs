@@ -1,13 +1,22 @@
-//! What HTTP/1.1 needs of a connection. Besides [`Connection`] only tests implement it, with peers
-//! that take and give as few bytes as a schedule says.
+//! What HTTP/1.1 needs of a connection. Besides [`Connection`] only tests implement [`Transport`],
+//! with peers that take and give as few bytes as a schedule says.
 
 use std::io;
 use std::task::{Context, Poll};
 
 use crate::{Buffer, Connection};
 
+/// Where bytes are written: the writing half of a [`Transport`].
+pub trait Output {
+    /// Writes some of these bytes, at least one. They are the output's from then on.
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Ready when nothing that was written waits here.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
 /// A byte stream in both directions, with a buffer for what has been read.
-pub trait Transport {
+pub trait Transport: Output {
     /// What has been read and not been used.
     fn input(&self) -> &Buffer;
 
@@ -17,14 +26,20 @@ pub trait Transport {
     /// Reads once into the input buffer. `Ok(0)` means that the other side has finished.
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
-    /// Writes some of these bytes, at least one. They are the transport's from then on.
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-
-    /// Ready when nothing that was written waits here.
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-
     /// Whether nothing that was written waits here.
     fn is_flushed(&self) -> bool;
+}
+
+impl Output for Connection {
+    #[inline]
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Self::poll_write(self, context, bytes)
+    }
+
+    #[inline]
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_flush(self, context)
+    }
 }
 
 impl Transport for Connection {
@@ -44,18 +59,20 @@ impl Transport for Connection {
     }
 
     #[inline]
+    fn is_flushed(&self) -> bool {
+        Self::is_flushed(self)
+    }
+}
+
+impl<T: Output> Output for &mut T {
+    #[inline]
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Self::poll_write(self, context, bytes)
+        T::poll_write(self, context, bytes)
     }
 
     #[inline]
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Self::poll_flush(self, context)
-    }
-
-    #[inline]
-    fn is_flushed(&self) -> bool {
-        Self::is_flushed(self)
+        T::poll_flush(self, context)
     }
 }
 
@@ -73,16 +90,6 @@ impl<T: Transport> Transport for &mut T {
     #[inline]
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         T::poll_fill(self, context)
-    }
-
-    #[inline]
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        T::poll_write(self, context, bytes)
-    }
-
-    #[inline]
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        T::poll_flush(self, context)
     }
 
     #[inline]

@@ -2,10 +2,10 @@
 //! they speak, written once.
 //!
 //! Each side is a [`Source`] of one body and a [`Sink`] for the other. [`pump`] moves a body from
-//! a source to a sink; it is the only loop that does. [`exchange`] runs the request and its reply
-//! over it, [`send`] chooses the connection and repeats what may be repeated. The sides:
-//! [`downstream_http1`], [`downstream_http2`] and, for calls of steps, [`collect`];
-//! [`upstream_http1`] and [`upstream_http2`].
+//! a source to a sink; it is the only loop that does. A [`tap`] looks at a body on its way.
+//! [`exchange`] runs the request and its reply over it, [`send`] chooses the connection and repeats
+//! what may be repeated. The sides: [`downstream_http1`], [`downstream_http2`] and, for calls of
+//! steps, [`collect`]; [`upstream_http1`] and [`upstream_http2`].
 
 pub(crate) mod collect;
 mod content;
@@ -15,6 +15,7 @@ pub(crate) mod exchange;
 pub(crate) mod failure;
 pub(crate) mod send;
 pub(crate) mod stream;
+pub(crate) mod tap;
 pub(crate) mod upstream_http1;
 mod upstream_http2;
 
@@ -36,7 +37,7 @@ use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 use failure::{ClientGone, Failure};
 
-pub(crate) use content::Content;
+pub(crate) use content::{Content, RequestBody};
 
 /// How much a client may send ahead while it waits for a reply.
 const AHEAD_MAX: usize = 64 * 1024;
@@ -46,6 +47,9 @@ pub(crate) trait Source {
     /// Hands what is there of the body to `take`, with whether it ends behind that. `take` answers
     /// how many bytes it has used; only those are taken. Pending when nothing is there or `take`
     /// is.
+    ///
+    /// `Ok(0)` of bytes behind which the body goes on says that `take` needs more of them at once.
+    /// Only a source without framing can serve that, by reading on: a tunnel's.
     fn poll_take(
         &mut self,
         context: &mut Context<'_>,
@@ -333,4 +337,4 @@ pub(crate) fn is_stream(fields: HeadersView<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! Replies that go on: their head is written, the session ends, and a small task runs the feed with
 //! the client's connection. A quiet stream holds no buffer and no session.
 
+mod byte_stream;
 mod direction;
 mod event_scanner;
 pub(crate) mod events;

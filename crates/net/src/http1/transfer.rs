@@ -1,7 +1,7 @@
 //! Bodies on their way through a connection: a [`BodyReader`] takes one off the input, a
-//! [`BodyWriter`] puts one on the wire. Both are state machines over a [`Transport`]. Neither
-//! copies a large body: the reader hands out the bytes where they lie, and the writer passes them
-//! to the socket from there.
+//! [`BodyWriter`] puts one on the wire. Both are state machines, over a [`Transport`] and an
+//! [`Output`]. Neither copies a large body: the reader hands out the bytes where they lie, and the
+//! writer passes them to the socket from there.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use message::{Headers, HeadersView};
 
 use super::{BodyDecoder, Framing, HeadLimits, Piece};
 use crate::Buffer;
-use crate::transport::Transport;
+use crate::transport::{Output, Transport};
 
 /// How many bytes of a request are kept after they were taken, so that it can be sent again.
 pub const REPLAY_MAX: usize = 32 * 1024;
@@ -352,6 +352,14 @@ impl BodyWriter {
         self.written == self.staged.len()
     }
 
+    /// Gives the buffer up when nothing waits in it and it is larger than this.
+    pub fn shrink(&mut self, most: usize) {
+        if self.is_flushed() && self.staged.capacity() > most {
+            self.written = 0;
+            self.staged = Vec::new();
+        }
+    }
+
     /// The buffer, when nothing waits in it.
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
         self.is_flushed().then(|| {
@@ -366,18 +374,18 @@ impl BodyWriter {
     /// # Errors
     /// Those of the connection.
     #[inline]
-    pub fn poll_accept<T: Transport>(
+    pub fn poll_accept<T: Output>(
         &mut self,
         context: &mut Context<'_>,
-        transport: &mut T,
+        output: &mut T,
         bytes: &[u8],
         end: End<'_>,
     ) -> Poll<io::Result<usize>> {
         if self.staged.len() - self.written > STAGED_MAX / 2 {
-            ready!(self.poll_write_staged(context, transport))?;
+            ready!(self.poll_write_staged(context, output))?;
         }
         let count = if self.is_flushed() && !self.is_chunked && bytes.len() >= DIRECT_MIN {
-            let count = ready!(transport.poll_write(context, bytes))?;
+            let count = ready!(output.poll_write(context, bytes))?;
             self.sent += count as u64;
             count
         } else {
@@ -429,25 +437,25 @@ impl BodyWriter {
     /// # Errors
     /// Those of the connection.
     #[inline]
-    pub fn poll_flush<T: Transport>(
+    pub fn poll_flush<T: Output>(
         &mut self,
         context: &mut Context<'_>,
-        transport: &mut T,
+        output: &mut T,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_staged(context, transport))?;
-        transport.poll_flush(context)
+        ready!(self.poll_write_staged(context, output))?;
+        output.poll_flush(context)
     }
 
     #[inline]
-    fn poll_write_staged<T: Transport>(
+    fn poll_write_staged<T: Output>(
         &mut self,
         context: &mut Context<'_>,
-        transport: &mut T,
+        output: &mut T,
     ) -> Poll<io::Result<()>> {
         while let Some(rest) = self.staged.get(self.written..)
             && !rest.is_empty()
         {
-            let count = ready!(transport.poll_write(context, rest))?;
+            let count = ready!(output.poll_write(context, rest))?;
             self.written += count;
             self.sent += count as u64;
         }

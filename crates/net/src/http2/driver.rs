@@ -248,7 +248,7 @@ impl Driver {
                 Event::TooLarge { stream } => {
                     self.shared.wake(stream, Some(StreamError::TooLarge));
                 }
-                Event::Settings => self.shared.queue.wake_all(),
+                Event::Settings => self.shared.observer.capacity_changed(),
                 Event::GoAway { .. } if self.shared.is_server => {}
                 // The server takes no more streams: the last one's end is the connection's.
                 Event::GoAway { .. } => self.shared.go(),

@@ -13,7 +13,7 @@ use message::Field;
 use super::driver::Driver;
 use super::{Code, Engine, Fields, Head, Limits, NotOpen, OpenError, Role, StreamId};
 use crate::Connection;
-use crate::queue::Queue;
+use crate::stream_observer::StreamObserver;
 
 /// Why a stream has ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     /// How many writes the socket has taken.
     pub writes: Cell<u64>,
     /// Called when a stream may be opened, and when none will be any more.
-    pub queue: Rc<Queue>,
+    pub observer: Rc<StreamObserver>,
 }
 
 /// What a stream's task waits for, and the error that it has not seen yet.
@@ -97,14 +97,14 @@ pub struct Batches {
 }
 
 impl Link {
-    /// Begins HTTP/2 on a connection. `queue` is called when a stream may be opened, and all that
-    /// wait in it are when [`Link::may_open`] changes for all of them: at the peer's settings, when
+    /// Begins HTTP/2 on a connection. `observer` is told when a stream may be opened, and all
+    /// that wait are when [`Link::may_open`] changes for all of them: at the peer's settings, when
     /// the connection is suspected, goes away or ends.
     pub fn new(
         connection: Connection,
         role: Role,
         limits: Limits,
-        queue: Rc<Queue>,
+        observer: Rc<StreamObserver>,
     ) -> (Self, Driver) {
         let shared = Rc::new(Shared {
             is_server: role == Role::Server,
@@ -116,7 +116,7 @@ impl Link {
             is_suspected: Cell::new(false),
             suspicions: Cell::new(0),
             writes: Cell::new(0),
-            queue,
+            observer,
         });
         let driver = Driver::new(Rc::clone(&shared), connection);
         (Self(shared), driver)
@@ -266,7 +266,7 @@ impl Link {
         shared.engine.borrow_mut().ping(*b"suspect?");
         shared.wake_driver();
         // Those who wait for a stream of this connection need another one.
-        shared.queue.wake_all();
+        shared.observer.capacity_changed();
     }
 
     /// Whether a sign of life is awaited.
@@ -309,14 +309,14 @@ impl Shared {
     /// No stream will be opened any more.
     pub fn go(&self) {
         if !self.is_going.replace(true) {
-            self.queue.wake_all();
+            self.observer.capacity_changed();
         }
     }
 
     /// The other side has given a sign of life.
     pub fn clear_suspicion(&self) {
         if self.is_suspected.replace(false) {
-            self.queue.wake_all();
+            self.observer.capacity_changed();
         }
     }
 
@@ -330,7 +330,7 @@ impl Shared {
                 waker.wake();
             }
         }
-        self.queue.wake_all();
+        self.observer.capacity_changed();
     }
 }
 
@@ -407,7 +407,7 @@ impl Stream {
                 self.shared.wake_driver();
             }
             if has_room {
-                self.shared.queue.wake_all();
+                self.shared.observer.capacity_changed();
             }
         }
         result
@@ -489,6 +489,6 @@ impl Drop for Stream {
         if has_more || is_idle {
             self.shared.wake_driver();
         }
-        self.shared.queue.wake_one();
+        self.shared.observer.stream_ended();
     }
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::http1::Released;
-use crate::queue::Queue;
+use crate::stream_observer::StreamObserver;
 pub use permits::{Permit, Permits, PoolWaker, QueueCount};
 use permits::{QueueSlot, Registration};
 
@@ -222,7 +222,7 @@ pub struct Pool<C, L> {
     connects: Vec<Connect>,
     waker: Arc<PoolWaker>,
     /// Called by links whose streams end.
-    freed: Rc<Queue>,
+    freed: Rc<StreamObserver>,
 }
 
 /// The connections to one endpoint.
@@ -366,7 +366,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             queued: 0,
             queue,
             connects: Vec::new(),
-            freed: Rc::new(Queue::waking(&waker)),
+            freed: Rc::new(StreamObserver::waking(&waker)),
             waker,
         }
     }
@@ -377,7 +377,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
     }
 
     /// Is to be called by links of this pool when a stream ends or the link goes away.
-    pub fn freed(&self) -> &Rc<Queue> {
+    pub fn freed(&self) -> &Rc<StreamObserver> {
         &self.freed
     }
 

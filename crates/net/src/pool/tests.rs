@@ -63,13 +63,13 @@ struct FakeLinkState {
     open: Cell<usize>,
     is_going: Cell<bool>,
     is_suspected: Cell<bool>,
-    freed: Rc<Queue>,
+    freed: Rc<StreamObserver>,
 }
 
 impl FakeLink {
     fn end_stream(&self) {
         self.0.open.set(self.0.open.get() - 1);
-        self.0.freed.wake_one();
+        self.0.freed.stream_ended();
     }
 }
 
@@ -99,7 +99,7 @@ impl Multiplexed for FakeLink {
 
     fn go_away(&self) {
         self.0.is_going.set(true);
-        self.0.freed.wake_all();
+        self.0.freed.capacity_changed();
     }
 }
 
@@ -341,7 +341,7 @@ impl World {
                 if let Some(kept) = links.first() {
                     let is_suspected = &kept.link.0.is_suspected;
                     is_suspected.set(!is_suspected.get());
-                    kept.link.0.freed.wake_all();
+                    kept.link.0.freed.capacity_changed();
                 }
             }
             1 => {

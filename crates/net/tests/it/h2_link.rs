@@ -9,7 +9,7 @@ use std::time::Duration;
 use net::Connection;
 use net::http2::{Driver, Limits, Link, OpenError, RequestLine, Role, Stream, StreamError};
 use net::pool::PoolWaker;
-use net::queue::Queue;
+use net::stream_observer::StreamObserver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -42,7 +42,7 @@ fn link(stream: TcpStream, role: Role, limits: Limits) -> (Link, Driver, Arc<Poo
     let address = stream.peer_addr().unwrap();
     let connection = Connection::new(stream, address).unwrap();
     let pool = Arc::<PoolWaker>::default();
-    let queue = Rc::new(Queue::waking(&pool));
+    let queue = Rc::new(StreamObserver::waking(&pool));
     let (link, driver) = Link::new(connection, role, limits, queue);
     (link, driver, pool)
 }

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::failure::ClientGone;
 use super::{
-    ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
-    has_left,
+    ClientWatch, Content, Download, Downstream, ReplyHead, RequestBody, Requester, Sink, Source,
+    Waiting, has_left,
 };
 use crate::client::response_head::{self, ClientSide, ClientVersion, passes_interim};
 use crate::client::session::Session;
@@ -27,7 +27,7 @@ use crate::worker::Worker;
 pub(crate) struct Http1Downstream<'a> {
     session: &'a mut Session,
     request: RequestSource,
-    body: RequestBody,
+    body: RequestBody<BodyReader>,
     writer: BodyWriter,
     /// How many bytes stand before the reply's body.
     head_length: u64,
@@ -47,11 +47,6 @@ pub(crate) enum RequestSource {
     },
     /// A message of the message path, whose head has been taken off the buffer.
     Message(Box<Request>),
-}
-
-enum RequestBody {
-    Client(BodyReader),
-    Message(Content),
 }
 
 impl<'a> Http1Downstream<'a> {
@@ -100,10 +95,7 @@ impl<'a> Http1Downstream<'a> {
 
     /// Whether nothing of the request's body is still to come from the client.
     pub fn is_whole(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.is_drained(),
-            RequestBody::Message(_) => true,
-        }
+        self.body.reader().is_none_or(BodyReader::is_drained)
     }
 
     /// How many bytes of the reply's body the connection has accepted, framing included.
@@ -122,7 +114,7 @@ impl<'a> Http1Downstream<'a> {
 
     /// Drops what is there of the request. True when that was all of it.
     pub fn discard(&mut self) -> bool {
-        if let RequestBody::Client(reader) = &mut self.body {
+        if let Some(reader) = self.body.reader_mut() {
             reader.discard(&mut self.session.client.input);
         }
         self.is_whole()
@@ -137,7 +129,7 @@ impl<'a> Http1Downstream<'a> {
     }
 
     fn commit(&mut self) {
-        if let RequestBody::Client(reader) = &mut self.body {
+        if let Some(reader) = self.body.reader_mut() {
             reader.commit(&mut self.session.client.input);
         }
     }
@@ -189,27 +181,16 @@ impl Source for Http1Downstream<'_> {
         context: &mut Context<'_>,
         take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<Result<(), TransferError>> {
-        match &mut self.body {
-            RequestBody::Client(reader) => {
-                reader.poll_take(context, &mut self.session.client, take)
-            }
-            RequestBody::Message(content) => content.poll_take(context, take),
-        }
+        self.body.poll_take(context, &mut self.session.client, take)
     }
 
     #[inline]
     fn is_ended(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.is_ended(),
-            RequestBody::Message(content) => content.is_ended,
-        }
+        self.body.is_ended()
     }
 
     fn moved(&self) -> u64 {
-        match &self.body {
-            RequestBody::Client(reader) => reader.moved(),
-            RequestBody::Message(content) => content.taken(),
-        }
+        self.body.moved()
     }
 }
 
@@ -257,17 +238,11 @@ impl Downstream for Http1Downstream<'_> {
     }
 
     fn can_rewind(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.can_rewind(),
-            RequestBody::Message(_) => true,
-        }
+        self.body.can_rewind()
     }
 
     fn rewind(&mut self) {
-        match &mut self.body {
-            RequestBody::Client(reader) => reader.rewind(),
-            RequestBody::Message(content) => content.rewind(),
-        }
+        self.body.rewind();
     }
 
     fn answered(&mut self) {
@@ -276,10 +251,7 @@ impl Downstream for Http1Downstream<'_> {
     }
 
     fn is_starving(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.is_starving(),
-            RequestBody::Message(_) => false,
-        }
+        self.body.reader().is_some_and(BodyReader::is_starving)
     }
 
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {

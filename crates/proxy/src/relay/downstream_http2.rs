@@ -13,7 +13,8 @@ use net::http1::{End, Framing, TransferError};
 use super::failure::ClientGone;
 use super::stream::{StreamReader, StreamWriter};
 use super::{
-    ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
+    ClientWatch, Content, Download, Downstream, ReplyHead, RequestBody, Requester, Sink, Source,
+    Waiting,
 };
 use crate::client::h2_request::StreamSession;
 use crate::client::response_head::{ClientVersion, needs_date, passes_interim, relayed_fields};
@@ -25,13 +26,8 @@ pub(crate) struct Http2Downstream<'a> {
     session: &'a StreamSession,
     request: Outgoing<'a>,
     path: &'a [u8],
-    body: RequestBody,
+    body: RequestBody<StreamReader>,
     writer: StreamWriter,
-}
-
-enum RequestBody {
-    Client(StreamReader),
-    Message(Content),
 }
 
 /// A request as it goes into the relay.
@@ -92,25 +88,16 @@ impl Source for Http2Downstream<'_> {
         context: &mut Context<'_>,
         take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<Result<(), TransferError>> {
-        match &mut self.body {
-            RequestBody::Client(reader) => reader.poll_take(context, &self.session.stream, take),
-            RequestBody::Message(content) => content.poll_take(context, take),
-        }
+        self.body.poll_take(context, &self.session.stream, take)
     }
 
     #[inline]
     fn is_ended(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.is_ended(),
-            RequestBody::Message(content) => content.is_ended,
-        }
+        self.body.is_ended()
     }
 
     fn moved(&self) -> u64 {
-        match &self.body {
-            RequestBody::Client(reader) => reader.taken(),
-            RequestBody::Message(content) => content.taken(),
-        }
+        self.body.moved()
     }
 }
 
@@ -142,31 +129,24 @@ impl Downstream for Http2Downstream<'_> {
     }
 
     fn can_rewind(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.can_rewind(),
-            RequestBody::Message(_) => true,
-        }
+        self.body.can_rewind()
     }
 
     fn rewind(&mut self) {
-        match &mut self.body {
-            RequestBody::Client(reader) => reader.rewind(),
-            RequestBody::Message(content) => content.rewind(),
-        }
+        self.body.rewind();
     }
 
     fn answered(&mut self) {
         self.session.deadline.lift();
-        if let RequestBody::Client(reader) = &mut self.body {
+        if let Some(reader) = self.body.reader_mut() {
             reader.commit(&self.session.stream);
         }
     }
 
     fn is_starving(&self) -> bool {
-        match &self.body {
-            RequestBody::Client(reader) => reader.is_starving(&self.session.stream),
-            RequestBody::Message(_) => false,
-        }
+        let stream = &self.session.stream;
+        let reader = self.body.reader();
+        reader.is_some_and(|reader| reader.is_starving(stream))
     }
 
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {

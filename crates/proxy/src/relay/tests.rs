@@ -16,7 +16,7 @@ use net::http1::{
     BodyDecoder, BodyReader, BodyWriter, End, Framing, HeadLimits, Piece, ResponseHead,
     TransferError,
 };
-use net::{Buffer, Transport};
+use net::{Buffer, Output, Transport};
 
 use super::exchange::{Exchange, Reply, Terms};
 use super::failure::{ClientGone, Failed, Failure};
@@ -36,29 +36,29 @@ const POLLS_MAX: usize = 50_000;
 
 /// xorshift64*
 #[derive(Clone)]
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         (self.next() % count.max(1) as u64) as usize
     }
 
-    fn one_in(&mut self, count: usize) -> bool {
+    pub fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length)
             .map(|_| b'a' + (self.next() % 26) as u8)
             .collect()
@@ -115,6 +115,37 @@ impl Wire {
     }
 }
 
+impl Output for Wire {
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.has_records {
+            if self.poll_flush(context).is_pending() {
+                return Poll::Pending;
+            }
+            let count = bytes.len().min(16_384);
+            self.records.extend_from_slice(&bytes[..count]);
+            return Poll::Ready(Ok(count));
+        }
+        let room = self.capacity - self.written.len().min(self.capacity);
+        if self.random.one_in(3) || room == 0 {
+            return Poll::Pending;
+        }
+        let most = [1, 50, 5_000, 50_000][self.random.below(4)];
+        let count = bytes.len().min(most).min(room);
+        self.written.extend_from_slice(&bytes[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.records.is_empty() {
+            self.take_records();
+        }
+        match self.records.is_empty() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+}
+
 impl Transport for Wire {
     fn input(&self) -> &Buffer {
         &self.input
@@ -145,35 +176,6 @@ impl Transport for Wire {
         self.input.filled(count);
         self.arrived += count;
         Poll::Ready(Ok(count))
-    }
-
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.has_records {
-            if self.poll_flush(context).is_pending() {
-                return Poll::Pending;
-            }
-            let count = bytes.len().min(16_384);
-            self.records.extend_from_slice(&bytes[..count]);
-            return Poll::Ready(Ok(count));
-        }
-        let room = self.capacity - self.written.len().min(self.capacity);
-        if self.random.one_in(3) || room == 0 {
-            return Poll::Pending;
-        }
-        let most = [1, 50, 5_000, 50_000][self.random.below(4)];
-        let count = bytes.len().min(most).min(room);
-        self.written.extend_from_slice(&bytes[..count]);
-        Poll::Ready(Ok(count))
-    }
-
-    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.records.is_empty() {
-            self.take_records();
-        }
-        match self.records.is_empty() {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
-        }
     }
 
     fn is_flushed(&self) -> bool {
@@ -227,7 +229,7 @@ fn chunks(random: &mut Random, content: &[u8]) -> Vec<u8> {
 }
 
 /// The content of a body, as far as it is there, and whether that is all.
-fn decoded(framing: Framing, bytes: &[u8]) -> (Vec<u8>, bool) {
+pub(crate) fn decoded(framing: Framing, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut decoder = BodyDecoder::new(framing, LIMITS);
     let (mut content, mut rest) = (Vec::new(), bytes);
     loop {
@@ -703,12 +705,16 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn no_schedule_mixes_up_or_loses_bytes() {
-    let first = number("RELAY_SEED").unwrap_or(0);
-    let count = number("RELAY_SCHEDULES").unwrap_or(SCHEDULES);
     let deadlines = Deadlines::new();
+    run_schedules(SCHEDULES, |seed| Schedule::new(seed, &deadlines).run());
+}
+
+/// Runs one schedule for each seed.
+pub(crate) fn run_schedules(count: u64, run: impl Fn(u64)) {
+    let first = number("RELAY_SEED").unwrap_or(0);
+    let count = number("RELAY_SCHEDULES").unwrap_or(count);
     for seed in first..first + count {
-        let schedule = Schedule::new(seed, &deadlines);
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| schedule.run()));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
         assert!(outcome.is_ok(), "seed {seed}");
     }
 }

@@ -1,79 +1,24 @@
 //! One direction of a tunnel: frames pass from one connection to the other as their bytes arrive.
 
-use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use component::observe::Counter;
-use component::stream::Client;
-use net::Connection;
+use net::http1::TransferError;
 
+use crate::relay::pump;
+use crate::relay::tap::{Rest, Tap, TapState, Tapped};
+use crate::stream::byte_stream::{ByteSink, ByteSource, ByteStream};
 use crate::stream::frames::{Frames, Part};
 use crate::stream::gate::{Gate, Verdict};
-
-/// One side of a tunnel.
-pub(crate) trait End {
-    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>>;
-    fn input(&self) -> &[u8];
-    fn consume(&mut self, count: usize);
-    fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-    fn flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-}
-
-impl End for Connection {
-    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.poll_fill(context)
-    }
-
-    fn input(&self) -> &[u8] {
-        self.input.bytes()
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.input.consume(count);
-    }
-
-    fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write(context, bytes)
-    }
-
-    fn flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_flush(context)
-    }
-}
-
-impl End for dyn Client + '_ {
-    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.poll_fill(context)
-    }
-
-    fn input(&self) -> &[u8] {
-        Client::input(self)
-    }
-
-    fn consume(&mut self, count: usize) {
-        Client::consume(self, count);
-    }
-
-    fn write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write(context, bytes)
-    }
-
-    fn flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_flush(context)
-    }
-}
 
 /// One direction of a tunnel. What waits lies in the source's input buffer, and nothing more is
 /// read before the sink has taken it.
 #[derive(Debug, Default)]
 pub(crate) struct Direction {
     frames: Frames,
-    /// How many bytes at the front of the source's input may pass.
-    ready: usize,
-    /// Whether a message is above the limit.
-    is_over: bool,
+    tap: TapState<Stop>,
     /// Whether it stops between two frames.
-    pub holds: bool,
+    holds: bool,
     /// How many bytes have been read or written; tells progress.
     pub moved: u64,
 }
@@ -93,17 +38,6 @@ pub(crate) enum Stop {
     Held,
 }
 
-/// What can be done with the input.
-enum Look {
-    /// Some of it may pass.
-    Ready,
-    /// More is needed.
-    NeedMore,
-    /// The next message has to wait.
-    Wait,
-    Stop(Stop),
-}
-
 impl Direction {
     /// Whether a frame of our own can be sent in this direction: none is under way, and none has
     /// said that it was the last.
@@ -113,82 +47,98 @@ impl Direction {
 
     /// Whether no frame is under way.
     pub fn is_between(&self) -> bool {
-        self.ready == 0 && self.frames.is_between()
+        self.tap.is_drained() && self.frames.is_between()
+    }
+
+    /// Stops behind the frame that is under way.
+    pub fn hold(&mut self) {
+        self.holds = true;
+        if self.frames.is_between() {
+            self.tap.stop(Stop::Held);
+        }
     }
 
     /// Lets pass what can pass now.
     pub fn poll(
         &mut self,
         context: &mut Context<'_>,
-        (source, sink): (&mut (impl End + ?Sized), &mut (impl End + ?Sized)),
+        (source, sink): (
+            &mut (impl ByteStream + ?Sized),
+            &mut (impl ByteStream + ?Sized),
+        ),
         gate: &mut Gate,
         counter: &Counter,
     ) -> Poll<Stop> {
-        loop {
-            while self.ready > 0 {
-                let bytes = source.input().get(..self.ready).unwrap_or_default();
-                let Ok(count) = ready!(sink.write(context, bytes)) else {
-                    return Poll::Ready(Stop::Sink);
-                };
-                source.consume(count);
-                self.ready -= count;
-                self.moved += count as u64;
-            }
-            // What the sink holds back goes out while more is waited for.
-            if let Poll::Ready(Err(_)) = sink.flush(context) {
-                return Poll::Ready(Stop::Sink);
-            }
-            match self.look(source.input(), gate, counter) {
-                Look::Ready => {}
-                Look::Stop(stop) => return Poll::Ready(stop),
-                Look::Wait => ready!(gate.poll(context)),
-                Look::NeedMore => match ready!(source.fill(context)) {
-                    Ok(count) if count > 0 => self.moved += count as u64,
-                    _ => return Poll::Ready(Stop::Source),
-                },
-            }
+        let mut from = ByteSource {
+            stream: source,
+            moved: &mut self.moved,
+        };
+        let mut frames = FrameTap {
+            frames: &mut self.frames,
+            holds: self.holds,
+            gate,
+            counter,
+        };
+        let mut from = Tapped::new(&mut from, &mut frames, &mut self.tap);
+        let pumped = pump(context, &mut from, &mut ByteSink::new(sink));
+        let stop = match (pumped, self.tap.stopped()) {
+            (Poll::Ready(Err(TransferError::Sink(_))), _) => return Poll::Ready(Stop::Sink),
+            (Poll::Ready(Err(TransferError::Source(_))), _) => Stop::Source,
+            (_, Some(stop)) => stop,
+            (_, None) => return Poll::Pending,
+        };
+        // What the sink holds back goes out, if it takes it now.
+        match sink.poll_flush(context) {
+            Poll::Ready(Err(_)) => Poll::Ready(Stop::Sink),
+            _ => Poll::Ready(stop),
         }
     }
+}
 
-    /// Finds out how many bytes may pass.
-    fn look(&mut self, bytes: &[u8], gate: &mut Gate, counter: &Counter) -> Look {
+/// Follows the frames, counts those that carry data, and stops between two of them.
+struct FrameTap<'a> {
+    frames: &'a mut Frames,
+    holds: bool,
+    gate: &'a mut Gate,
+    counter: &'a Counter,
+}
+
+impl Tap for FrameTap<'_> {
+    type Stop = Stop;
+
+    fn look(&mut self, bytes: &[u8]) -> (usize, Rest<Stop>) {
         let mut at = 0;
-        let why = loop {
+        let rest = loop {
             if self.holds && self.frames.is_between() {
-                break Look::Stop(Stop::Held);
+                break Rest::Stop(Stop::Held);
             }
             match self.frames.look(bytes.get(at..).unwrap_or_default()) {
-                Part::Payload(0) | Part::NeedMore => break Look::NeedMore,
-                Part::Malformed => break Look::Stop(Stop::Malformed),
+                Part::Payload(0) | Part::NeedMore => break Rest::More,
+                Part::Malformed => break Rest::Stop(Stop::Malformed),
                 Part::Payload(count) => {
                     self.frames.pass(count);
                     at += count;
                 }
                 Part::Header(header) => {
                     if header.is_data() {
-                        if let Some(why) = self.refuse(gate) {
-                            break why;
+                        match self.gate.ask() {
+                            Verdict::Pass => self.counter.add(1),
+                            Verdict::Wait => break Rest::Wait,
+                            Verdict::Close => break Rest::Stop(Stop::OverLimit),
                         }
-                        counter.add(1);
                     }
                     self.frames.enter(header);
                     at += header.length;
                 }
             }
         };
-        self.ready = at;
-        if at > 0 { Look::Ready } else { why }
+        (at, rest)
     }
 
-    /// Why a message cannot pass now, if it cannot.
-    fn refuse(&mut self, gate: &mut Gate) -> Option<Look> {
-        if !self.is_over {
-            match gate.ask() {
-                Verdict::Pass => return None,
-                Verdict::Wait => return Some(Look::Wait),
-                Verdict::Close => self.is_over = true,
-            }
-        }
-        Some(Look::Stop(Stop::OverLimit))
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.gate.poll(context)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use memchr::memchr2;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
+const BOM_LENGTH: u8 = 3;
 const DATA: &[u8] = b"data";
 
 /// Where in an event stream we are.
@@ -14,7 +15,7 @@ pub(crate) struct EventScanner {
     /// Whether the last byte was a CR, so that an LF now belongs to it.
     after_cr: bool,
     /// How many bytes of a byte order mark there were at the very beginning; none may follow.
-    mark: Option<usize>,
+    mark: Option<u8>,
 }
 
 /// What has been seen of a line.
@@ -23,7 +24,7 @@ enum Line {
     #[default]
     Empty,
     /// So many letters of `data`.
-    Name(usize),
+    Name(u8),
     /// `data:`
     Data,
     Other,
@@ -62,7 +63,7 @@ impl EventScanner {
             Line::Empty => self.has_data = false,
             Line::Data => self.has_data = true,
             // A line without a colon is a field without a value.
-            Line::Name(count) => self.has_data |= count == DATA.len(),
+            Line::Name(count) => self.has_data |= usize::from(count) == DATA.len(),
             Line::Other => {}
         }
         self.line = Line::Empty;
@@ -77,7 +78,7 @@ impl EventScanner {
                 return memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
             }
         };
-        self.line = match DATA.get(seen) {
+        self.line = match DATA.get(usize::from(seen)) {
             Some(letter) if *letter == byte => Line::Name(seen + 1),
             None if byte == b':' => Line::Data,
             _ => Line::Other,
@@ -88,16 +89,16 @@ impl EventScanner {
     /// One byte order mark at the beginning is no part of the first line.
     fn skip_mark(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
-        while let (None | Some(0..3), Some(byte)) = (self.mark, bytes.get(at)) {
+        while let (None | Some(..BOM_LENGTH), Some(byte)) = (self.mark, bytes.get(at)) {
             let seen = self.mark.unwrap_or(0);
-            if BOM.get(seen) == Some(byte) {
+            if BOM.get(usize::from(seen)) == Some(byte) {
                 self.mark = Some(seen + 1);
                 at += 1;
             } else {
                 if seen > 0 {
                     self.line = Line::Other;
                 }
-                self.mark = Some(BOM.len());
+                self.mark = Some(BOM_LENGTH);
             }
         }
         at

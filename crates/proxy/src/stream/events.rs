@@ -8,25 +8,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
-use component::observe::FlowMetrics;
+use component::observe::{Counter, FlowMetrics};
 use component::stream::{Client, Feed, poll_gone};
 use message::{Field, HeadersView};
+use net::Output;
 use net::deadline::Deadline;
-use net::http1::{ClientExchange, End, TransferError};
+use net::http1::{BodyWriter, ClientExchange, End, ReadError, TransferError};
 use net::http2::Stream;
 use tokio::time::Instant;
 
 use crate::relay::failure::{Break, Failure};
 use crate::relay::stream::StreamReader;
-use crate::relay::{self, Source as _};
+use crate::relay::tap::{Rest, Tap, TapState, Tapped};
+use crate::relay::{self, Sink, Source as _, pump};
 use crate::stream::event_scanner::EventScanner;
 use crate::stream::gate::{Gate, Verdict};
 use crate::stream::{OpenStream, Streams};
 use crate::upstream::Lease;
 use crate::worker::Worker;
 
-/// How many bytes may wait for the client to take them.
-const STAGED_MAX: usize = 64 * 1024;
 /// What a stream keeps for the next piece while it is quiet.
 const SPARE_MAX: usize = 256;
 
@@ -106,19 +106,17 @@ pub(crate) struct Events {
     /// Whether its events can be told apart: its content has no coding.
     counts: bool,
     gate: Gate,
+    tap: TapState<OverLimit>,
     metrics: Arc<FlowMetrics>,
-    /// What is to be written.
-    staged: Vec<u8>,
-    written: usize,
-    has_ended: bool,
-    /// Whether an event above the limit has ended it.
-    is_over: bool,
+    /// What the client is to be written.
+    writer: BodyWriter,
+    /// Why there is no more of it, while what came before still goes out.
+    broken: Option<ReadError>,
     /// Bounds how long nothing moves, then how long it goes on when the engine stops.
     deadline: Deadline,
     idle_time: Duration,
     stop_time: Duration,
     is_stopping: bool,
-    moved: u64,
     seen_progress: u64,
 }
 
@@ -132,22 +130,21 @@ impl Events {
             lease: None,
             scanner: EventScanner::default(),
             counts: !is_coded,
-            gate: Gate::new(streams.limits, worker),
+            gate: Gate::new(streams.limits, &worker.deadlines),
+            tap: TapState::default(),
             metrics: Arc::clone(streams.metrics),
-            staged: Vec::new(),
-            written: 0,
-            has_ended: false,
-            is_over: false,
+            writer: BodyWriter::new(Vec::new()),
+            broken: None,
             deadline: worker.deadlines.add(),
             idle_time: timeouts.stream,
             stop_time: timeouts.drain / 2,
             is_stopping: false,
-            moved: 0,
             seen_progress: u64::MAX,
         }
     }
 
     async fn serve(mut self: Box<Self>, mut client: Box<dyn Client>) {
+        self.writer.set_chunked(client.is_chunked());
         let result = poll_fn(|context| self.poll(context, &mut *client)).await;
         if let Err(cut) = result {
             // Without its last chunk, so that the client knows that it is not all.
@@ -172,6 +169,8 @@ impl Events {
         if let Poll::Ready(result) = self.poll_pass(context, client) {
             return Poll::Ready(result);
         }
+        // A quiet stream holds no buffer.
+        self.writer.shrink(SPARE_MAX);
         if poll_gone(client, context).is_ready() {
             return Poll::Ready(Err(Break::ClientGone));
         }
@@ -180,8 +179,9 @@ impl Events {
             self.is_stopping = true;
             self.deadline.set(Instant::now(), self.stop_time);
         }
-        if self.moved != self.seen_progress && !self.is_stopping {
-            self.seen_progress = self.moved;
+        let moved = self.source.moved().wrapping_add(self.writer.sent());
+        if moved != self.seen_progress && !self.is_stopping {
+            self.seen_progress = moved;
             self.deadline.set(Instant::now(), self.idle_time);
         }
         ready!(self.deadline.poll(context));
@@ -191,90 +191,119 @@ impl Events {
         }))
     }
 
+    /// Lets pass what can pass now.
     fn poll_pass(
         &mut self,
         context: &mut Context<'_>,
         client: &mut dyn Client,
     ) -> Poll<Result<(), Break>> {
-        loop {
-            ready!(self.poll_flush(context, client)).map_err(|_| Break::ClientGone)?;
-            if self.has_ended {
-                return Poll::Ready(Ok(()));
+        let mut to = ClientSink {
+            writer: &mut self.writer,
+            client,
+        };
+        if self.broken.is_none() {
+            let mut events = EventTap {
+                scanner: &mut self.scanner,
+                gate: &mut self.gate,
+                counter: &self.metrics.messages_down,
+            };
+            let pumped = match self.counts {
+                true => {
+                    let mut from = Tapped::new(&mut self.source, &mut events, &mut self.tap);
+                    pump(context, &mut from, &mut to)
+                }
+                false => pump(context, &mut self.source, &mut to),
+            };
+            match ready!(pumped) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err(TransferError::Sink(_)) => return Poll::Ready(Err(Break::ClientGone)),
+                Err(TransferError::Source(error)) => self.broken = Some(error),
             }
-            let mut verdict = Verdict::Pass;
-            let (scanner, gate, staged) = (&mut self.scanner, &mut self.gate, &mut self.staged);
-            let (metrics, is_chunked) = (&*self.metrics, client.is_chunked());
-            let counts = self.counts;
-            let result = self.source.poll_take(context, |_, content, _| {
-                let content = content.get(..STAGED_MAX).unwrap_or(content);
-                let mut count = content.len();
-                if counts {
-                    let pass = || match gate.ask() {
-                        Verdict::Pass => {
-                            metrics.messages_down.add(1);
-                            Ok(())
-                        }
-                        other => Err(other),
-                    };
-                    if let Err((at, why)) = scanner.scan(content, pass) {
-                        (count, verdict) = (at, why);
-                    }
-                }
-                stage(content.get(..count).unwrap_or_default(), is_chunked, staged);
-                Poll::Ready(Ok(count))
-            });
-            match result {
-                Poll::Ready(Ok(())) => self.has_ended = self.source.is_ended(),
-                Poll::Ready(Err(TransferError::Source(error))) => {
-                    return Poll::Ready(Err(Break::Upstream(error)));
-                }
-                Poll::Ready(Err(TransferError::Sink(_))) => {
-                    return Poll::Ready(Err(Break::ClientGone));
-                }
-                Poll::Pending => {
-                    self.rest();
-                    return Poll::Pending;
-                }
+        }
+        let flushed = ready!(to.poll_flush(context)).map_err(|_| Break::ClientGone);
+        Poll::Ready(
+            flushed.and(
+                self.broken
+                    .take()
+                    .map_or(Ok(()), |error| Err(Break::Upstream(error))),
+            ),
+        )
+    }
+}
+
+/// Counts the events, and stops before one that is above the limit.
+struct EventTap<'a> {
+    scanner: &'a mut EventScanner,
+    gate: &'a mut Gate,
+    counter: &'a Counter,
+}
+
+/// An event is above the limit, and the limit ends the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OverLimit;
+
+impl Tap for EventTap<'_> {
+    type Stop = OverLimit;
+
+    fn look(&mut self, bytes: &[u8]) -> (usize, Rest<OverLimit>) {
+        let (gate, counter) = (&mut *self.gate, self.counter);
+        let pass = || match gate.ask() {
+            Verdict::Pass => {
+                counter.add(1);
+                Ok(())
             }
-            self.moved = self.moved.wrapping_add(self.staged.len() as u64);
-            match verdict {
-                Verdict::Pass => {}
-                Verdict::Close => {
-                    self.is_over = true;
-                    self.has_ended = true;
-                }
-                Verdict::Wait => {
-                    ready!(self.poll_flush(context, client)).map_err(|_| Break::ClientGone)?;
-                    ready!(self.gate.poll(context));
-                }
-            }
+            Verdict::Wait => Err(Rest::Wait),
+            Verdict::Close => Err(Rest::Stop(OverLimit)),
+        };
+        match self.scanner.scan(bytes, pass) {
+            Ok(()) => (bytes.len(), Rest::More),
+            Err(stopped) => stopped,
         }
     }
 
-    fn poll_flush(
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.gate.poll(context)
+    }
+}
+
+/// A client that gets an event stream, in chunks where it needs them. The last chunk is
+/// [`Client::poll_finish`]'s.
+struct ClientSink<'a> {
+    writer: &'a mut BodyWriter,
+    client: &'a mut dyn Client,
+}
+
+impl Sink for ClientSink<'_> {
+    fn poll_accept(
         &mut self,
         context: &mut Context<'_>,
-        client: &mut dyn Client,
-    ) -> Poll<io::Result<()>> {
-        while let Some(rest) = self
-            .staged
-            .get(self.written..)
-            .filter(|rest| !rest.is_empty())
-        {
-            let count = ready!(client.poll_write(context, rest))?;
-            self.written += count;
-            self.moved = self.moved.wrapping_add(count as u64);
-        }
-        self.staged.clear();
-        self.written = 0;
-        Poll::Ready(Ok(()))
+        bytes: &[u8],
+        _: End<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut output = ClientOutput(&mut *self.client);
+        self.writer
+            .poll_accept(context, &mut output, bytes, End::More)
     }
 
-    /// Gives memory back that a quiet stream has no need of.
-    fn rest(&mut self) {
-        if self.staged.is_empty() && self.staged.capacity() > SPARE_MAX {
-            self.staged = Vec::new();
-        }
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut output = ClientOutput(&mut *self.client);
+        self.writer.poll_flush(context, &mut output)
+    }
+
+    fn sent(&self) -> u64 {
+        self.writer.sent()
+    }
+}
+
+struct ClientOutput<'a>(&'a mut dyn Client);
+
+impl Output for ClientOutput<'_> {
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_write(context, bytes)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_flush(context)
     }
 }
 
@@ -288,15 +317,5 @@ impl Feed for Events {
     }
 }
 
-fn stage(content: &[u8], is_chunked: bool, staged: &mut Vec<u8>) {
-    if content.is_empty() {
-        return;
-    }
-    if is_chunked {
-        staged.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
-    }
-    staged.extend_from_slice(content);
-    if is_chunked {
-        staged.extend_from_slice(b"\r\n");
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use component::stream_limits::{Over, Pace, StreamLimits};
-use net::deadline::Deadline;
-
-use crate::worker::Worker;
+use net::deadline::{Deadline, Deadlines};
 
 /// What decides about the messages of one stream.
 pub(crate) struct Gate {
@@ -36,14 +34,14 @@ pub(crate) enum Verdict {
 
 impl Gate {
     /// The gate of a new stream.
-    pub fn new(limits: Option<&Arc<StreamLimits>>, worker: &Worker) -> Self {
+    pub fn new(limits: Option<&Arc<StreamLimits>>, deadlines: &Deadlines) -> Self {
         let limited = limits.and_then(|limits| {
             let over = limits.messages()?.over;
             Some(Box::new(Limited {
                 limits: Arc::clone(limits),
                 pace: limits.pace()?,
                 closes: over == Over::Close,
-                timer: worker.deadlines.add(),
+                timer: deadlines.add(),
                 is_noted: false,
             }))
         });

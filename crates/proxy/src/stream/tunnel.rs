@@ -21,7 +21,8 @@ use crate::client::response_head::{self, ClientSide};
 use crate::client::session::{Served, Session};
 use crate::relay::UpstreamExchange;
 use crate::relay::upstream_http1::Http1Upstream;
-use crate::stream::direction::{Direction, End, Stop};
+use crate::stream::byte_stream::ByteStream;
+use crate::stream::direction::{Direction, Stop};
 use crate::stream::frames;
 use crate::stream::gate::Gate;
 use crate::stream::h1_client::Way;
@@ -76,7 +77,7 @@ pub(crate) async fn begin(
         _lease: lease,
         down: Direction::default(),
         up: Direction::default(),
-        gate: Gate::new(streams.limits, worker),
+        gate: Gate::new(streams.limits, &worker.deadlines),
         metrics: Arc::clone(&open.metrics),
         deadline: worker.deadlines.add(),
         idle_time: session.settings.timeouts.stream,
@@ -194,8 +195,8 @@ impl Tunnel {
         let (to_client, to_upstream) = why.codes();
         if to_client.is_some() && to_upstream.is_some() {
             // Frames under way end first.
-            self.down.holds = true;
-            self.up.holds = true;
+            self.down.hold();
+            self.up.hold();
             poll_fn(|context| match self.poll_both(context, client) {
                 (Poll::Ready(_), Poll::Ready(_)) => Poll::Ready(()),
                 _ => self.deadline.poll(context),
@@ -282,11 +283,11 @@ fn why(stop: Stop) -> Why {
 }
 
 /// Writes a frame of our own. One that cannot be written has nobody to read it.
-async fn say(deadline: &Deadline, end: &mut (impl End + ?Sized), frame: &[u8]) {
+async fn say(deadline: &Deadline, end: &mut (impl ByteStream + ?Sized), frame: &[u8]) {
     let mut rest = frame;
     poll_fn(|context| {
         while !rest.is_empty() {
-            match end.write(context, rest) {
+            match end.poll_write(context, rest) {
                 Poll::Ready(Ok(count)) => rest = rest.get(count..).unwrap_or_default(),
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return deadline.poll(context),

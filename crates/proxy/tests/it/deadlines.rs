@@ -6,46 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use component::forward::ForwardPlan;
-use component::handler::{Call, Handler, LocalFuture, Outcome, Services};
-use message::{Body, Fault, Method, Reply, Request};
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use message::{Body, Fault, Method, Request};
 use testkit::{Action, ScriptedBackend};
 
-use crate::support::{Proxy, forward_plan};
+use crate::support::{Proxy, StepCall, forward_plan};
 
 /// Long enough for everything that a test does not wait for.
 const LONG: Duration = Duration::from_secs(60);
-
-/// Calls out, with a time after which it gives up, and replies with what came.
-struct Calling {
-    plan: Arc<ForwardPlan>,
-    gives_up_after: Option<Duration>,
-}
-
-impl Handler for Calling {
-    fn reads_body(&self) -> bool {
-        true
-    }
-
-    fn handle<'a>(
-        &'a self,
-        request: Request,
-        services: &'a dyn Services,
-    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(async move {
-            let call = Call {
-                plan: &self.plan,
-                request: &request,
-                body_max: None,
-                step: "1",
-                deadline: self.gives_up_after.map(|time| services.now() + time),
-            };
-            let reply = services.call(call).await?;
-            let text = String::from_utf8_lossy(reply.body.as_bytes()).into_owned();
-            let body = text.into_bytes();
-            Ok(Outcome::Reply(Reply::with_content(200, "text/plain", body)))
-        })
-    }
-}
 
 /// Forwards a large body of its own.
 struct Sending {
@@ -84,10 +52,8 @@ fn dripping() -> ScriptedBackend {
 }
 
 fn status_of_a_call(backend: &ScriptedBackend, gives_up_after: Option<Duration>, call: Duration) {
-    let calling = Calling {
-        plan: Arc::new(forward_plan(backend.port())),
-        gives_up_after,
-    };
+    let plan = Arc::new(forward_plan(backend.port()));
+    let calling = StepCall::new(plan).giving_up_after(gives_up_after);
     let proxy = Proxy::handle_with(calling, |settings| {
         settings.timeouts.response = LONG;
         settings.timeouts.body = LONG;

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::forward::{ForwardPlan, ForwardTimeouts};
-use component::handler::{Call, Handler, LocalFuture, Outcome, Services};
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::upstream::UpstreamPlan;
-use message::{Fault, Request};
 use testkit::{RawClient, wait_until};
 
-use crate::support::{Echo, Proxy};
+use crate::support::{Echo, Proxy, StepCall};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -187,32 +185,6 @@ fn post(client: &mut RawClient) -> testkit::Response {
     client.response()
 }
 
-/// Calls out, and replies with what came.
-struct Calling(Arc<ForwardPlan>);
-
-impl Handler for Calling {
-    fn reads_body(&self) -> bool {
-        true
-    }
-
-    fn handle<'a>(
-        &'a self,
-        request: Request,
-        services: &'a dyn Services,
-    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(async move {
-            let call = Call {
-                deadline: None,
-                plan: &self.0,
-                request: &request,
-                body_max: None,
-                step: "1",
-            };
-            services.call(call).await.map(Outcome::Reply)
-        })
-    }
-}
-
 #[test]
 fn after_one_slow_reply_a_silent_connection_is_left_and_a_live_one_is_kept() {
     for is_silent in [true, false] {
@@ -224,7 +196,7 @@ fn after_one_slow_reply_a_silent_connection_is_left_and_a_live_one_is_kept() {
                 (_, false) => reply(&asked),
             });
             let proxy = match calls {
-                true => Proxy::handle(Calling(Arc::new(plan_to(port)))),
+                true => Proxy::handle(StepCall::new(Arc::new(plan_to(port)))),
                 false => proxy_to(port),
             };
             let mut client = proxy.client();

@@ -422,6 +422,20 @@ fn an_event_stream_that_breaks_off_is_cut_and_one_that_stops_is_cut_by_the_drain
     proxy.join();
 }
 
+/// What came before the break is with the client before its connection is cut.
+#[test]
+fn events_before_a_break_in_the_same_piece_still_reach_the_client() {
+    let whole = [chunk("data: 1\n\n"), chunk("data: 2\n\n")].concat();
+    let broken = [&whole[..], b"no chunk"].concat();
+    let backend = events(vec![Action::Send(broken), Action::Stall]);
+    let proxy = Proxy::to(backend.port());
+    let mut client = proxy.client();
+    client.send(GET);
+    client.until(HEAD_END);
+    assert_eq!(client.rest(), whole);
+    wait_until("the back end is left", || backend.closed() == 1);
+}
+
 #[test]
 fn events_above_the_limit_wait() {
     let all = chunk(&"data: x\n\n".repeat(20));

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use component::forward::ForwardPlan;
-use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::handler::{Call, Handler, LocalFuture, Outcome, Services};
 use component::observe::FlowMetrics;
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::settings::Settings;
@@ -295,6 +295,56 @@ impl Handler for Echo {
                 request.body
             };
             Ok(Outcome::Reply(Reply::with_content(200, "text/plain", body)))
+        })
+    }
+}
+
+/// Calls a back end with the request that it gets, as a step does, and replies with what came.
+pub struct StepCall {
+    plan: Arc<ForwardPlan>,
+    gives_up_after: Option<Duration>,
+}
+
+impl StepCall {
+    pub fn new(plan: Arc<ForwardPlan>) -> Self {
+        Self {
+            plan,
+            gives_up_after: None,
+        }
+    }
+
+    /// The caller gives up after this time.
+    pub fn giving_up_after(self, time: Option<Duration>) -> Self {
+        Self {
+            gives_up_after: time,
+            ..self
+        }
+    }
+}
+
+impl Handler for StepCall {
+    fn reads_body(&self) -> bool {
+        true
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            let call = Call {
+                plan: &self.plan,
+                request: &request,
+                body_max: None,
+                step: "call",
+                deadline: self.gives_up_after.map(|time| services.now() + time),
+            };
+            let got = services.call(call).await?;
+            let mut reply = Reply::new(got.status);
+            reply.headers = got.headers;
+            reply.body = got.body;
+            Ok(Outcome::Reply(reply))
         })
     }
 }

@@ -6,17 +6,17 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use component::forward::ForwardPlan;
-use component::handler::{Call, Handler, LocalFuture, Outcome, Services};
+use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use component::tls::{Protocol, UpstreamTls};
 use component::trigger::{PathPattern, Segment};
 use component::upstream::UpstreamPlan;
-use message::{Fault, Method, Reply, Request};
+use message::{Fault, Method, Request};
 use testkit::wire::{ClientTls, ServerTls};
 use testkit::{Authority, Issued};
 
-use crate::support::{Proxy, Setup};
+use crate::support::{Proxy, Setup, StepCall};
 
 /// The time after which the engine gives a silent or standing peer up.
 pub const SHORT: Duration = Duration::from_millis(600);
@@ -220,7 +220,7 @@ fn serve_by(path: Path, plan: Arc<ForwardPlan>) -> RouteTarget {
     let handler: Arc<dyn Handler> = match path {
         Path::Forward => return RouteTarget::Forward(plan),
         Path::Map => Arc::new(Mapping(plan)),
-        Path::Step => Arc::new(Stepping(plan)),
+        Path::Step => Arc::new(StepCall::new(plan)),
     };
     RouteTarget::Handle {
         handler,
@@ -243,35 +243,5 @@ impl Handler for Mapping {
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         let outcome = Outcome::Forward(Arc::clone(&self.0), Box::new(request), None);
         Box::pin(async { Ok(outcome) })
-    }
-}
-
-/// Calls the back end and replies with what came.
-struct Stepping(Arc<ForwardPlan>);
-
-impl Handler for Stepping {
-    fn reads_body(&self) -> bool {
-        true
-    }
-
-    fn handle<'a>(
-        &'a self,
-        request: Request,
-        services: &'a dyn Services,
-    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(async move {
-            let call = Call {
-                deadline: None,
-                plan: &self.0,
-                request: &request,
-                body_max: None,
-                step: "call",
-            };
-            let got = services.call(call).await?;
-            let mut reply = Reply::new(got.status);
-            reply.headers = got.headers;
-            reply.body = got.body;
-            Ok(Outcome::Reply(reply))
-        })
     }
 }

@@ -1,19 +1,20 @@
-//! How an HTTP/2 connection tells the pool it belongs to that streams have become free.
+//! How an HTTP/2 connection wakes the pool that lends its streams.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::pool::PoolWaker;
 
-/// Tells a pool about streams that have become free. That of a server's connection tells nobody.
+/// Wakes the pool when streams of an HTTP/2 connection become free. The observer of a client's
+/// connection to us has no pool and wakes nobody.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct StreamObserver {
     pool: Option<Arc<PoolWaker>>,
     /// Whether somebody waits for what a stream's end may free.
     is_wanted: Cell<bool>,
 }
 
-impl Queue {
+impl StreamObserver {
     /// One that wakes this pool.
     pub fn waking(pool: &Arc<PoolWaker>) -> Self {
         Self {
@@ -28,14 +29,14 @@ impl Queue {
 
     /// A stream has ended.
     #[inline]
-    pub fn wake_one(&self) {
+    pub fn stream_ended(&self) {
         if self.is_wanted.get() {
-            self.wake_all();
+            self.capacity_changed();
         }
     }
 
     /// The connection takes more streams than before, or none any more: its permit is free then.
-    pub fn wake_all(&self) {
+    pub fn capacity_changed(&self) {
         if let Some(pool) = &self.pool {
             pool.wake();
         }
