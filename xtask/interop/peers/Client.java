@@ -99,7 +99,9 @@ final class Client {
         if (has("body")) {
             long size = Long.parseLong(words.get("body"));
             body = BodyPublishers.ofInputStream(() -> new Pattern(size));
-            if (!has("chunked")) {
+            if (size == 0) {
+                body = BodyPublishers.noBody();
+            } else if (!has("chunked")) {
                 body = BodyPublishers.fromPublisher(body, size);
             }
         }

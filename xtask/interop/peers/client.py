@@ -15,7 +15,11 @@ import aiohttp
 import httpx
 
 BLOCK = bytes(range(251)) * 256
-CONTEXT = ssl.create_default_context(cafile=sys.argv[1])
+
+
+def context():
+    """One for each client: httpx changes what it is given, to offer HTTP/2."""
+    return ssl.create_default_context(cafile=sys.argv[1])
 
 
 async def pattern(size):
@@ -65,7 +69,7 @@ def put_headers(found, pairs):
 
 class Aiohttp:
     def __init__(self, words):
-        connector = aiohttp.TCPConnector(limit=16, ssl=CONTEXT)
+        connector = aiohttp.TCPConnector(limit=16, ssl=context())
         # It undoes compression, and takes the header away, unless told not to.
         self.session = aiohttp.ClientSession(
             connector=connector, auto_decompress=False, skip_auto_headers=["Accept-Encoding"],
@@ -94,7 +98,7 @@ class Httpx:
         http2 = words["mode"] == "httpx-h2"
         limits = httpx.Limits(max_connections=1 if http2 else 16)
         self.client = httpx.AsyncClient(
-            http1=not http2, http2=http2, verify=CONTEXT, limits=limits, timeout=None, trust_env=False
+            http1=not http2, http2=http2, verify=context(), limits=limits, timeout=None, trust_env=False
         )
         self.client.headers.pop("Accept-Encoding")
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::interop::{report, tools};
 const STOP_MAX: Duration = Duration::from_secs(40);
 /// What all bodies are made of: bytes that repeat only after 251 of them.
 const PERIOD: u64 = 251;
+/// Where ports are looked for.
+const PORTS: Range<u16> = 12_000..32_000;
 /// When the files were changed, so that a condition can name it.
 const MODIFIED: &str = "@1700000000";
 
@@ -43,8 +46,8 @@ impl Setup {
         // Nobody is known to those who ask for a name and a password.
         fs::write(folder.join("users"), "")?;
         let hashes = make_files(&folder, bench.extent.size)?;
-        let mut taken = Vec::new();
-        let mut port = || free_port(&mut taken);
+        let mut ports = Ports::new();
+        let mut port = || ports.free();
         let mut starter = Starter {
             bench,
             folder: &folder,
@@ -56,7 +59,6 @@ impl Setup {
             let application = backends.first().map_or(0, |it| it.ports.clear);
             backends.push(starter.start(name, application)?);
         }
-        drop(taken);
         Ok(Self {
             clients: Clients::new(starts(bench, &folder)?),
             engine: engine(bench, &folder, &backends)?,
@@ -112,11 +114,32 @@ fn write_pattern(path: &Path, size: u64) -> Result<(), Failure> {
     Ok(file.flush()?)
 }
 
-fn free_port(taken: &mut Vec<TcpListener>) -> Result<u16, Failure> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let port = listener.local_addr()?.port();
-    taken.push(listener);
-    Ok(port)
+/// Free ports below those that the system gives to outgoing connections, which the many clients
+/// here would otherwise take between the choice of a port and its use.
+struct Ports {
+    next: u16,
+}
+
+impl Ports {
+    /// Begins at a port that depends on the process: several runs may choose at a time.
+    fn new() -> Self {
+        let spread = u32::from(PORTS.end - PORTS.start) / 2;
+        let offset = std::process::id().wrapping_mul(61) % spread;
+        Self {
+            next: PORTS.start + u16::try_from(offset).unwrap_or_default(),
+        }
+    }
+
+    fn free(&mut self) -> Result<u16, Failure> {
+        while self.next < PORTS.end {
+            let port = self.next;
+            self.next += 1;
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                return Ok(port);
+            }
+        }
+        Err(Failure::new("no free port"))
+    }
 }
 
 /// A program of one file, built into the target folder.
