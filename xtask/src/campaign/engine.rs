@@ -25,7 +25,10 @@ const SHIM: &str = r#"
 #include <unistd.h>
 #include <sys/syscall.h>
 static int fails(void) { char *f = getenv("CAMPAIGN_FAIL"); return f && access(f, F_OK) == 0; }
-int fdatasync(int fd) { if (fails()) { errno = EIO; return -1; } return syscall(SYS_fdatasync, fd); }
+int fdatasync(int fd) {
+    if (fails()) { errno = EIO; return -1; }
+    return syscall(SYS_fdatasync, fd);
+}
 int fsync(int fd) { if (fails()) { errno = EIO; return -1; } return syscall(SYS_fsync, fd); }
 static __thread int count; static long offset;
 int clock_gettime(clockid_t id, struct timespec *at) {

@@ -3,6 +3,9 @@
 //! the back end saw included, must be the same both ways, or differ as `explain` says. Each client
 //! meets each back end, and each protocol of a client each protocol of each back end; `--full` asks
 //! for every client with every back end in every protocol.
+//!
+//! `PEERS_PAIRS` chooses those whose name, as in `go-h1 -> nginx h2`, contains one of these texts,
+//! and `PEERS_SCENARIOS` the scenarios by name; commas stand between.
 
 mod backend;
 mod client;
@@ -38,6 +41,7 @@ pub fn check(bench: &Bench, report: &mut Report) {
     };
     let mut peers = Peers {
         full: bench.extent.full,
+        chosen: Chosen::read(),
         setup,
         table: Table::default(),
         natives: BTreeMap::new(),
@@ -61,8 +65,37 @@ struct Pair {
     to: Link,
 }
 
+/// What the environment chooses; all where it is silent.
+struct Chosen {
+    pairs: Vec<String>,
+    scenarios: Vec<String>,
+}
+
+impl Chosen {
+    fn read() -> Self {
+        let list = |name| {
+            let texts = std::env::var(name).unwrap_or_default();
+            let texts = texts.split(',').filter(|it| !it.is_empty());
+            texts.map(str::to_owned).collect()
+        };
+        Self {
+            pairs: list("PEERS_PAIRS"),
+            scenarios: list("PEERS_SCENARIOS"),
+        }
+    }
+
+    fn has_pair(&self, name: &str) -> bool {
+        self.pairs.is_empty() || self.pairs.iter().any(|it| name.contains(it))
+    }
+
+    fn has_scenario(&self, scenario: &Scenario) -> bool {
+        self.scenarios.is_empty() || self.scenarios.iter().any(|it| it == scenario.name)
+    }
+}
+
 struct Peers {
     full: bool,
+    chosen: Chosen,
     setup: Setup,
     table: Table,
     /// What is known of back ends without the engine, by scenario.
@@ -95,11 +128,20 @@ impl Peers {
                 }
             }
         }
+        pairs.retain(|it| self.chosen.has_pair(&self.title(*it)));
         pairs
     }
 
+    /// The scenarios that are asked for.
+    fn wanted(&self, scenarios: impl IntoIterator<Item = Scenario>) -> Vec<Scenario> {
+        let scenarios = scenarios.into_iter();
+        scenarios
+            .filter(|it| self.chosen.has_scenario(it))
+            .collect()
+    }
+
     fn small(&mut self, report: &mut Report) {
-        let scenarios = scenario::small();
+        let scenarios = self.wanted(scenario::small());
         for pair in self.pairs() {
             let mut failures = Vec::new();
             for scenario in &scenarios {
@@ -112,7 +154,7 @@ impl Peers {
                     Err(failure) => failures.push(format!("{}: {failure}", scenario.name)),
                 }
             }
-            let name = format!("peers {} -> {}", pair.mode.name, self.name(pair));
+            let name = format!("peers {}", self.title(pair));
             report.add(&name, outcome_of(&failures, String::new()));
         }
     }
@@ -120,7 +162,7 @@ impl Peers {
     /// The large bodies, in every pairing of protocols and back ends. They need no comparison while
     /// all is as it must be.
     fn large(&mut self, size: u64, report: &mut Report) {
-        let scenarios = scenario::large(size);
+        let scenarios = self.wanted(scenario::large(size));
         let mut seen = Vec::new();
         for pair in self.pairs() {
             let key = (pair.mode.link, pair.backend, pair.to);
@@ -149,7 +191,7 @@ impl Peers {
                     started.elapsed().as_secs_f64()
                 ));
             }
-            let name = format!("peers large {} -> {}", pair.mode.name, self.name(pair));
+            let name = format!("peers large {}", self.title(pair));
             report.add(&name, outcome_of(&failures, notes.join(", ")));
         }
     }
@@ -172,15 +214,7 @@ impl Peers {
             return Ok(Cell::unsupported());
         }
         let proxied = self.proxied(pair, scenario)?;
-        let mut differences = outcome::differences(&direct, &proxied);
-        if let Err(problem) = self.setup.check(scenario, &direct) {
-            // Even the client and the back end alone do not do what the scenario is about.
-            differences.push(Difference {
-                key: "alone".to_owned(),
-                direct: Some(problem),
-                proxied: self.setup.check(scenario, &proxied).err(),
-            });
-        }
+        let differences = self.differences(scenario, &direct, &proxied);
         let backend = self.name(pair);
         let native = match differences.is_empty() {
             true => Outcome::new(),
@@ -198,6 +232,29 @@ impl Peers {
             (difference, reason)
         });
         Ok(Cell::new(scenario.name, explained.collect()))
+    }
+
+    fn differences(
+        &self,
+        scenario: &Scenario,
+        direct: &Outcome,
+        proxied: &Outcome,
+    ) -> Vec<Difference> {
+        let mut differences = outcome::differences(direct, proxied);
+        if let Err(problem) = self.setup.check(scenario, direct) {
+            // Even the client and the back end alone do not do what the scenario is about.
+            let proxied = self.setup.check(scenario, proxied).err();
+            if proxied.is_none() {
+                // With the engine they do: there is nothing to compare that with.
+                differences.clear();
+            }
+            differences.push(Difference {
+                key: "alone".to_owned(),
+                direct: Some(problem),
+                proxied,
+            });
+        }
+        differences
     }
 
     /// What Go's client gets by the protocol that the engine speaks to the back end.
@@ -246,6 +303,10 @@ impl Peers {
 
     fn backend(&self, pair: Pair) -> Option<&Backend> {
         self.setup.backends.get(pair.backend)
+    }
+
+    fn title(&self, pair: Pair) -> String {
+        format!("{} -> {}", pair.mode.name, self.name(pair))
     }
 
     fn name(&self, pair: Pair) -> String {

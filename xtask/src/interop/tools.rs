@@ -69,7 +69,7 @@ const NPM: Needed = Needed {
     packages: &["npm"],
 };
 
-/// Clients and back ends that meet with the engine between them. Go must be 1.24 or later.
+/// Clients and back ends that meet with the engine between them. Go must be 1.25 or later.
 pub const PEERS: &[Needed] = &[
     A_CURL,
     NODE,

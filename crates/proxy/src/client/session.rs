@@ -18,6 +18,7 @@ use crate::call;
 use crate::call::Caller;
 use crate::client::forward;
 use crate::client::handle;
+use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
 use crate::observe::AccessEntry;
@@ -31,10 +32,6 @@ use crate::stream::{self, Begun, HandOver, Streams};
 use crate::upstream::Lease;
 use crate::worker::{Listener, Worker};
 
-/// How long, and for how many bytes, a connection that we close stays open for what the client
-/// still sends: closing at once would make its kernel throw our last reply away.
-const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 16 << 20;
 /// How long a connection whose address is served no more waits for its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(250);
 
@@ -447,26 +444,19 @@ impl Session {
         .await
     }
 
-    /// Says that nothing more comes, and waits a little for the client to have read it all
-    /// (RFC 9112, section 9.6).
+    /// Says that nothing more comes, and waits for the client to have read it all.
     async fn linger(mut self) {
-        let mut left = LINGER_BYTES;
-        self.deadline.set(Instant::now(), LINGER_TIME);
+        let mut is_finished = false;
+        linger::begin(&self.deadline);
         poll_fn(|context| {
-            match self.client.poll_finish(context) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending => return self.deadline.poll(context),
-            }
-            loop {
-                let waiting = self.client.input.len();
-                self.client.input.consume(waiting);
-                match self.client.poll_fill(context) {
-                    Poll::Ready(Ok(count)) if count > 0 && count < left => left -= count,
-                    Poll::Ready(_) => return Poll::Ready(()),
+            if !is_finished {
+                match self.client.poll_finish(context) {
+                    Poll::Ready(Ok(())) => is_finished = true,
+                    Poll::Ready(Err(_)) => return Poll::Ready(()),
                     Poll::Pending => return self.deadline.poll(context),
                 }
             }
+            linger::poll(&mut self.client, &self.deadline, &self.worker, context)
         })
         .await;
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use component::forward::ForwardPlan;
 use component::settings::Settings;
-use message::{Method, Request};
+use message::{Field, Method, Request};
 use net::deadline::Deadline;
 use net::http1::{BodyReader, BodyWriter, End, Framing, TransferError, Version};
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ pub(crate) struct Http1Downstream<'a> {
     writer: BodyWriter,
     /// How many bytes stand before the reply's body.
     head_length: u64,
+    /// Whether the client has been told to send its body.
+    is_continued: bool,
     /// Whether the client's connection ends behind the reply.
     pub closes: bool,
     /// Whether that end is what tells the client that the body is whole.
@@ -64,12 +66,15 @@ impl<'a> Http1Downstream<'a> {
                 None => RequestBody::Client(BodyReader::with_replay(framing, limits, 0)),
             },
         };
+        // A body in memory has been sent already.
+        let is_continued = matches!(body, RequestBody::Message(_));
         Self {
             session,
             request,
             body,
             writer: BodyWriter::new(Vec::new()),
             head_length: 0,
+            is_continued,
             closes: false,
             ends_with_connection: false,
         }
@@ -166,12 +171,21 @@ impl<'a> Http1Downstream<'a> {
         };
         match (head.framing, self.session.head.version) {
             (Framing::None, _) => (Framing::None, Download::Nothing),
+            (Framing::Length(_), Version::Http11) if !is_head && announces_trailers(head) => {
+                (Framing::Chunked, content)
+            }
             (Framing::Length(length), _) => (Framing::Length(length), content),
             (Framing::Chunked, Version::Http11) if !is_head => (Framing::Chunked, Download::Raw),
             (_, Version::Http11) => (Framing::Chunked, content),
             (_, Version::Http10) => (Framing::UntilClose, content),
         }
     }
+}
+
+/// Whether trailers follow a reply over HTTP/2 that has a length: over HTTP/1.1 only chunks carry
+/// them. Those that nobody has announced are dropped (RFC 9110, section 6.5.1).
+fn announces_trailers(head: &ReplyHead<'_>) -> bool {
+    head.connection.is_none() && head.fields.first(Field::Trailer).is_some()
 }
 
 impl Source for Http1Downstream<'_> {
@@ -256,7 +270,10 @@ impl Downstream for Http1Downstream<'_> {
 
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
         let client = ClientVersion::Http1(self.session.head.version);
-        if passes_interim(head.status, client, plan) {
+        // Once only: proxies such as Caddy send one of their own and that of their back end, and
+        // many clients, Java's HttpClient and aiohttp among them, take the second for the reply.
+        let is_repeated = head.status == 100 && std::mem::replace(&mut self.is_continued, true);
+        if !is_repeated && passes_interim(head.status, client, plan) {
             let client = self.client_side(false);
             let reply = response_head::Relayed {
                 head,

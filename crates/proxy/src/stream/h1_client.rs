@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use component::observe::FlowMetrics;
 use component::stream::Client;
@@ -15,16 +14,12 @@ use net::Connection;
 use net::deadline::Deadline;
 use tokio::time::Instant;
 
+use crate::client::linger;
 use crate::stream;
 use crate::worker::{Listener, Worker};
 
 /// What ends a body in chunks (RFC 9112, section 7.1).
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// How long, and for how many bytes, an ended connection stays open for what the client still
-/// sends: closing at once would make its kernel throw our last words away.
-const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 256 * 1024;
-
 /// How a stream goes to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -74,8 +69,8 @@ enum Ending {
     /// So much of the last chunk has been written.
     LastChunk(usize),
     Finish,
-    /// So many bytes may still come.
-    Linger(usize),
+    /// What the client still sends is dropped.
+    Linger,
     Done,
 }
 
@@ -190,22 +185,13 @@ impl Client for Http1Client {
                             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                         }
                     }
-                    self.deadline.set(Instant::now(), LINGER_TIME);
-                    Ending::Linger(LINGER_BYTES)
+                    linger::begin(&self.deadline);
+                    Ending::Linger
                 }
-                Ending::Linger(left) => {
-                    let waiting = connection.input.len();
-                    connection.input.consume(waiting);
-                    match connection.poll_fill(context) {
-                        Poll::Ready(Ok(count)) if count > 0 && count < left => {
-                            Ending::Linger(left - count)
-                        }
-                        Poll::Ready(_) => Ending::Done,
-                        Poll::Pending => {
-                            ready!(self.deadline.poll(context));
-                            Ending::Done
-                        }
-                    }
+                Ending::Linger => {
+                    let (deadline, worker) = (&self.deadline, &self.worker);
+                    ready!(linger::poll(connection, deadline, worker, context));
+                    Ending::Done
                 }
                 Ending::Done => return Poll::Ready(Ok(())),
             };

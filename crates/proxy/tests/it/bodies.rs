@@ -1,5 +1,7 @@
 //! Bodies in every framing, both ways, whole and in pieces.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use testkit::{Action, ScriptedBackend, StrictBackend};
@@ -88,6 +90,24 @@ fn trailers_of_replies_go_through() {
     let response = client.response();
     assert_eq!(response.header("trailer"), Some("Digest"));
     assert_eq!(response.trailers, [("Digest".to_owned(), "x".to_owned())]);
+}
+
+/// An HTTP/1.1 client that looks for a reply only when all of its request is sent, as many do.
+#[test]
+fn the_refusal_of_a_large_upload_reaches_a_client_that_sends_it_all_first() {
+    let refusal = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
+    let mut actions = script(refusal);
+    actions.push(Action::Stall);
+    let backend = ScriptedBackend::start(vec![actions]);
+    let proxy = Proxy::to(backend.port());
+    let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+    let length = 40 << 20;
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+    client.write_all(head.as_bytes()).unwrap();
+    client.write_all(&vec![0; length]).unwrap();
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 401 ") && reply.ends_with("\r\n\r\nno"));
 }
 
 #[test]

@@ -404,6 +404,22 @@ fn a_client_that_leaves_frees_the_back_end_at_once() {
 }
 
 #[test]
+fn the_end_of_an_event_stream_reaches_a_client_that_sends_on() {
+    let last = chunk("data: 1\n\n");
+    let end = b"0\r\n\r\n".to_vec();
+    let backend = events(vec![Action::Send(last), Action::Send(end), Action::Stall]);
+    let proxy = Proxy::to(backend.port());
+    let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    client.write_all(&vec![b'x'; 8 << 20]).unwrap();
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).unwrap();
+    assert!(reply.ends_with("data: 1\n\n\r\n0\r\n\r\n"), "{reply}");
+}
+
+#[test]
 fn an_event_stream_that_breaks_off_is_cut_and_one_that_stops_is_cut_by_the_drain() {
     let backend = events(vec![Action::Send(chunk("data: 1\n\n")), Action::Close]);
     let proxy = Proxy::to(backend.port());

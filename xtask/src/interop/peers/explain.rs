@@ -52,6 +52,21 @@ const OF_CONNECTIONS: [&str; 5] = [
 
 const NATIVE: &str = "the back end is so in the protocol in which the engine asks it";
 
+/// What changes with the reply as a whole.
+const REPLY: &str = "alone|error|version|continue|length|sha256|text|h.content-length|\
+                     h.content-type|h.date|h.server|h.connection|h.transfer-encoding|h.trailer|\
+                     h.vary|trailer.x-checksum";
+
+const CADDY_413: &str = "Caddy races its limit (413) with the reply of its own back end, whose \
+                         connection it has just broken (502)";
+const LIGHTTPD_TRAILERS: &str =
+    "lighttpd garbles trailers of its own back end, and the engine says 502";
+const LIGHTTPD_411: &str = "lighttpd refuses with 411 over HTTP/2 what has no length";
+const NGINX_TRAILERS: &str = "nginx 1.22 ends the connection at trailers of a request over HTTP/2";
+const NGINX_EXPECT: &str = "nginx 1.22 never answers `Expect: 100-continue` over HTTP/2";
+const NODE_EXPECT: &str = "http2 of Node answers 417 to `100-Continue`, as Java writes it";
+const HTTPX_LIGHTTPD: &str = "lighttpd 1.4 ends every connection of Python's h2";
+
 const EXPLANATIONS: &[Explanation] = &[
     Explanation {
         key: "h.connection|h.keep-alive|h.upgrade|then.h.connection|then.h.keep-alive|\
@@ -115,44 +130,204 @@ const EXPLANATIONS: &[Explanation] = &[
         ..ANY
     },
     Explanation {
+        scenario: "401|413|chunked both|chunked up",
+        key: "h.connection",
+        proxied: "close",
+        reason: "the connection ends behind a refusal that comes before the request's end",
+        ..ANY
+    },
+    Explanation {
+        scenario: "401|413",
+        key: "alone",
+        direct: "reset after*|stream reset after*|eof after*|goaway after*|\
+                 other: ERR_STREAM_PREMATURE_CLOSE*",
+        proxied: "-",
+        reason: "the back end resets a client that still sends, before it has read the refusal; \
+                 the engine reads on",
+        ..ANY
+    },
+    Explanation {
+        scenario: "413",
+        backend: "caddy*",
+        key: "status",
+        direct: "413|502",
+        proxied: "413|502",
+        reason: CADDY_413,
+        ..ANY
+    },
+    Explanation {
+        scenario: "413",
+        backend: "caddy*",
+        key: "h.content-length|length",
+        direct: "0|3|-",
+        proxied: "0|3|-",
+        reason: CADDY_413,
+        ..ANY
+    },
+    Explanation {
+        scenario: "413",
+        backend: "caddy*",
+        key: "h.content-type",
+        direct: "text/plain|-",
+        proxied: "text/plain|-",
+        reason: CADDY_413,
+        ..ANY
+    },
+    Explanation {
+        scenario: "413",
+        backend: "caddy*",
+        key: "sha256",
+        reason: CADDY_413,
+        ..ANY
+    },
+    Explanation {
         scenario: "trailers",
         backend: "lighttpd*",
-        reason: "lighttpd garbles trailers of its own back end, and the engine says 502",
+        key: "status",
+        proxied: "502",
+        reason: LIGHTTPD_TRAILERS,
+        ..ANY
+    },
+    Explanation {
+        scenario: "trailers",
+        backend: "lighttpd*",
+        key: REPLY,
+        reason: LIGHTTPD_TRAILERS,
         ..ANY
     },
     Explanation {
         scenario: "trailers up",
         backend: "nginx h2|nginx h2c",
-        reason: "nginx 1.22 ends the connection at trailers of a request over HTTP/2",
+        key: "status",
+        proxied: "502",
+        reason: NGINX_TRAILERS,
+        ..ANY
+    },
+    Explanation {
+        scenario: "trailers up",
+        backend: "nginx h2|nginx h2c",
+        key: REPLY,
+        reason: NGINX_TRAILERS,
+        ..ANY
+    },
+    Explanation {
+        scenario: "trailers up",
+        backend: "nginx h1|nginx h1s",
+        key: "alone",
+        proxied: "-",
+        reason: NGINX_TRAILERS,
         ..ANY
     },
     Explanation {
         scenario: "trailers",
-        client: "*",
-        backend: "go h2|go h2c|apache h2|apache h2c",
+        backend: "apache h2|apache h2c",
         key: "trailer.x-checksum|h.trailer",
-        reason: "HTTP/1.1 has no trailers behind a `Content-Length`, which the back end sent",
+        reason: "HTTP/1.1 has no trailers behind a `Content-Length`, and Apache announces none",
         ..ANY
     },
     Explanation {
         scenario: "expect",
-        backend: "nginx*",
-        reason: "nginx 1.22 never answers `Expect: 100-continue` over HTTP/2",
+        backend: "nginx h2|nginx h2c",
+        key: REPLY,
+        reason: NGINX_EXPECT,
+        ..ANY
+    },
+    Explanation {
+        scenario: "expect",
+        backend: "nginx h2|nginx h2c",
+        key: "status",
+        proxied: "-",
+        reason: NGINX_EXPECT,
+        ..ANY
+    },
+    Explanation {
+        scenario: "expect",
+        backend: "nginx h1|nginx h1s",
+        key: "alone",
+        direct: "timeout*",
+        proxied: "-",
+        reason: NGINX_EXPECT,
+        ..ANY
+    },
+    Explanation {
+        scenario: "expect",
+        backend: "caddy*",
+        key: "alone",
+        direct: "status 100",
+        proxied: "-",
+        reason: "Caddy says `100 Continue`, and so does its own back end: the client takes the \
+                 second one for the reply; the engine passes one on",
         ..ANY
     },
     Explanation {
         scenario: "expect",
         client: "java-h1|java-h1s|java-h2u",
         backend: "node h2|node h2c",
-        reason: "http2 of Node answers 417 to `100-Continue`, as Java writes it",
+        key: "status",
+        proxied: "417",
+        reason: NODE_EXPECT,
+        ..ANY
+    },
+    Explanation {
+        scenario: "expect",
+        client: "java-h1|java-h1s|java-h2u",
+        backend: "node h2|node h2c",
+        key: REPLY,
+        reason: NODE_EXPECT,
+        ..ANY
+    },
+    Explanation {
+        scenario: "post empty",
+        client: "undici-h2",
+        key: "alone",
+        direct: "timeout*",
+        proxied: "-",
+        reason: "undici never ends an empty stream over HTTP/2: the back end waits, the engine \
+                 goes by `content-length: 0`",
+        ..ANY
+    },
+    Explanation {
+        scenario: "slow",
+        client: "java-h2u",
+        backend: "apache*",
+        key: "alone",
+        direct: "goaway after*",
+        proxied: "-",
+        reason: "Apache ends the connection of Java's `Upgrade: h2c` when it reads slowly",
+    },
+    Explanation {
+        scenario: "slow",
+        client: "http2-h2|http2-h2c",
+        backend: "lighttpd*",
+        key: "alone",
+        direct: "stream reset after*",
+        proxied: "-",
+        reason: "lighttpd resets a stream over HTTP/2 whose window is used up",
+    },
+    Explanation {
+        client: "httpx-h2",
+        backend: "lighttpd*",
+        key: "alone",
+        direct: "eof after*|goaway after*",
+        proxied: "-",
+        reason: HTTPX_LIGHTTPD,
+        ..ANY
+    },
+    Explanation {
+        scenario: "chunked both|chunked up|trailers up",
+        backend: "lighttpd h1|lighttpd h1s",
+        key: "alone",
+        direct: "status 411",
+        proxied: "-",
+        reason: LIGHTTPD_411,
         ..ANY
     },
     Explanation {
         scenario: "chunked up|chunked both",
         client: "httpx*|java-h2",
         backend: "lighttpd h2|lighttpd h2c",
-        reason: "lighttpd refuses with 411 what has no length, and the client does not look \
-                 before it has sent all",
+        key: REPLY,
+        reason: LIGHTTPD_411,
         ..ANY
     },
     Explanation {

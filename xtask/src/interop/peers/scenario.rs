@@ -5,7 +5,7 @@ const REFUSED: &str = "body=9000000";
 /// A cookie as long as some applications make them.
 const COOKIE_LENGTH: usize = 6000;
 /// How long a small request may take.
-const SMALL_SECONDS: u64 = 15;
+const SMALL_SECONDS: u64 = 10;
 /// The slowest that a large body may be.
 const BYTES_PER_SECOND: u64 = 10_000_000;
 /// How large a body is that a client reads slowly: more than sockets and windows hold.

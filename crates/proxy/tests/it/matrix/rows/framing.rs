@@ -40,6 +40,19 @@ fn without_content() -> Vec<Row> {
             }
         }),
         bare("304 with length", 304),
+        Row::new("200 with a length of 0")
+            .backend(|it| {
+                Box::pin(async move {
+                    it.read_all().await;
+                    it.head(200, &[("content-length", "0")], Framing::None)
+                        .await;
+                })
+            })
+            .expect(whole(200, 0))
+            .and(|outcome| match outcome.seen.header("content-length") {
+                Some("0") => Ok(()),
+                other => Err(format!("content-length is {other:?}")),
+            }),
         bare("HEAD", 200)
             .asks(|ask| ask.method("HEAD"))
             .and(|outcome| {

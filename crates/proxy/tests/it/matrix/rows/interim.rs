@@ -52,7 +52,26 @@ fn expectations() -> Vec<Row> {
             .and(|outcome| match outcome.seen.interims.as_slice() {
                 [100] => Ok(()),
                 // Its own, for it reads the body, and the back end's (RFC 9110, section 15.2).
-                [100, 100] if outcome.column.collects_request() => Ok(()),
+                [100, 100] if outcome.column.collects_request() && outcome.column.client_h2 => {
+                    Ok(())
+                }
+                other => Err(format!("interim replies {other:?}")),
+            }),
+        // As Caddy does in front of a back end that says it too.
+        expecting("Expect honoured twice", 3000)
+            .backend(|it| {
+                Box::pin(async move {
+                    it.interim(100, &[]).await;
+                    it.interim(100, &[]).await;
+                    it.read_all().await;
+                    it.reply(200, 50).await;
+                })
+            })
+            .and(uploaded(LENGTH))
+            .and(|outcome| match outcome.seen.interims.as_slice() {
+                [100] => Ok(()),
+                // Clients of HTTP/1.1 take a second one for the reply.
+                [100, 100, ..] if outcome.column.client_h2 => Ok(()),
                 other => Err(format!("interim replies {other:?}")),
             }),
         expecting("Expect refused by 417", 3000)

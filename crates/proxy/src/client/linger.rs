@@ -1,0 +1,177 @@
+//! Lingering close (RFC 9112, section 9.6): a client's HTTP/1.1 connection that we end is read until
+//! the client closes it too. Closing at once would answer what the client still sends with a reset,
+//! and its kernel would throw away a reply that the client has not read yet: a refusal of an upload
+//! that goes on, above all.
+//!
+//! Time bounds it, not bytes, as in nginx (`lingering_timeout`, `lingering_time`): an upload that
+//! has been refused may be as large as it likes, and its client may look for the reply only when all
+//! of it is sent.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use net::Connection;
+use net::deadline::Deadline;
+use tokio::time::Instant;
+
+use crate::worker::Worker;
+
+/// How long a client may take.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// While it sends nothing.
+    idle: Duration,
+    /// In all.
+    total: Duration,
+    /// From when the engine stops.
+    drain: Duration,
+}
+
+const BOUNDS: Bounds = Bounds {
+    idle: Duration::from_secs(5),
+    total: Duration::from_secs(30),
+    drain: Duration::from_secs(2),
+};
+
+/// How often a connection is read before others have a turn.
+const READS_MAX: usize = 16;
+
+/// Begins with a connection whose end is written.
+pub(crate) fn begin(deadline: &Deadline) {
+    begin_within(deadline, BOUNDS);
+}
+
+fn begin_within(deadline: &Deadline, bounds: Bounds) {
+    let now = Instant::now();
+    deadline.lift();
+    deadline.cap(now, bounds.total);
+    deadline.set(now, bounds.idle);
+}
+
+/// Drops what the client sends. Ready when it has closed the connection, or its time is over.
+pub(crate) fn poll(
+    connection: &mut Connection,
+    deadline: &Deadline,
+    worker: &Worker,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    if worker.is_draining() {
+        deadline.cap(Instant::now(), BOUNDS.drain);
+    }
+    poll_discard(connection, deadline, BOUNDS, context)
+}
+
+fn poll_discard(
+    connection: &mut Connection,
+    deadline: &Deadline,
+    bounds: Bounds,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    // A deadline that is moved has not passed, so the cap is looked at itself.
+    if deadline.is_over() {
+        return Poll::Ready(());
+    }
+    for read in 0..READS_MAX {
+        let waiting = connection.input.len();
+        connection.input.consume(waiting);
+        match connection.poll_fill(context) {
+            Poll::Ready(Ok(count)) if count > 0 => {}
+            Poll::Ready(_) => return Poll::Ready(()),
+            Poll::Pending => {
+                if read > 0 {
+                    deadline.set(Instant::now(), bounds.idle);
+                }
+                return deadline.poll(context);
+            }
+        }
+    }
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use net::deadline::Deadlines;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const SHORT: Bounds = Bounds {
+        idle: Duration::from_millis(100),
+        total: Duration::from_millis(500),
+        drain: Duration::from_millis(50),
+    };
+
+    fn run(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(Default::default())
+            .unwrap()
+            .block_on(test);
+    }
+
+    /// A client, and the time that its connection lingered.
+    async fn linger(bounds: Bounds, client: impl AsyncFnOnce(TcpStream)) -> Duration {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (server, peer) = listener.accept().await.unwrap();
+        let mut connection = Connection::new(server, peer).unwrap();
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let deadline = deadlines.add();
+        let begun = Instant::now();
+        begin_within(&deadline, bounds);
+        let mut client = std::pin::pin!(client(stream));
+        let mut is_done = false;
+        poll_fn(|context| {
+            is_done = is_done || client.as_mut().poll(context).is_ready();
+            poll_discard(&mut connection, &deadline, bounds, context)
+        })
+        .await;
+        begun.elapsed()
+    }
+
+    #[test]
+    fn a_client_may_send_as_much_as_it_likes() {
+        run(async {
+            let mut is_sent = false;
+            linger(BOUNDS, async |mut stream: TcpStream| {
+                stream.write_all(&vec![0; 64 << 20]).await.unwrap();
+                is_sent = true;
+            })
+            .await;
+            assert!(is_sent);
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_stop_is_left_in_the_end() {
+        run(async {
+            let time = linger(SHORT, async |mut stream: TcpStream| {
+                while stream.write_all(&[0; 1024]).await.is_ok() {
+                    tokio::time::sleep(SHORT.idle / 10).await;
+                }
+            });
+            assert!(time.await >= SHORT.total);
+        });
+    }
+
+    #[test]
+    fn a_client_that_is_silent_is_left_earlier() {
+        run(async {
+            let bounds = Bounds {
+                total: Duration::from_secs(3600),
+                ..SHORT
+            };
+            let time = linger(bounds, async |stream: TcpStream| {
+                std::future::pending::<()>().await;
+                drop(stream);
+            });
+            assert!(time.await >= bounds.idle);
+        });
+    }
+}
