@@ -1,11 +1,11 @@
-//! Lingering close (RFC 9112, section 9.6): a client's HTTP/1.1 connection that we end is read until
-//! the client closes it too. Closing at once would answer what the client still sends with a reset,
-//! and its kernel would throw away a reply that the client has not read yet: a refusal of an upload
-//! that goes on, above all.
+//! Lingering close (RFC 9112, section 9.6): a client's HTTP/1.1 connection that we end is read
+//! until the client closes it too. Closing at once would answer what the client still sends with a
+//! reset, and its kernel would throw away a reply that the client has not read yet: a refusal of an
+//! upload that goes on, above all.
 //!
 //! Time bounds it, not bytes, as in nginx (`lingering_timeout`, `lingering_time`): an upload that
-//! has been refused may be as large as it likes, and its client may look for the reply only when all
-//! of it is sent.
+//! has been refused may be as large as it likes, and its client may look for the reply only when
+//! all of it is sent.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
