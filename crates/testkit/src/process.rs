@@ -231,6 +231,7 @@ mod tests {
         process.wait_for("up");
         assert!(process.cpu_ns() > 0 && process.resident_kib() > 0);
         process.signal("TERM");
+        process.wait_for("bye");
         assert_eq!(process.wait().code(), Some(3));
         assert_eq!(process.stdout(), "up\nbye\n");
         let sleeper = shell("exec sleep 600");

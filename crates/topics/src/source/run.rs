@@ -71,10 +71,36 @@ struct Work<'a> {
     noted: u64,
     reading: Option<LocalFuture<'a, Result<History, Fault>>>,
     noting: Option<LocalFuture<'a, Result<u64, String>>>,
-    changes: watch::Receiver<u64>,
+    published: Published,
     /// Whether no try may begin any more.
     stopping: watch::Sender<bool>,
     _place: CursorPlace,
+}
+
+/// How far a topic has come, as last looked at.
+struct Published {
+    /// The number of the next event that will be published, when that was looked at last.
+    next: u64,
+    changes: watch::Receiver<u64>,
+}
+
+impl Published {
+    /// Looks again.
+    fn look(&mut self) -> u64 {
+        self.next = *self.changes.borrow_and_update();
+        self.next
+    }
+
+    /// Ready when something has been published since the last look, which may be now already: the
+    /// publisher is on another thread.
+    fn more(&self) -> impl Future<Output = ()> + use<> {
+        let mut changes = self.changes.clone();
+        async move {
+            if changes.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
 }
 
 /// Why the source goes on.
@@ -94,15 +120,8 @@ impl Work<'_> {
 
     /// Whatever happens first.
     async fn happens(&mut self, stop: &mut LocalFuture<'static, ()>) -> Happened {
-        let mut changes = self.changes.clone();
-        changes.mark_unchanged();
-        let has_all = self.next >= *changes.borrow();
-        let mut published = Box::pin(async move {
-            match changes.changed().await {
-                Ok(()) => (),
-                Err(_) => std::future::pending().await,
-            }
-        });
+        let has_all = self.next >= self.published.next;
+        let mut published = Box::pin(self.published.more());
         poll_fn(|context| {
             if stop.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Happened::Stop);
@@ -238,7 +257,10 @@ impl TopicSource {
             noted: if is_new { u64::MAX } else { next - 1 },
             reading: None,
             noting: None,
-            changes,
+            published: Published {
+                next: published,
+                changes,
+            },
             stopping: watch::Sender::new(false),
             _place: place,
         })
@@ -262,7 +284,8 @@ impl TopicSource {
             work.under_way.push(Box::pin(delivery));
         }
         let is_hungry = work.queue.len() < self.concurrent;
-        if is_hungry && work.reading.is_none() && work.next < *work.changes.borrow() {
+        let published = work.published.look();
+        if is_hungry && work.reading.is_none() && work.next < published {
             let from = work.log.id(work.next);
             work.reading = Some(Box::pin(self.topic.history(from, READ_MAX)));
         }
@@ -424,7 +447,10 @@ impl TopicSource {
             match poll_fn(|context| work.poll(context)).await {
                 Happened::Ended(number, is_done) => end(&mut work, number, is_done),
                 Happened::Noted(Ok(number)) => work.noted = number,
-                _ => break,
+                // What is under way ends all the same; it is noted once more behind the loop.
+                Happened::Noted(Err(_)) => {}
+                // invariant: nothing is being read, and nobody waits for more.
+                Happened::Stop | Happened::Read(_) | Happened::Published => {}
             }
         }
         if work.done() == work.noted {
@@ -475,5 +501,31 @@ impl CursorPlace {
 impl Drop for CursorPlace {
     fn drop(&mut self) {
         self.0.cursors().used.remove(&self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn what_is_published_between_the_look_and_the_wait_is_not_missed() {
+        let (publisher, changes) = watch::channel(1);
+        let mut published = Published { next: 1, changes };
+        let is_woken = |published: &Published| {
+            let more = pin!(published.more());
+            more.poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        };
+        assert_eq!(published.look(), 1);
+        assert!(!is_woken(&published));
+        publisher.send_replace(2);
+        // The flow waits for as long as it likes until it looks.
+        assert!(is_woken(&published) && is_woken(&published));
+        assert_eq!(published.look(), 2);
+        assert!(!is_woken(&published));
     }
 }
