@@ -294,6 +294,13 @@ impl Log {
         let (stay, go): (Vec<u64>, Vec<u64>) = numbers
             .into_iter()
             .partition(|it| (named.first..=named.last).contains(it));
+        if let Some(manifest) = self.manifest.as_ref().filter(|_| !go.is_empty()) {
+            // What it says may be in memory alone, since its `fsync` has failed: without this a power
+            // cut would bring back one that names a file which is removed here.
+            let confirmed = manifest.confirm();
+            let doing = format!("write {}/manifest", self.format.folder);
+            confirmed.map_err(OpenError::disk(doing))?;
+        }
         go.into_iter()
             .try_for_each(|number| self.drop_file(number))?;
         Ok(stay)

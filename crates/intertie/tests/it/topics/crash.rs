@@ -66,6 +66,7 @@ fn stored(place: &Place) -> Vec<(String, String)> {
     let folder = DataFolder::take(place.data().as_ref()).unwrap();
     let streams = Streams::open(folder.topics().unwrap(), StreamOptions::default()).unwrap();
     let info = streams.find("log").unwrap();
+    let epochs = streams.epochs("log").unwrap();
     let mut all = Vec::new();
     let mut at = info.first;
     while at < info.next {
@@ -74,7 +75,10 @@ fn stored(place: &Place) -> Vec<(String, String)> {
             assert_eq!(entry.sequence, at, "no gap");
             at += 1;
             let body = String::from_utf8(entry.body.to_vec()).unwrap();
-            all.push((format!("{:x}-{}", info.epoch, entry.sequence), body));
+            all.push((
+                format!("{:x}-{}", epochs.of(entry.sequence), entry.sequence),
+                body,
+            ));
         }
     }
     runtime.block_on(streams.close());
