@@ -140,14 +140,16 @@ impl Application<'_> {
         let engine = Arc::new(Engine::new(Some(access)));
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
-        let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
+        // Whoever keeps a flow keeps its connections, which shall end when a reload changes them.
+        let (plan, flows) = (loaded.plan, loaded.flows.len());
+        drop(loaded.flows);
+        let (listeners, sources) = starters(&plan);
         // The folder first: a second engine by mistake is told about the first, not about its port.
         if self.arguments.accept_data_loss {
             data::accept_loss(&self.arguments.data)?;
         }
         let topics = data::open(&self.arguments.data, &self.states).await?;
-        crew.commit(crew.prepare(loaded.plan, &self.tls.table)?)
-            .await?;
+        crew.commit(crew.prepare(plan, &self.tls.table)?).await?;
         topics.commit().await;
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
