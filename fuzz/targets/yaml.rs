@@ -40,6 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
         secrets: &secrets,
         surroundings: &Surroundings {
             files: &|_, _| Err("there are no files".to_owned()),
+            folder: &|_| std::path::PathBuf::new(),
             states: &States::default(),
         },
     };

@@ -1,5 +1,6 @@
 //! Child processes, temporary folders, free ports.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -44,13 +45,17 @@ impl Drop for TempDir {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that this process was not given before.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    // The kernel may give a port again as soon as it is closed.
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }
 
 /// Waits until something is true; panics when it is not in good time.

@@ -295,8 +295,8 @@ impl Log {
             .into_iter()
             .partition(|it| (named.first..=named.last).contains(it));
         if let Some(manifest) = self.manifest.as_ref().filter(|_| !go.is_empty()) {
-            // What it says may be in memory alone, since its `fsync` has failed: without this a power
-            // cut would bring back one that names a file which is removed here.
+            // What it says may be in memory alone, since its `fsync` has failed: without this a
+            // power cut would bring back one that names a file which is removed here.
             let confirmed = manifest.confirm();
             let doing = format!("write {}/manifest", self.format.folder);
             confirmed.map_err(OpenError::disk(doing))?;
