@@ -26,7 +26,7 @@ pub(crate) struct HealthArguments {
     ready: bool,
 }
 
-/// Prints what the page says. The exit code is 1 when it is not well, or does not answer.
+/// Prints the body of `/health`. The exit code is 1 if the engine is unhealthy or does not answer.
 ///
 /// # Errors
 /// When nobody answers.

@@ -27,7 +27,7 @@ pub(super) struct Bounds {
     pub first: u64,
     /// The number of the file that is written to.
     pub last: u64,
-    /// How many bytes of that are certain to be there.
+    /// The length of that file that is known to be durable, in bytes.
     pub end: u64,
     /// The number of the frame behind them.
     pub frame: u64,

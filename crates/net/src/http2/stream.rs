@@ -124,10 +124,10 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct Streams {
     places: Vec<Stream>,
     free: Vec<u32>,
-    /// Places of streams: a hash table with linear probing, in which whoever is further from home
-    /// goes first (Robin Hood hashing). Numbers grow by two, so that nearly all are at home, and
-    /// neither a look-up nor a removal goes through its neighbours. A power of two in length, and
-    /// never full.
+    /// Places of streams: a hash table with linear probing and Robin Hood hashing, which keeps an
+    /// entry that is further from its home slot in front. Stream numbers grow by two, so nearly all
+    /// entries are in their home slots, and neither a look-up nor a removal scans the neighbours.
+    /// The length is a power of two; the table is never full.
     index: Vec<u32>,
     count: usize,
 }

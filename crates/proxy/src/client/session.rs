@@ -58,7 +58,7 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstRequest {
     Awaited,
-    /// Nothing has come, and the address is served no more: it has a little time left.
+    /// Idle, and the listener is closed: a request is still accepted for a short grace period.
     Late,
     Served,
 }

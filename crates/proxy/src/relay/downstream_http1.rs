@@ -182,8 +182,9 @@ impl<'a> Http1Downstream<'a> {
     }
 }
 
-/// Whether trailers follow a reply over HTTP/2 that has a length: over HTTP/1.1 only chunks carry
-/// them. Those that nobody has announced are dropped (RFC 9110, section 6.5.1).
+/// Whether a reply over HTTP/2 with a `Content-Length` announces trailers (`Trailer`). HTTP/1.1 can
+/// carry them only with chunked framing; trailers that are not announced are dropped (RFC 9110,
+/// section 6.5.1).
 fn announces_trailers(head: &ReplyHead<'_>) -> bool {
     head.connection.is_none() && head.fields.first(Field::Trailer).is_some()
 }

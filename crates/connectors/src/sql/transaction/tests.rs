@@ -211,7 +211,7 @@ fn database() -> Arc<Database> {
     })
 }
 
-/// Work that is dropped when it has been polled so often without an end.
+/// A future that is dropped after this number of polls, if it is still pending then.
 async fn at_most<T>(polls: u64, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut left = polls;
