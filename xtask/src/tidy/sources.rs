@@ -18,6 +18,9 @@ const LEFTOVERS: [&str; 5] = [
     concat!("unimple", "mented!("),
 ];
 
+/// How a test names what starts servers.
+const SERVERS: &str = concat!("testkit::", "servers");
+
 /// Calls that panic on what may well happen.
 const PANICS: [&str; 4] = [".unwrap()", ".expect(", ".unwrap_err()", ".expect_err("];
 
@@ -38,6 +41,16 @@ fn is_test(path: &Path) -> bool {
         || path.starts_with("fuzz")
 }
 
+/// Whether the tests in a file are run before the servers have been installed.
+fn is_library_without_servers(path: &Path) -> bool {
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    parts.next() == Some("crates")
+        && parts
+            .next()
+            .is_some_and(|name| !crate::LIBRARIES_WITH_SERVERS.contains(&name))
+        && parts.next() == Some("src")
+}
+
 pub(super) fn check_file(file: &File, problems: &mut Problems) {
     let mut code = Code::new(&file.text);
     if is_test(&file.path) {
@@ -54,6 +67,11 @@ pub(super) fn check_file(file: &File, problems: &mut Problems) {
     }
     for (number, line) in code.raw.iter().enumerate() {
         check_line(file, &code, number, line, problems);
+        if line.contains(SERVERS) && is_library_without_servers(&file.path) {
+            let message = "library tests of this crate run before servers are installed: \
+                           write an integration test, or see `LIBRARIES_WITH_SERVERS`";
+            problems.add(&file.path, number + 1, message);
+        }
     }
     check_functions(file, &code, problems);
     check_panics(file, &code, problems);

@@ -91,6 +91,15 @@ fn panics_are_refused_outside_tests() {
 }
 
 #[test]
+fn servers_are_started_only_by_tests_that_run_after_their_installation() {
+    let text = concat!("//! S.\nuse testkit::", "servers::Redis;\n");
+    let at = |path| messages(|problems| sources::check_file(&file(path, text), problems));
+    only(&at("crates/steps/src/tests.rs"), 2, "before servers");
+    assert!(at("crates/connectors/src/tests.rs").is_empty());
+    assert!(at("crates/steps/tests/it/main.rs").is_empty());
+}
+
+#[test]
 fn a_line_that_names_a_test_module_exempts_nothing_else() {
     only(
         &source("//! P.\n#[cfg(test)]\nmod tests;\nlet a = b.unwrap();\n"),
