@@ -27,25 +27,38 @@ const USERS: u64 = 100;
 const BODY: usize = 50;
 const STOP_MAX: Duration = Duration::from_secs(60);
 
-/// What is measured: the protocols of client and back end, in clear text.
+/// What clients speak, in clear text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Client {
+    /// HTTP/1.1, each user on a connection.
+    Http1,
+    /// HTTP/2, all users on one connection.
+    Http2Shared,
+    /// HTTP/2, each user on a connection.
+    Http2Alone,
+}
+
+/// What is measured: the protocols of client and back end.
 struct Scenario {
     name: &'static str,
-    client_h2: bool,
+    client: Client,
     back_h2: bool,
 }
 
-const SCENARIOS: [Scenario; 4] = [
-    Scenario::new("h1c -> h1c", false, false),
-    Scenario::new("h1c -> h2c", false, true),
-    Scenario::new("h2c -> h1c", true, false),
-    Scenario::new("h2c -> h2c", true, true),
+const SCENARIOS: [Scenario; 6] = [
+    Scenario::new("h1c -> h1c", Client::Http1, false),
+    Scenario::new("h1c -> h2c", Client::Http1, true),
+    Scenario::new("h2c, one connection -> h1c", Client::Http2Shared, false),
+    Scenario::new("h2c, one connection -> h2c", Client::Http2Shared, true),
+    Scenario::new("h2c, one stream each -> h1c", Client::Http2Alone, false),
+    Scenario::new("h2c, one stream each -> h2c", Client::Http2Alone, true),
 ];
 
 impl Scenario {
-    const fn new(name: &'static str, client_h2: bool, back_h2: bool) -> Self {
+    const fn new(name: &'static str, client: Client, back_h2: bool) -> Self {
         Self {
             name,
-            client_h2,
+            client,
             back_h2,
         }
     }
@@ -54,10 +67,9 @@ impl Scenario {
     fn flow(&self, port: u16, back: u16) -> String {
         let protocols = |is_h2| if is_h2 { "[h2]" } else { "[http/1.1]" };
         let (client, back_protocols) = (
-            if self.client_h2 {
-                "[h2, http/1.1]"
-            } else {
-                "[http/1.1]"
+            match self.client {
+                Client::Http1 => "[http/1.1]",
+                Client::Http2Shared | Client::Http2Alone => "[h2, http/1.1]",
             },
             protocols(self.back_h2),
         );
@@ -69,22 +81,23 @@ impl Scenario {
     }
 }
 
-/// Measures the binaries beside each other; the first one is what the others are compared with.
+/// Measures the binaries beside each other; the first one is what the others are compared with. The
+/// last one is the back end of all, for what that replies is part of the work.
 pub fn run(root: &Path, binaries: &[String]) -> Result<(), Failure> {
-    if binaries.is_empty() {
+    let Some(back) = binaries.last() else {
         let usage = "name one or more binaries: cargo xtask instructions target/dist/intertie ...";
         return Err(Failure::new(usage));
-    }
+    };
     servers::ensure(NEEDED)?;
     let folder = root.join("target/instructions");
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("body"), "x".repeat(BODY))?;
     println!("instructions a request, outside the kernel:");
     for scenario in &SCENARIOS {
-        let mut line = format!("{:12}", scenario.name);
+        let mut line = format!("{:28}", scenario.name);
         let mut first = None;
         for binary in binaries {
-            let count = measure(&folder, Path::new(binary), scenario)?;
+            let count = measure(&folder, Path::new(binary), Path::new(back), scenario)?;
             let ratio = count / *first.get_or_insert(count);
             line += &format!("  {count:8.0} ({ratio:.3})");
         }
@@ -93,23 +106,26 @@ pub fn run(root: &Path, binaries: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(folder: &Path, binary: &Path, scenario: &Scenario) -> Result<f64, Failure> {
-    let binary = fs::canonicalize(binary)
-        .map_err(|error| Failure::new(format!("{}: {error}", binary.display())))?;
-    let few = instructions(folder, &binary, scenario, FEW)?;
-    let many = instructions(folder, &binary, scenario, MANY)?;
+fn measure(folder: &Path, binary: &Path, back: &Path, scenario: &Scenario) -> Result<f64, Failure> {
+    let found = |file: &Path| {
+        let failure = |error| Failure::new(format!("{}: {error}", file.display()));
+        fs::canonicalize(file).map_err(failure)
+    };
+    let binaries = [found(binary)?, found(back)?];
+    let few = instructions(folder, &binaries, scenario, FEW)?;
+    let many = instructions(folder, &binaries, scenario, MANY)?;
     Ok((many as f64 - few as f64) / (MANY - FEW) as f64)
 }
 
 /// How many instructions the engine has executed from its start to its end.
 fn instructions(
     folder: &Path,
-    binary: &Path,
+    [binary, back]: &[PathBuf; 2],
     scenario: &Scenario,
     requests: u64,
 ) -> Result<u64, Failure> {
     let (port, back_port) = (free_port()?, free_port()?);
-    let _back = stub(folder, binary, scenario, back_port)?;
+    let _back = stub(folder, back, scenario, back_port)?;
     let flow = folder.join("flow.yaml");
     fs::write(&flow, scenario.flow(port, back_port))?;
     let mut engine = engine(folder, binary, &flow, port)?;
@@ -155,9 +171,10 @@ fn load(folder: &Path, scenario: &Scenario, port: u16, requests: u64) -> Result<
     let (count, users) = (requests.to_string(), USERS.to_string());
     let url = format!("http://127.0.0.1:{port}/");
     let mut arguments = vec!["-n", &count, "-d", &body];
-    match scenario.client_h2 {
-        true => arguments.extend(["-c", "1", "-m", &users]),
-        false => arguments.extend(["-c", &users, "--h1"]),
+    match scenario.client {
+        Client::Http1 => arguments.extend(["-c", &users, "--h1"]),
+        Client::Http2Shared => arguments.extend(["-c", "1", "-m", &users]),
+        Client::Http2Alone => arguments.extend(["-c", &users]),
     }
     arguments.push(&url);
     let printed = program("h2load").args(arguments).output()?;
