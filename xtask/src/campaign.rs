@@ -6,15 +6,19 @@ mod client;
 mod damage;
 mod engine;
 mod faults;
+mod flows;
+mod publishers;
 mod random;
 mod receiver;
+mod servers;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::command::Failure;
 
-const USAGE: &str = "cargo xtask campaign faults --minutes N [--seed N] [--binary FILE]";
+const USAGE: &str = "cargo xtask campaign faults --minutes N [--seed N] [--binary FILE] \
+                     [--only FAULT]";
 
 /// What is asked for.
 struct Options {
@@ -22,6 +26,8 @@ struct Options {
     seed: u64,
     /// The engine; it is built without.
     binary: Option<String>,
+    /// Only faults whose names contain this.
+    only: Option<String>,
 }
 
 /// Runs a campaign.
@@ -36,6 +42,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         time: Duration::ZERO,
         seed: now.map_or(1, |it| it.as_secs()),
         binary: None,
+        only: None,
     };
     let mut rest = rest.iter();
     while let Some(name) = rest.next() {
@@ -44,6 +51,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         match name.as_str() {
             "--minutes" => options.time = Duration::from_secs(60 * number()?),
             "--seed" => options.seed = number()?,
+            "--only" => options.only = Some(value.clone()),
             "--binary" => options.binary = Some(value.clone()),
             _ => return Err(usage()),
         }

@@ -29,7 +29,7 @@ cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
 cargo xtask book                          build the docs as a book, target/book, and check its links
 cargo xtask package [--check]             all packages, in target/package; installs and removes each
 cargo xtask instructions BINARY...        instructions a request of each, counted by valgrind
-cargo xtask campaign faults --minutes N [--seed N] [--binary FILE]
+cargo xtask campaign faults --minutes N [--seed N] [--binary FILE] [--only FAULT]
                                           an engine that is killed, on disks and folders that
                                           fail: what is lost, and what is lost silently
 cargo xtask editor                        every example in yaml-language-server (needs npm)

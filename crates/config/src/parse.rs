@@ -1,6 +1,8 @@
 //! YAML text to trees with places. Everything that could make a small file large or a parser
 //! deep is bounded: nesting, nodes after aliases are expanded, anchors.
 
+mod surrogates;
+
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
@@ -38,10 +40,15 @@ pub fn parse(sources: &Sources, source: SourceId, report: &mut Report) -> Vec<No
         builder.too_deep(span);
         return Vec::new();
     }
-    let mut parser = Parser::new_from_str(text);
+    let joined = surrogates::join(text);
+    let mut parser = Parser::new_from_str(joined.as_ref().map_or(text, |it| &it.text));
+    if let Some(joined) = &joined {
+        builder.offsets.starts.clone_from(&joined.starts);
+    }
     while let Some(event) = parser.next_event() {
         let go_on = match event {
             Ok((event, span)) => {
+                let event = restored(event, span, joined.as_ref());
                 let span = builder.offsets.span(source, span);
                 builder.take(event, span)
             }
@@ -55,6 +62,23 @@ pub fn parse(sources: &Sources, source: SourceId, report: &mut Report) -> Vec<No
         }
     }
     builder.documents
+}
+
+/// An event with the text of a scalar as it was given.
+fn restored<'t>(
+    event: Event<'t>,
+    span: saphyr_parser::Span,
+    joined: Option<&surrogates::Joined>,
+) -> Event<'t> {
+    match (event, joined) {
+        (Event::Scalar(text, style, anchor, tag), Some(joined))
+            if style != ScalarStyle::DoubleQuoted =>
+        {
+            let place = span.start.index()..span.end.index();
+            Event::Scalar(joined.restore(text, place), style, anchor, tag)
+        }
+        (event, _) => event,
+    }
 }
 
 /// Where brackets are nested too deeply to be handed to the parser at all. Counts brackets in

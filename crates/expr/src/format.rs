@@ -1,12 +1,51 @@
 //! Bodies that are not JSON: XML, forms and CSV, as values and back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use bytes::Bytes;
 
-use crate::convert::{JsonToXml, XmlToJson};
+use crate::convert::{ConvertErrorKind, JsonToXml, XmlToJson};
 use crate::json;
 use crate::value::{self, Value};
+
+/// Why a value is not written in a format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotWritten {
+    /// The result would have more bytes than it may have.
+    TooLarge,
+    /// The format cannot say it.
+    Unmappable(String),
+}
+
+impl fmt::Display for NotWritten {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => formatter.write_str("the result is too large"),
+            Self::Unmappable(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
+impl From<String> for NotWritten {
+    fn from(reason: String) -> Self {
+        Self::Unmappable(reason)
+    }
+}
+
+impl From<NotWritten> for String {
+    fn from(error: NotWritten) -> Self {
+        error.to_string()
+    }
+}
+
+/// Refuses a result that has become too large.
+fn check_size(size: usize, size_max: usize) -> Result<(), NotWritten> {
+    match size > size_max {
+        true => Err(NotWritten::TooLarge),
+        false => Ok(()),
+    }
+}
 
 /// Reads an XML document as the object with `@` attributes and `#content`.
 ///
@@ -27,10 +66,12 @@ pub fn from_xml(bytes: &Bytes, depth_max: usize) -> Result<Value, String> {
 /// Writes a value as an XML document of at most `size_max` bytes.
 ///
 /// # Errors
-/// When the value is not JSON or says what XML cannot.
-pub fn to_xml(value: &Value, size_max: usize) -> Result<Vec<u8>, String> {
+/// When the value is not JSON or says what XML cannot, or the document is too large.
+pub fn to_xml(value: &Value, size_max: usize) -> Result<Vec<u8>, NotWritten> {
     let mut text = Vec::new();
-    json::write(value, size_max, &mut text).map_err(|error| error.to_string())?;
+    // JSON is at most a few times as long: `{"a":null}` is `<a/>`.
+    let json_max = size_max.saturating_mul(4).saturating_add(1024);
+    json::write(value, json_max, &mut text).map_err(|error| error.to_string())?;
     let options = JsonToXml {
         output_max: size_max,
         depth_max: usize::MAX,
@@ -39,7 +80,10 @@ pub fn to_xml(value: &Value, size_max: usize) -> Result<Vec<u8>, String> {
     let mut xml = Vec::new();
     options
         .convert(&text, &mut xml)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| match error.kind {
+            ConvertErrorKind::TooLarge => NotWritten::TooLarge,
+            _ => NotWritten::Unmappable(error.to_string()),
+        })?;
     Ok(xml)
 }
 
@@ -87,14 +131,15 @@ fn form_text(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(text).map_err(|_| "the form is not UTF-8".to_owned())
 }
 
-/// Writes an object as `application/x-www-form-urlencoded`; an array repeats its name, null
-/// leaves it out.
+/// Writes an object as `application/x-www-form-urlencoded` of at most `size_max` bytes; an array
+/// repeats its name, null leaves it out.
 ///
 /// # Errors
-/// When the value is no object of texts, numbers, booleans or arrays of these.
-pub fn to_form(value: &Value) -> Result<Vec<u8>, String> {
+/// When the value is no object of texts, numbers, booleans or arrays of these, or the form is too
+/// large.
+pub fn to_form(value: &Value, size_max: usize) -> Result<Vec<u8>, NotWritten> {
     let Some(members) = value::members(value) else {
-        return Err(format!("a form is an object, not {}", value::shown(value)));
+        return Err(format!("a form is an object, not {}", value::shown(value)).into());
     };
     let mut out = Vec::new();
     for (name, member) in members {
@@ -106,7 +151,7 @@ pub fn to_form(value: &Value) -> Result<Vec<u8>, String> {
         for item in items {
             let Some(text) = value::scalar_text(item) else {
                 let shown = value::shown(item);
-                return Err(format!("the field {name:?} of a form cannot be {shown}"));
+                return Err(format!("the field {name:?} of a form cannot be {shown}").into());
             };
             if !out.is_empty() {
                 out.push(b'&');
@@ -114,6 +159,7 @@ pub fn to_form(value: &Value) -> Result<Vec<u8>, String> {
             push_form_text(name, &mut out);
             out.push(b'=');
             push_form_text(&text, &mut out);
+            check_size(out.len(), size_max)?;
         }
     }
     Ok(out)
@@ -221,46 +267,60 @@ fn quoted_field(quoted: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Writes rows as CSV with CRLF ends: arrays of scalars as they are, objects under a header of
-/// the first object's names. Null is an empty field.
+/// Writes rows as CSV of at most `size_max` bytes with CRLF ends: arrays of scalars as they are,
+/// objects in the order of the first object's names, which are the first line when there shall be a
+/// header. Null is an empty field.
 ///
 /// # Errors
-/// When the value is no array of arrays or of objects of texts, numbers, booleans and nulls, or
-/// an object has a name that the first has not.
-pub fn to_csv(value: &Value) -> Result<String, String> {
+/// When the value is no array of arrays or of objects of texts, numbers, booleans and nulls, an
+/// object has a name that the first has not, or the result is too large.
+pub fn to_csv(value: &Value, header: bool, size_max: usize) -> Result<String, NotWritten> {
     let Some(rows) = value::as_array(value) else {
-        return Err(format!(
-            "CSV is an array of rows, not {}",
-            value::shown(value)
-        ));
+        return Err(format!("CSV is an array of rows, not {}", value::shown(value)).into());
     };
-    let mut out = String::new();
     let names: Vec<&str> = match rows.first().and_then(value::members) {
         Some(members) => members.map(|(name, _)| name).collect(),
         None => Vec::new(),
     };
-    if !names.is_empty() {
-        push_row(names.iter().map(|name| Ok((*name).into())), &mut out)?;
+    let keys: Vec<Value> = names.iter().map(|name| value::text(*name)).collect();
+    let mut csv = Csv {
+        out: String::new(),
+        size_max,
+    };
+    if header && !names.is_empty() {
+        csv.push_row(names.iter().map(|name| Ok((*name).into())))?;
     }
     for row in rows {
         match row {
-            Value::Arr(fields) => push_row(fields.iter().map(csv_field), &mut out)?,
-            Value::Obj(members) => {
-                let is_odd = |(name, _): &(&str, &Value)| !names.contains(name);
-                if let Some((name, _)) = value::members(row).and_then(|mut it| it.find(is_odd)) {
-                    return Err(format!("the first row has no {name:?}"));
-                }
-                let field = |name: &&str| {
-                    members
-                        .get(&value::text(*name))
-                        .map_or(Ok("".into()), csv_field)
-                };
-                push_row(names.iter().map(field), &mut out)?;
+            Value::Arr(fields) if header || names.is_empty() => {
+                csv.push_row(fields.iter().map(csv_field))?;
             }
-            _ => return Err(format!("a row of CSV cannot be {}", value::shown(row))),
+            Value::Obj(members) => {
+                let mut found = 0;
+                csv.push_row(keys.iter().map(|key| match members.get(key) {
+                    Some(field) => {
+                        found += 1;
+                        csv_field(field)
+                    }
+                    None => Ok("".into()),
+                }))?;
+                if found < members.len() {
+                    return Err(unknown_name(row, &names));
+                }
+            }
+            _ => return Err(format!("a row of CSV cannot be {}", value::shown(row)).into()),
         }
     }
-    Ok(out)
+    Ok(csv.out)
+}
+
+/// A row has a name that the first has not.
+fn unknown_name(row: &Value, names: &[&str]) -> NotWritten {
+    let names: HashSet<&str> = names.iter().copied().collect();
+    let mut members = value::members(row).into_iter().flatten();
+    let name = members.find(|(name, _)| !names.contains(name));
+    let name = name.map_or("member of such a name", |(name, _)| name);
+    NotWritten::Unmappable(format!("the first row has no {name:?}"))
 }
 
 fn csv_field(value: &Value) -> Result<std::borrow::Cow<'_, str>, String> {
@@ -271,27 +331,38 @@ fn csv_field(value: &Value) -> Result<std::borrow::Cow<'_, str>, String> {
     }
 }
 
-fn push_row<'a>(
-    fields: impl Iterator<Item = Result<std::borrow::Cow<'a, str>, String>>,
-    out: &mut String,
-) -> Result<(), String> {
-    for (at, field) in fields.enumerate() {
-        let field = field?;
-        if at > 0 {
-            out.push(',');
+/// CSV that is being written.
+struct Csv {
+    out: String,
+    size_max: usize,
+}
+
+impl Csv {
+    fn push_row<'a>(
+        &mut self,
+        fields: impl Iterator<Item = Result<std::borrow::Cow<'a, str>, String>>,
+    ) -> Result<(), NotWritten> {
+        let out = &mut self.out;
+        for (at, field) in fields.enumerate() {
+            let field = field?;
+            if at > 0 {
+                out.push(',');
+            }
+            // A row of one empty field must not look like no row.
+            let needs_quotes =
+                field.contains(['"', ',', '\r', '\n']) || at == 0 && field.is_empty();
+            if needs_quotes {
+                out.push('"');
+                out.push_str(&field.replace('"', "\"\""));
+                out.push('"');
+            } else {
+                out.push_str(&field);
+            }
+            check_size(out.len(), self.size_max)?;
         }
-        // A row of one empty field must not look like no row.
-        let needs_quotes = field.contains(['"', ',', '\r', '\n']) || at == 0 && field.is_empty();
-        if needs_quotes {
-            out.push('"');
-            out.push_str(&field.replace('"', "\"\""));
-            out.push('"');
-        } else {
-            out.push_str(&field);
-        }
+        out.push_str("\r\n");
+        check_size(out.len(), self.size_max)
     }
-    out.push_str("\r\n");
-    Ok(())
 }
 
 #[cfg(test)]
@@ -316,15 +387,16 @@ mod tests {
     fn forms_there_and_back() {
         let value = from_form(b"a=1&b=x+%26%C3%A9&a=2&c&").unwrap();
         assert_eq!(value, parsed(r#"{"a":["1","2"],"b":"x &é","c":""}"#));
-        assert_eq!(to_form(&value).unwrap(), b"a=1&a=2&b=x+%26%C3%A9&c=");
+        assert_eq!(to_form(&value, 100).unwrap(), b"a=1&a=2&b=x+%26%C3%A9&c=");
         assert!(from_form(b"a=%ff").is_err());
         assert_eq!(
-            to_form(&parsed(r#"{"a":null,"b":1.50,"c":[]}"#)).unwrap(),
+            to_form(&parsed(r#"{"a":null,"b":1.50,"c":[]}"#), 100).unwrap(),
             b"b=1.50"
         );
         assert!(
-            to_form(&parsed(r#"{"a":{}}"#))
+            to_form(&parsed(r#"{"a":{}}"#), 100)
                 .unwrap_err()
+                .to_string()
                 .contains("\"a\"")
         );
     }
@@ -340,9 +412,36 @@ mod tests {
             parsed(r#"[["1","2"],["3",""]]"#)
         );
         let rows = parsed(r#"[{"a":1,"b":"x,y"},{"b":true}]"#);
-        assert_eq!(to_csv(&rows).unwrap(), "a,b\r\n1,\"x,y\"\r\n\"\",true\r\n");
+        let written = "a,b\r\n1,\"x,y\"\r\n\"\",true\r\n";
+        assert_eq!(to_csv(&rows, true, 100).unwrap(), written);
         assert!(from_csv("a\n1,2", true).unwrap_err().contains("row 2"));
         assert!(from_csv("\"a", false).is_err());
-        assert!(to_csv(&parsed(r#"[{"a":1},{"b":2}]"#)).is_err());
+        let odd = parsed(r#"[{"a":1,"b":1},{"b":2,"c":3}]"#);
+        let error = to_csv(&odd, true, 100).unwrap_err();
+        assert_eq!(error.to_string(), "the first row has no \"c\"");
+    }
+
+    /// A hundred bytes become thousands: writers look at the bound while they write.
+    #[test]
+    fn results_are_bounded_while_they_are_written() {
+        let name = "n".repeat(50);
+        let list = format!("[{}1]", "1,".repeat(200_000));
+        let named = parsed(&format!("{{\"{name}\":{list}}}"));
+        assert_eq!(to_form(&named, 1000), Err(NotWritten::TooLarge));
+        assert_eq!(to_xml(&named, 200_000), Err(NotWritten::TooLarge));
+        let rows = format!("[{{\"a\":1,\"b\":1}}{}]", ",{}".repeat(1000));
+        let rows = parsed(&rows);
+        assert_eq!(to_csv(&rows, true, 1000), Err(NotWritten::TooLarge));
+        assert!(to_csv(&rows, false, 10_000).is_ok());
+        // What is written before the bound is noticed is short: one entry.
+        let mut out = Vec::new();
+        let options = JsonToXml {
+            output_max: 1000,
+            ..JsonToXml::default()
+        };
+        let json = format!("{{\"{name}\":{list}}}");
+        let error = options.convert(json.as_bytes(), &mut out).unwrap_err();
+        assert_eq!(error.kind, ConvertErrorKind::TooLarge);
+        assert!(error.offset < 200, "{}", error.offset);
     }
 }

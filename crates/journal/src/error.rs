@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub enum OpenError {
     /// Another process has it.
     InUse(PathBuf, Option<u32>),
-    /// It was written by another version, or is no data folder.
+    /// It was written by another version, or its file `format` is damaged; which.
     Format(PathBuf, String),
     /// A file is not as it was written: its folder within the data folder, its number, the place
     /// in it in bytes, and what is wrong there.
@@ -26,7 +26,7 @@ pub enum OpenError {
 }
 
 /// What to do when something is gone.
-const RESTORE: &str = "put the data folder back from a copy, or accept the loss with \
+pub(crate) const RESTORE: &str = "put the data folder back from a copy, or accept the loss with \
                        `--accept-data-loss`";
 
 impl OpenError {

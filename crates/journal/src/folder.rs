@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::crc;
 use crate::disk::{Disk, DiskFile, LowSpace};
-use crate::error::OpenError;
+use crate::error::{OpenError, RESTORE};
 use crate::keyed::Place;
+
+use FormatProblem::{Damaged, Foreign};
 
 /// What the file `format` says of a folder that has nothing but a store.
 const FIRST: &str = "intertie data folder, format 1\n";
@@ -97,7 +99,7 @@ impl DataFolder {
         // A full disk is no reason not to start: the number is for people.
         drop(written);
         let parts = Parts {
-            named: check_format(path)?,
+            named: check_format(path, accepts_loss)?,
             open: Vec::new(),
         };
         Ok(Self(Arc::new(Taken {
@@ -263,61 +265,106 @@ fn format_text(named: &[(String, u32)]) -> String {
     format!("{text}{CHECKSUM}{crc:08x}\n")
 }
 
-/// The parts that the file `format` names.
-fn read_format(text: &str) -> Result<Vec<(String, u32)>, String> {
-    if text == FIRST {
-        return Ok(vec![("store".to_owned(), 1)]);
+/// Why the file `format` names no parts.
+enum FormatProblem {
+    /// It is not what any version has written.
+    Damaged(&'static str),
+    /// It is whole, and another version has written it.
+    Foreign(String),
+}
+
+impl FormatProblem {
+    fn error(self, path: &Path) -> OpenError {
+        let why = match self {
+            Damaged(what) => format!("the file `format` {what}: {RESTORE}"),
+            Foreign(why) => why,
+        };
+        OpenError::Format(path.to_owned(), why)
     }
-    let other = || "it was written by another version of intertie".to_owned();
-    if text.is_empty() {
-        return Err("the file `format` is empty".to_owned());
-    }
-    let rest = text.strip_prefix(SECOND).ok_or_else(other)?;
-    let (rest, is_checked) = match text.rsplit_once(CHECKSUM) {
-        Some((before, crc)) if format!("{:08x}\n", crc::of(before.as_bytes())) == crc => {
-            (before.strip_prefix(SECOND).ok_or_else(other)?, true)
-        }
-        Some(_) => return Err("the file `format` is damaged".to_owned()),
-        // Other versions name something.
-        None if rest.is_empty() => return Err("the file `format` is cut off".to_owned()),
-        None => (rest, false),
+}
+
+/// The parts that the file `format` names. Every version from 2 on ends the file with its checksum:
+/// one that does not match is damage, whatever version the text names.
+fn read_format(text: &str) -> Result<Vec<(String, u32)>, FormatProblem> {
+    let checked = text.rsplit_once(CHECKSUM);
+    let Some((lines, crc)) = checked else {
+        return read_unchecked(text);
     };
-    let parts = rest.lines().map(|line| {
-        let (name, version) = line.split_once(' ').ok_or_else(other)?;
-        let version: u32 = version.parse().map_err(|_| other())?;
+    if format!("{:08x}\n", crc::of(lines.as_bytes())) != crc {
+        return Err(Damaged("is damaged, its checksum does not match"));
+    }
+    let other = || Foreign("it was written by another version of intertie".to_owned());
+    let parts = lines.strip_prefix(SECOND).ok_or_else(other)?;
+    let parts = parts.lines().map(|line| {
+        let (name, version) = read_part(line).ok_or_else(other)?;
         let known = PARTS.iter().find(|it| it.0 == name);
         match known.is_some_and(|it| (1..=it.1).contains(&version)) {
-            true if version >= NAMED_WHEN_MADE && !is_checked => {
-                Err("the file `format` is cut off".to_owned())
-            }
             true => Ok((name.to_owned(), version)),
-            false => Err(format!(
+            false => Err(Foreign(format!(
                 "it has `{name}` in version {version} of its format, which this version of \
                  intertie does not know"
-            )),
+            ))),
         }
     });
     parts.collect()
 }
 
-fn check_format(path: &Path) -> Result<Vec<(String, u32)>, OpenError> {
+/// The same of the first versions, which wrote no checksum: nothing but these few texts is whole.
+fn read_unchecked(text: &str) -> Result<Vec<(String, u32)>, FormatProblem> {
+    if text.is_empty() {
+        return Err(Damaged("is empty"));
+    }
+    if text == FIRST {
+        return Ok(vec![("store".to_owned(), 1)]);
+    }
+    let damaged = || Damaged("is damaged or cut off, it has no checksum");
+    let parts = text.strip_prefix(SECOND).ok_or_else(damaged)?;
+    let parts = parts.strip_suffix('\n').ok_or_else(damaged)?;
+    let parts = parts.split('\n').map(|line| {
+        let is_known = |it: &(&str, u32)| it.1 == 1 && PARTS.iter().any(|part| part.0 == it.0);
+        let (name, version) = read_part(line).filter(is_known).ok_or_else(damaged)?;
+        Ok((name.to_owned(), version))
+    });
+    parts.collect()
+}
+
+/// The name of a part, and its version.
+fn read_part(line: &str) -> Option<(&str, u32)> {
+    let (name, version) = line.split_once(' ')?;
+    Some((name, version.parse().ok()?))
+}
+
+/// What the file `format` names. Where loss is accepted, one that is missing or damaged names
+/// nothing: the parts are then read without the claim that all of them is there.
+fn check_format(path: &Path, accepts_loss: bool) -> Result<Vec<(String, u32)>, OpenError> {
     let doing = |what: &str| OpenError::disk(format!("{what} {}", path.display()));
-    let refused = |why: String| OpenError::Format(path.to_owned(), why);
-    match fs::read_to_string(path.join("format")) {
-        Ok(text) => return read_format(&text).map_err(refused),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Err(refused("the file `format` is damaged".to_owned()));
-        }
-        Err(error) => return Err(doing("read the data folder")(error)),
-    }
     let is_there = |name: &&str| path.join(name).exists();
-    if ["store", "topics", KEYED].iter().any(is_there) {
-        return Err(refused("the file `format` is missing".to_owned()));
+    let read = match fs::read(path.join("format")) {
+        Ok(bytes) => match str::from_utf8(&bytes) {
+            Ok(text) => read_format(text),
+            Err(_) => Err(Damaged("is damaged, it is no text")),
+        },
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(doing("read the data folder")(error));
+        }
+        Err(_) if ["store", "topics", KEYED].iter().any(is_there) => Err(Damaged("is missing")),
+        Err(_) => {
+            let named = Vec::new();
+            write_format(path, &named).map_err(doing("write to the data folder"))?;
+            return Ok(named);
+        }
+    };
+    match read {
+        Ok(named) => Ok(named),
+        Err(Damaged(what)) if accepts_loss => {
+            let folder = path.display();
+            tracing::warn!(%folder, "the file `format` {what}, it is written again");
+            let named = Vec::new();
+            write_format(path, &named).map_err(doing("write to the data folder"))?;
+            Ok(named)
+        }
+        Err(problem) => Err(problem.error(path)),
     }
-    let named = Vec::new();
-    write_format(path, &named).map_err(doing("write to the data folder"))?;
-    Ok(named)
 }
 
 fn write_format(path: &Path, named: &[(String, u32)]) -> io::Result<()> {

@@ -27,6 +27,9 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 /// How much longer than the largest body that is taken the converted one may be.
 const GROWTH_MAX: u64 = 16;
 
+/// The largest body in flows that no request starts.
+const BODY_MAX: u64 = 64 << 20;
+
 /// The formats and the options of the conversion.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -72,10 +75,12 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let report = &mut *context.report;
     let config: ConvertConfig = config::decode(node, report)?;
     let before = report.diagnostics().len();
+    // A flow without a trigger of its own has the engine's limit for bodies; it is not known here.
     let output_max = context
         .trigger
-        .and_then(|trigger| usize::try_from(trigger.body_max.saturating_mul(GROWTH_MAX)).ok())
-        .unwrap_or(usize::MAX);
+        .map_or(BODY_MAX, |trigger| trigger.body_max)
+        .saturating_mul(GROWTH_MAX);
+    let output_max = usize::try_from(output_max).unwrap_or(usize::MAX);
     check_common(&config, report);
     let conversion = match (config.from.value.as_str(), config.to.value.as_str()) {
         ("json", "xml") => {

@@ -144,12 +144,13 @@ impl Encode {
                 (out, "application/xml")
             }
             To::Form => {
-                let form = expr::format::to_form(exchange.value()?);
+                let form = expr::format::to_form(exchange.value()?, size_max);
                 let form = form.map_err(Fault::expression)?;
                 (form, "application/x-www-form-urlencoded")
             }
             To::Csv => {
-                let csv = csv(exchange.value()?, self.header).map_err(Fault::expression)?;
+                let csv = expr::format::to_csv(exchange.value()?, self.header, size_max);
+                let csv = csv.map_err(Fault::expression)?;
                 (csv.into_bytes(), "text/csv; charset=utf-8")
             }
             To::Text => {
@@ -180,33 +181,6 @@ fn json(value: &expr::Value, size_max: usize) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::with_capacity(256);
     expr::json::write(value, size_max, &mut out).map_err(Fault::expression)?;
     Ok(out)
-}
-
-/// CSV, without a line of names when there shall be none.
-fn csv(value: &expr::Value, header: bool) -> Result<String, String> {
-    let rows = expr::value::as_array(value).unwrap_or_default();
-    let Some(names) = rows.first().and_then(expr::value::members) else {
-        return expr::format::to_csv(value);
-    };
-    if header {
-        return expr::format::to_csv(value);
-    }
-    let names: Vec<&str> = names.map(|(name, _)| name).collect();
-    let rows = rows.iter().map(|row| {
-        let Some(mut members) = expr::value::members(row) else {
-            return Err(format!(
-                "a row of CSV cannot be {}",
-                expr::value::shown(row)
-            ));
-        };
-        if let Some((name, _)) = members.find(|(name, _)| !names.contains(name)) {
-            return Err(format!("the first row has no {name:?}"));
-        }
-        let field = |name: &&str| expr::value::get(row, name).cloned().unwrap_or_default();
-        Ok(expr::value::array(names.iter().map(field)))
-    });
-    let rows = rows.collect::<Result<Vec<_>, String>>()?;
-    expr::format::to_csv(&expr::value::array(rows))
 }
 
 /// Compresses the body.

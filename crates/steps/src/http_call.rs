@@ -521,7 +521,7 @@ fn redirect_fault(cause: &str) -> Fault {
 fn written(value: &expr::Value, format: Format) -> Result<Content, Fault> {
     let (bytes, media_type) = match format {
         Format::Form => (
-            expr::format::to_form(value),
+            expr::format::to_form(value, 64 << 20),
             "application/x-www-form-urlencoded",
         ),
         _ => (expr::format::to_xml(value, 64 << 20), "application/xml"),
@@ -531,6 +531,9 @@ fn written(value: &expr::Value, format: Format) -> Result<Content, Fault> {
         media_type,
     ))
 }
+
+/// The most bytes of a query. Few servers take as many as a hundredth of that.
+const QUERY_MAX: usize = 1 << 20;
 
 /// Adds parameters to a query.
 fn add_query(parameters: &expr::Value, query: &mut Option<String>) -> Result<(), Fault> {
@@ -552,6 +555,10 @@ fn add_query(parameters: &expr::Value, query: &mut Option<String>) -> Result<(),
             push_encoded(name, &mut text);
             text.push('=');
             push_encoded(&value, &mut text);
+            // A name stands there for each entry of a list: little is needed to make much.
+            if text.len() > QUERY_MAX {
+                return Err(Fault::expression("the query is longer than 1 MiB"));
+            }
         }
     }
     *query = Some(text).filter(|text| !text.is_empty());

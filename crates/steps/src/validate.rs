@@ -1,18 +1,23 @@
 //! `validate`: checks the body against a JSON Schema that is compiled when the flow is loaded.
 
-use std::fmt::Display;
+mod check;
+mod metered;
+
+use std::sync::Arc;
 
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use config::{Node, Span, Spanned, Value};
-use jsonschema::{PatternOptions, ValidationError, Validator};
+use jsonschema::{PatternOptions, Validator};
 use message::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
+use self::check::{Schema, error_text};
+use self::metered::MeteredJson;
 use crate::codes::{BAD_FILE, BAD_SCHEMA};
 use crate::range;
 use config::AnyValue;
@@ -27,10 +32,6 @@ pub const DEFINITION: StepDefinition = StepDefinition {
     build,
 };
 
-/// How many characters of a value an error shows.
-const SHOWN_MAX: usize = 60;
-/// How many characters an error has.
-const ERROR_MAX: usize = 300;
 /// The most levels of a body; one that is decoded has fewer.
 const DEPTH_MAX: usize = 512;
 /// How often a pattern with look-around or back-references may be tried at a text.
@@ -62,7 +63,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         report,
     );
     let schema = node.get("schema")?;
-    let validator = match &schema.value {
+    let compiled = match &schema.value {
         Value::String(name) => read_file(name, schema.span, context),
         Value::Mapping(_) | Value::Bool(_) => compile(&schema.to_json()).map_err(|problem| {
             let span = place(schema, &problem.pointer);
@@ -77,13 +78,23 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             return None;
         }
     };
-    let validator = validator.ok()?;
+    let Compiled {
+        validator,
+        has_patterns,
+    } = compiled.ok()?;
     (context.problems() == before).then(|| {
-        Box::new(Validate {
+        Box::new(Validate(Arc::new(Schema {
             validator,
+            has_patterns,
             errors_max: max,
-        }) as Box<dyn Step>
+        }))) as Box<dyn Step>
     })
+}
+
+/// A schema as the library has it.
+struct Compiled {
+    validator: Validator<MeteredJson>,
+    has_patterns: bool,
 }
 
 fn refuse(message: String, span: Span, context: &mut BuildContext<'_>) {
@@ -92,7 +103,7 @@ fn refuse(message: String, span: Span, context: &mut BuildContext<'_>) {
 }
 
 /// Reads a schema of a file. Every problem is reported.
-fn read_file(name: &str, span: Span, context: &mut BuildContext<'_>) -> Result<Validator, ()> {
+fn read_file(name: &str, span: Span, context: &mut BuildContext<'_>) -> Result<Compiled, ()> {
     let shown = name.escape_debug();
     let bytes = (context.surroundings.files)(span.source, name).map_err(|error| {
         let message = format!("cannot read `{shown}`: {error}");
@@ -121,15 +132,30 @@ struct SchemaProblem {
     message: String,
 }
 
-fn compile(schema: &Json) -> Result<Validator, SchemaProblem> {
-    let options = jsonschema::options()
+fn compile(schema: &Json) -> Result<Compiled, SchemaProblem> {
+    let options = jsonschema::options_for::<MeteredJson>()
         .offline()
         .should_validate_formats(true)
         .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS_MAX));
-    options.build(schema).map_err(|error| SchemaProblem {
+    let validator = options.build(schema).map_err(|error| SchemaProblem {
         pointer: error.instance_path().to_string(),
         message: error_text(&error),
+    })?;
+    Ok(Compiled {
+        validator,
+        has_patterns: has_patterns(schema),
     })
+}
+
+/// Whether a schema has patterns. A member of this name says so, whatever it is.
+fn has_patterns(schema: &Json) -> bool {
+    match schema {
+        Json::Object(members) => members
+            .iter()
+            .any(|(name, it)| name.starts_with("pattern") || has_patterns(it)),
+        Json::Array(items) => items.iter().any(has_patterns),
+        _ => false,
+    }
 }
 
 /// The place of a part of a schema that stands in the flow file.
@@ -150,60 +176,24 @@ fn place(schema: &Node, pointer: &str) -> Span {
     node.span
 }
 
-/// What an error says, the value in it cut.
-fn error_text(error: &ValidationError<'_>) -> String {
-    let shown = cut(error.instance(), SHOWN_MAX);
-    cut(&error.masked_with(shown), ERROR_MAX)
-}
-
-/// The beginning of a text, without control characters.
-fn cut(text: &dyn Display, length_max: usize) -> String {
-    let text = text.to_string();
-    let mut cut = String::new();
-    for (at, character) in text.chars().enumerate() {
-        if at == length_max {
-            cut.push_str("...");
-            break;
-        }
-        match character.is_control() {
-            true => cut.extend(character.escape_default()),
-            false => cut.push(character),
-        }
-    }
-    cut
-}
-
 /// The step.
-struct Validate {
-    validator: Validator,
-    errors_max: usize,
-}
-
-impl Validate {
-    fn check(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
-        let value = json(exchange.value()?, DEPTH_MAX)?;
-        if self.validator.is_valid(&value) {
-            return Ok(Next::Continue);
-        }
-        let mut errors = self.validator.iter_errors(&value);
-        let told = errors.by_ref().take(self.errors_max).map(|error| {
-            let path = match error.instance_path().as_str() {
-                "" => "the body".to_owned(),
-                path => cut(&path, ERROR_MAX),
-            };
-            format!("{path}: {}", error_text(&error))
-        });
-        let mut detail = told.collect::<Vec<_>>().join("; ");
-        if errors.next().is_some() {
-            detail.push_str("; and more");
-        }
-        Err(Fault::invalid(detail))
-    }
-}
+struct Validate(Arc<Schema>);
 
 impl Step for Validate {
-    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
-        Progress::Done(self.check(exchange))
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        let value = exchange.value().and_then(|value| json(value, DEPTH_MAX));
+        let value = match value {
+            Ok(value) => value,
+            Err(fault) => return Progress::Done(Err(fault)),
+        };
+        if let Some(result) = self.0.check(&value) {
+            return Progress::Done(result.map(|()| Next::Continue));
+        }
+        let schema = Arc::clone(&self.0);
+        Progress::Waits(Box::pin(async move {
+            let result = schema.check_beside(value, services).await;
+            result.map(|()| Next::Continue)
+        }))
     }
 }
 
@@ -254,5 +244,7 @@ fn number(value: &expr::Value) -> Result<Json, Fault> {
     }
 }
 
+#[cfg(test)]
+mod suite;
 #[cfg(test)]
 mod tests;

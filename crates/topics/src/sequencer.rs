@@ -3,6 +3,7 @@
 //! have a lane each, so that a slow disk holds up only those that need it.
 
 mod batch;
+mod refusals;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,6 +19,7 @@ use message::Fault;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use self::batch::Batch;
+use self::refusals::{Change, Refusals};
 use crate::log::Log;
 use crate::prepare::Item;
 use crate::settings::Durability;
@@ -187,6 +189,7 @@ struct Lane {
     held: Vec<Held>,
     chores: VecDeque<Chore>,
     flight: Option<Flight>,
+    refusals: Refusals,
 }
 
 /// The publications of a topic that wait until a worker has taken its events.
@@ -279,7 +282,10 @@ impl Lane {
                     return;
                 };
                 match self.flight.take() {
-                    Some((Some(batch), _)) => batch.finish(result),
+                    Some((Some(batch), _)) => {
+                        self.log_change(&batch, &result, now);
+                        batch.finish(result);
+                    }
                     Some((None, _)) => tell_chore(result),
                     None => {}
                 }
@@ -302,6 +308,22 @@ impl Lane {
                 }
             }
             self.flight = batch.append();
+        }
+    }
+
+    /// Logs when the store begins or ceases to refuse batches.
+    fn log_change(&mut self, batch: &Batch, result: &Result<(), StoreError>, now: Instant) {
+        let events = batch.events();
+        let topic = batch.first_topic();
+        match (self.refusals.note(result, events, now), result) {
+            (Some(Change::Refused), Err(error)) => tracing::error!(
+                target: "topics", topic, events, %error,
+                "events could not be stored; more of them are counted, not logged"
+            ),
+            (Some(Change::Accepted(refused)), _) => tracing::info!(
+                target: "topics", refused, "events are stored again"
+            ),
+            _ => {}
         }
     }
 

@@ -4,12 +4,63 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is known of one kind of thing: messages of the store, events of the topic.
+/// The way that something takes through the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// HTTP to store to HTTP.
+    Store,
+    /// HTTP to topic to HTTP, and to a subscriber.
+    Topic,
+    /// HTTP to queue to PostgreSQL.
+    Queue,
+    /// HTTP to queue to store to HTTP.
+    Relay,
+    /// HTTP to queue to topic to MariaDB.
+    Announce,
+    /// HTTP to two rows of PostgreSQL in a transaction.
+    Book,
+}
+
+impl Way {
+    /// Those that need no server but the receiver.
+    pub const ALONE: [Self; 2] = [Self::Store, Self::Topic];
+    pub const ALL: [Self; 6] = [
+        Self::Store,
+        Self::Topic,
+        Self::Queue,
+        Self::Relay,
+        Self::Announce,
+        Self::Book,
+    ];
+
+    /// Where it begins.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Store => "/orders",
+            Self::Topic => "/topics/prices",
+            Self::Queue => "/queue",
+            Self::Relay => "/relay",
+            Self::Announce => "/announce",
+            Self::Book => "/book",
+        }
+    }
+
+    /// Where it ends, when that is the receiver.
+    pub fn of_receiver(path: &str) -> Self {
+        match path {
+            it if it.contains("/events") => Self::Topic,
+            it if it.contains("/relayed") => Self::Relay,
+            _ => Self::Store,
+        }
+    }
+}
+
+/// What is known of all that takes one way.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// Acknowledged, by its number.
     pub acknowledged: BTreeSet<u64>,
-    /// Arrived at the receiver.
+    /// Arrived at the other end.
     pub arrived: BTreeSet<u64>,
     /// Which number an id was seen with.
     ids: BTreeMap<String, u64>,
@@ -30,12 +81,12 @@ impl Ledger {
 #[derive(Debug, Default)]
 pub struct Books {
     next: AtomicU64,
-    pub store: Mutex<Ledger>,
-    pub topic: Mutex<Ledger>,
+    acknowledged: AtomicU64,
+    ledgers: [Mutex<Ledger>; Way::ALL.len()],
     /// What was not as it should be.
-    pub lost: Mutex<Vec<String>>,
-    pub silent: Mutex<Vec<String>>,
-    pub wrong: Mutex<Vec<String>>,
+    lost: Mutex<Vec<String>>,
+    silent: Mutex<Vec<String>>,
+    wrong: Mutex<Vec<String>>,
 }
 
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -48,30 +99,55 @@ impl Books {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
 
+    pub fn of(&self, way: Way) -> MutexGuard<'_, Ledger> {
+        let [store, topic, queue, relay, announce, book] = &self.ledgers;
+        lock(match way {
+            Way::Store => store,
+            Way::Topic => topic,
+            Way::Queue => queue,
+            Way::Relay => relay,
+            Way::Announce => announce,
+            Way::Book => book,
+        })
+    }
+
     /// A number in a body, if it is one that was sent.
     pub fn number(&self, body: &str) -> Option<u64> {
         let rest = body.trim().strip_prefix("{\"n\":")?;
         let number = rest.split([',', '}']).next()?.trim().parse().ok()?;
-        (number < self.next.load(Ordering::SeqCst)).then_some(number)
+        self.was_sent(number).then_some(number)
+    }
+
+    pub fn was_sent(&self, number: u64) -> bool {
+        number < self.next.load(Ordering::SeqCst)
+    }
+
+    /// Notes what the engine has answered for, with the id that it gave, if any.
+    pub fn acknowledge(&self, way: Way, id: &str, number: u64) {
+        if !id.is_empty() {
+            self.identify(way, id, number);
+        }
+        self.of(way).acknowledged.insert(number);
+        self.acknowledged.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Notes that an id stands for a number: no other one may.
-    pub fn identify(&self, ledger: &Mutex<Ledger>, id: &str, number: u64) {
-        let before = lock(ledger).ids.insert(id.to_owned(), number);
+    pub fn identify(&self, way: Way, id: &str, number: u64) {
+        let before = self.of(way).ids.insert(id.to_owned(), number);
         if let Some(before) = before.filter(|it| *it != number) {
             self.wrong(format!("id {id} was given to {before} and to {number}"));
         }
     }
 
     /// Notes what has arrived.
-    pub fn arrived(&self, ledger: &Mutex<Ledger>, id: &str, body: &str) {
+    pub fn arrived(&self, way: Way, id: &str, body: &str) {
         let Some(number) = self.number(body) else {
             return self.wrong(format!(
                 "{id} arrived with a body that nobody sent: {body:.80}"
             ));
         };
-        self.identify(ledger, id, number);
-        lock(ledger).arrived.insert(number);
+        self.identify(way, id, number);
+        self.of(way).arrived.insert(number);
     }
 
     pub fn wrong(&self, what: String) {
@@ -87,5 +163,13 @@ impl Books {
     pub fn lost(&self, what: String) {
         eprintln!("LOST: {what}");
         lock(&self.lost).push(what);
+    }
+
+    /// What was acknowledged so far, and what was lost, lost silently, and wrong.
+    pub fn counts(&self) -> [u64; 4] {
+        let count = |of: &Mutex<Vec<String>>| lock(of).len() as u64;
+        let acknowledged = self.acknowledged.load(Ordering::SeqCst);
+        let [lost, silent, wrong] = [&self.lost, &self.silent, &self.wrong].map(count);
+        [acknowledged, lost, silent, wrong]
     }
 }

@@ -49,6 +49,9 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// What is done to each file in turn.
 pub const ATTACKS: [&str; 4] = ["removed", "emptied", "cut", "bit flipped"];
 
+/// The parts of a data folder that are removed as a whole.
+pub const PARTS: [&str; 2] = ["store", "topics"];
+
 /// Damages a file. Says where.
 pub fn attack(file: &Path, how: &str, random: &mut Random) -> io::Result<String> {
     let size = fs::metadata(file)?.len();

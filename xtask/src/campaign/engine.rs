@@ -9,12 +9,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::client;
+use super::flows::{self, Around};
+use super::servers::Servers;
 use crate::command::{Failure, program};
 
 /// How long a start or an end may take.
 const MOST: Duration = Duration::from_secs(40);
 
-/// Fails `fsync` as long as a file is there, and adds to the time of day what another one says.
+/// Fails `fsync`, or what the file says with `w` (each write to a place in a file), as long as a
+/// file is there, and adds to the time of day what another one says.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,12 +27,18 @@ const SHIM: &str = r#"
 #include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
-static int fails(void) { char *f = getenv("CAMPAIGN_FAIL"); return f && access(f, F_OK) == 0; }
-int fdatasync(int fd) {
-    if (fails()) { errno = EIO; return -1; }
-    return syscall(SYS_fdatasync, fd);
+static int fails(char kind) {
+  char *name = getenv("CAMPAIGN_FAIL"); FILE *file = name ? fopen(name, "r") : 0;
+  if (!file) return 0;
+  int said = fgetc(file); fclose(file);
+  if (said != kind) return 0;
+  errno = EIO; return 1;
 }
-int fsync(int fd) { if (fails()) { errno = EIO; return -1; } return syscall(SYS_fsync, fd); }
+int fdatasync(int fd) { return fails('s') ? -1 : syscall(SYS_fdatasync, fd); }
+int fsync(int fd) { return fails('s') ? -1 : syscall(SYS_fsync, fd); }
+ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
+  return fails('w') ? -1 : syscall(SYS_pwrite64, fd, from, size, at);
+}
 static __thread int count; static long offset;
 int clock_gettime(clockid_t id, struct timespec *at) {
   static int (*real)(clockid_t, struct timespec *);
@@ -51,6 +60,7 @@ pub struct Engine {
     pub data: PathBuf,
     pub port: u16,
     pub admin: u16,
+    around: Around,
     child: Option<Child>,
 }
 
@@ -66,7 +76,12 @@ pub fn free_port() -> Result<u16, Failure> {
 }
 
 impl Engine {
-    pub fn new(binary: PathBuf, folder: &Path, receiver: u16) -> Result<Self, Failure> {
+    pub fn new(
+        binary: PathBuf,
+        folder: &Path,
+        receiver: u16,
+        servers: &Servers,
+    ) -> Result<Self, Failure> {
         let source = folder.join("shim.c");
         fs::write(&source, SHIM)?;
         let (from, to) = (source.display().to_string(), folder.join("shim.so"));
@@ -74,47 +89,29 @@ impl Engine {
         program("cc")
             .args(["-shared", "-fPIC", "-o", &to, &from, "-ldl"])
             .run()?;
+        let port = free_port()?;
         let engine = Self {
             binary,
             folder: folder.to_owned(),
             data: folder.join("data"),
-            port: free_port()?,
+            port,
             admin: free_port()?,
+            around: Around {
+                port,
+                receiver,
+                broker: servers.broker.url.clone(),
+                postgres: servers.postgres.url.clone(),
+                mariadb: servers.mariadb.url.clone(),
+            },
             child: None,
         };
-        engine.write_flows(receiver, 0)?;
+        engine.write_flows(0)?;
         Ok(engine)
     }
 
     /// Writes the flows; a number makes them other ones.
-    pub fn write_flows(&self, receiver: u16, number: u64) -> Result<(), Failure> {
-        let (port, receiver) = (self.port, format!("http://127.0.0.1:{receiver}"));
-        let retry = "retry: { times: 1000000, delay: 20ms, delay_max: 300ms }";
-        let text = format!(
-            r#"flow: take
-doc: version {number}
-from: {{ http: POST :{port}/orders }}
-steps:
-  - store: {{ in: orders }}
-  - reply: {{ status: 202, body: {{ id: "${{ $stored.id }}" }} }}
----
-flow: deliver
-from: {{ store: {{ name: orders, concurrent: 16, {retry} }} }}
-steps:
-  - http: {{ to: "{receiver}/orders", method: POST, headers: {{ X-Id: "${{ $path.store_id }}" }} }}
----
-topic: prices
-payload: event
-keep: {{ events: 1000000, bytes: 1GiB }}
-publish: {{ http: "POST :{port}/topics/prices" }}
-subscribe: {{ listen: ":{port}", heartbeat: 1s }}
----
-flow: mirror
-from: {{ topic: {{ name: prices, start: earliest, {retry} }} }}
-steps:
-  - http: {{ to: "{receiver}/events", method: POST, headers: {{ X-Id: "${{ $path.event_id }}" }} }}
-"#
-        );
+    pub fn write_flows(&self, number: u64) -> Result<(), Failure> {
+        let text = flows::text(&self.around, number);
         fs::write(self.folder.join("flows.yaml"), text)?;
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::books::Books;
+use super::books::{Books, Way};
 use crate::command::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +79,7 @@ fn serve(stream: &TcpStream, mode: &AtomicU8, books: &Books) -> Option<()> {
         thread::sleep(Duration::from_millis(100));
     }
     if mode != Mode::Refuses as u8 {
-        let ledger = match first.contains("/events") {
-            true => &books.topic,
-            false => &books.store,
-        };
-        books.arrived(ledger, &id, &body);
+        books.arrived(Way::of_receiver(&first), &id, &body);
     }
     if mode == Mode::Drops as u8 {
         return None;

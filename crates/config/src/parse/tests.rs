@@ -49,6 +49,41 @@ fn values_keep_their_types_and_places() {
 }
 
 #[test]
+fn surrogate_escapes_of_json_are_characters_in_double_quotes_only() {
+    let text = r#"{"a": "x\ud83d\uDE00\u00e4", "b": [1, "\\ud83d\\ude00"], "c": "\U0001F600"}"#;
+    let (documents, problems) = parse_text(text);
+    assert_eq!(problems, []);
+    let json = documents[0].to_json();
+    let expected: serde_json::Value =
+        serde_json::from_str(&text.replace("\\U0001F600", "😀")).unwrap();
+    assert_eq!(json, expected);
+    let c = documents[0].entry("c").unwrap();
+    assert_eq!(
+        &text[c.key_span.start..c.key_span.end],
+        "\"c\"",
+        "places are those of the file"
+    );
+
+    let text = "ä: \\ud83d\\ude00 '\\U0001F600\n\
+                b: '\\ud83d\\ude00'\nc: |\n  \\uD83D\\ude00 \\ud83d\\ude00\nd: \"\\ud83d\\ude00\"\n";
+    let (documents, problems) = parse_text(text);
+    assert_eq!(problems, []);
+    let text_of = |key: &str| documents[0].get(key).unwrap().as_str().unwrap();
+    assert_eq!(text_of("ä"), "\\ud83d\\ude00 '\\U0001F600");
+    assert_eq!(text_of("b"), "\\ud83d\\ude00");
+    assert_eq!(text_of("c"), "\\uD83D\\ude00 \\ud83d\\ude00\n");
+    assert_eq!(text_of("d"), "😀");
+
+    for alone in [
+        r#"a: "\ud83d""#,
+        r#"a: "\ude00\ud83d""#,
+        r#"a: "\ud83dx\ude00""#,
+    ] {
+        assert_eq!(codes_of(alone), ["IT0103"], "{alone}");
+    }
+}
+
+#[test]
 fn aliases_stand_for_their_values() {
     let (documents, problems) = parse_text("a: &x {k: 1}\nb: *x\nc: [*x, *x]\n");
     assert_eq!(problems, []);

@@ -76,7 +76,10 @@ impl Message<'_> {
                     out: &mut out,
                     depth: 0,
                 };
-                encoder.element(element, body)?;
+                match self.shape.is_bare {
+                    true => encoder.content(element, body)?,
+                    false => encoder.element(element, body)?,
+                }
             }
         }
         out.end(envelope, "Body");
@@ -347,6 +350,7 @@ pub fn body_value(
         (None, [first, ..]) => {
             Err(MapError::new("stands in a body that is empty").within(&first.name, None))
         }
+        (Some(element), all) if shape.is_bare => model.decode_within(element, all),
         (Some(_), []) => Err(MapError::new("the body is empty")),
         (Some(element), [only]) => {
             // The name of the wrapper of an `rpc` answer says nothing (SOAP 1.1, section 7.1).

@@ -214,6 +214,7 @@ impl<'a> Writer<'a> {
         self.check_size()
     }
 
+    #[inline]
     fn check_size(&self) -> Result<(), Reason> {
         if self.out.len() - self.start <= self.options.output_max {
             return Ok(());
@@ -319,6 +320,8 @@ impl<'a> Writer<'a> {
             let mut is_noted = false;
             let (start_tag, end_tag) = (format!("<{name}>"), format!("</{name}>"));
             loop {
+                // The name is written for each entry: what comes of it is longer than what is read.
+                self.check_size()?;
                 self.text.skip_space();
                 match self.text.peek() {
                     Some(b'{' | b'[') => self.element(name, name_at, parent)?,

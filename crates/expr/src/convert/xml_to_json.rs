@@ -79,7 +79,7 @@ impl XmlToJson {
     fn write(&self, xml: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
         let text = check_characters(xml)?;
         let elements = read(text, self.depth_max.min(DEPTH_LIMIT))?;
-        let limit = out.len() + self.output_max;
+        let limit = out.len().saturating_add(self.output_max);
         let mut writer = Writer {
             options: self,
             elements: &elements,

@@ -112,7 +112,7 @@ fn read_query(node: &Node, mut query: Option<String>, reading: &mut Reading<'_>)
         let items = texts(&field, reading).into_iter().map(expr::value::text);
         members.push((field.name, expr::value::array(items)));
     }
-    let form = expr::format::to_form(&expr::value::object(members)).unwrap_or_default();
+    let form = expr::format::to_form(&expr::value::object(members), usize::MAX).unwrap_or_default();
     if !form.is_empty() {
         let before = query.take().map(|query| query + "&").unwrap_or_default();
         query = Some(before + &String::from_utf8_lossy(&form));

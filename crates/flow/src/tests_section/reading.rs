@@ -63,7 +63,7 @@ pub fn encode(value: &Value, media_type: Option<&str>) -> Result<(Bytes, Option<
     let written = match media_type.map(|it| format_of(Some(it.as_bytes()))) {
         _ if matches!(value, Value::Null) => return Ok((Bytes::new(), media_type.map(Into::into))),
         Some(Format::Xml) => expr::format::to_xml(value, BODY_MAX)?,
-        Some(Format::Form) => expr::format::to_form(value)?,
+        Some(Format::Form) => expr::format::to_form(value, BODY_MAX)?,
         _ => {
             let mut out = Vec::new();
             expr::json::write(value, BODY_MAX, &mut out).map_err(|error| error.to_string())?;

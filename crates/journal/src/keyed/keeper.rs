@@ -136,10 +136,10 @@ impl Keeper {
         let created = panic::catch_unwind(create);
         match created {
             Ok(Ok(database)) => Ok(database),
-            Ok(Err(DatabaseError::Storage(StorageError::Io(error)))) if !is_foreign(&error) => {
+            Ok(Err(DatabaseError::Storage(StorageError::Io(error)))) if !is_content(&error) => {
                 Err(self.doing("open")(error))
             }
-            Ok(Err(error)) => Err(OpenError::Keyed(self.path.clone(), error.to_string())),
+            Ok(Err(error)) => Err(OpenError::Keyed(self.path.clone(), damage(&error))),
             Err(_) => {
                 let why = "it is damaged".to_owned();
                 Err(OpenError::Keyed(self.path.clone(), why))
@@ -266,9 +266,25 @@ impl Keeper {
     }
 }
 
-/// A file that is no database is said to hold what cannot be, and not to be damaged.
-fn is_foreign(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::InvalidData
+/// Whether an error of reading is one of what stands in the file: one that is cut ends too early,
+/// and one that begins otherwise is said to have invalid data.
+fn is_content(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+    matches!(error.kind(), InvalidData | UnexpectedEof)
+}
+
+/// What is wrong with a file that `redb` refuses. Other versions of intertie are told apart by the
+/// file `format`, so a version that `redb` does not know is damage too.
+fn damage(error: &DatabaseError) -> String {
+    match error {
+        DatabaseError::UpgradeRequired(version) => {
+            format!("it is damaged: it names version {version}, which was never written")
+        }
+        DatabaseError::Storage(StorageError::Io(_)) => {
+            "it is damaged: it does not begin as it should, or is cut off".to_owned()
+        }
+        error => format!("it is damaged: {error}"),
+    }
 }
 
 fn unreadable(error: redb::Error) -> Refusal {

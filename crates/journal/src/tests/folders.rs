@@ -124,22 +124,99 @@ fn folders_of_other_versions_are_refused() {
         assert_eq!(path.format(), format);
     };
     let other = "another version of intertie";
-    refused("intertie data folder, format 3\n", other);
-    refused("", "is empty");
-    refused("intertie data folder, format 2\nstore\n", other);
-    refused("intertie data folder, format 2\nstore x\n", other);
+    refused(&checked("intertie data folder, format 3\n"), other);
+    refused(&checked("something else\n"), other);
+    refused(&checked("intertie data folder, format 2\nstore\n"), other);
+    refused(&checked("intertie data folder, format 2\nstore x\n"), other);
     refused(
-        "intertie data folder, format 2\nstore 1\ntopics 3\n",
+        &checked("intertie data folder, format 2\nstore 1\ntopics 3\n"),
         "`topics` in version 3",
     );
-    refused("intertie data folder, format 2\nsessions 1\n", "`sessions`");
-    refused("intertie data folder, format 2\nstore 2\n", "is cut off");
+    let unknown = checked("intertie data folder, format 2\nsessions 1\n");
+    refused(&unknown, "`sessions`");
+    refused("", "is empty");
+    let cut = "cut off";
+    refused("intertie data folder, format 2\nstore 2\n", cut);
+    refused("intertie data folder, format 3\n", cut);
     let text = "intertie data folder, format 2\nstore 2\nchecksum 00000000\n";
     refused(text, "is damaged");
     let path = Temporary::new("none");
     fs::create_dir_all(path.0.join("topics")).unwrap();
     let error = DataFolder::take(&path.0).err().unwrap().to_string();
     assert!(error.contains("`format` is missing"), "{error}");
+}
+
+/// Lines with their checksum behind them.
+fn checked(lines: &str) -> String {
+    format!("{lines}checksum {:08x}\n", crate::crc::of(lines.as_bytes()))
+}
+
+/// A file `format` that is cut or has another bit is never taken for one of another version, and
+/// never for a whole one.
+#[test]
+fn a_damaged_format_is_no_other_version() {
+    let path = Temporary::new("damaged-format");
+    fs::create_dir(&path.0).unwrap();
+    let take = |bytes: &[u8]| {
+        fs::write(path.0.join("format"), bytes).unwrap();
+        DataFolder::take(&path.0).err().map(|it| it.to_string())
+    };
+    let is_named = |error: &Option<String>| {
+        let error = error.as_deref().unwrap_or_default();
+        ["damaged", "empty", "cut off"]
+            .iter()
+            .any(|it| error.contains(it))
+            && !error.contains("version")
+    };
+    let first = "intertie data folder, format 1\n";
+    let second = "intertie data folder, format 2\n";
+    for whole in [
+        checked(&format!("{second}store 2\ntopics 2\nkeyed 2\n")),
+        checked(second),
+        format!("{second}topics 1\n"),
+        first.to_owned(),
+    ] {
+        assert_eq!(take(whole.as_bytes()), None);
+        for size in 0..whole.len() {
+            let error = take(&whole.as_bytes()[..size]);
+            assert!(is_named(&error), "{whole:?} cut at {size}: {error:?}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = take(&bytes);
+            assert!(is_named(&error), "{whole:?}, bit {bit}: {error:?}");
+        }
+    }
+}
+
+/// Whoever accepts a loss gets a folder whose `format` is gone or damaged, with all that is there;
+/// one of another version nobody gets.
+#[test]
+fn a_damaged_format_can_be_accepted() {
+    let path = Temporary::new("accepted-format");
+    fill(&path.0);
+    for bytes in [
+        None,
+        Some(""),
+        Some("intertie data folder, format 2\ntopicz 2\n"),
+    ] {
+        match bytes {
+            None => fs::remove_file(path.0.join("format")).unwrap(),
+            Some(bytes) => fs::write(path.0.join("format"), bytes).unwrap(),
+        }
+        assert!(DataFolder::take(&path.0).is_err());
+        let folder = DataFolder::take_accepting_loss(&path.0).unwrap();
+        let topics = streams(&folder);
+        assert_eq!(topics.find("prices").unwrap().next, 21);
+        wait(topics.close());
+        drop(folder);
+        assert!(DataFolder::take(&path.0).is_ok());
+        assert_eq!(path.parts(), "topics 2\n");
+    }
+    let other = checked("intertie data folder, format 3\n");
+    fs::write(path.0.join("format"), other).unwrap();
+    assert!(DataFolder::take_accepting_loss(&path.0).is_err());
 }
 
 /// `testdata/store-1` was written by the version before there were topics: ten messages, in files

@@ -347,3 +347,45 @@ fn a_file_that_is_damaged_or_of_something_else_is_refused() {
     }
     println!("{refused} refused");
 }
+
+/// Wherever a file is cut, and whatever bit of its header is another one, it is told as damage and
+/// not as the work of another version.
+#[test]
+fn damage_of_the_header_is_no_other_version() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    put(&keyed, "t", "a", "1").unwrap();
+    wait(keyed.close());
+    let whole = disk.all();
+    let mut refused = 0;
+    let size = whole[0].1.len();
+    let flips = (0..320 * 8).map(|bit| (size, Some(bit)));
+    let cuts = (1..320)
+        .chain((320..size).step_by(4096))
+        .map(|it| (it, None));
+    for (left, bit) in flips.chain(cuts) {
+        let mut files = whole.clone();
+        files[0].1.truncate(left);
+        if let Some(bit) = bit {
+            files[0].1[bit / 8] ^= 1 << (bit % 8);
+        }
+        disk.replace(files);
+        match try_open(&disk) {
+            Err(error) => {
+                let error = error.to_string();
+                let is_named = error.contains("data/keyed.redb") && error.contains("damaged");
+                assert!(is_named, "{left} bytes, bit {bit:?}: {error}");
+                refused += 1;
+            }
+            Ok(keyed) => {
+                assert_eq!(
+                    get(&keyed, "t", "a"),
+                    Some("1".to_owned()),
+                    "{left}, {bit:?}"
+                );
+                wait(keyed.close());
+            }
+        }
+    }
+    assert!(refused > 500, "{refused}");
+}

@@ -412,3 +412,15 @@ fn problems_are_told_at_their_places() {
         ],
     );
 }
+
+#[test]
+fn a_query_is_bounded_while_it_is_written() {
+    let list = expr::value::array((0..100_000).map(expr::value::integer));
+    let parameters = expr::value::object([("n".repeat(5000), list)]);
+    let mut query = None;
+    let fault = super::add_query(&parameters, &mut query).unwrap_err();
+    assert_eq!(fault.name(), "expression");
+    let parameters = expr::value::object([("n".to_owned(), expr::value::integer(1))]);
+    super::add_query(&parameters, &mut query).unwrap();
+    assert_eq!(query.as_deref(), Some("n=1"));
+}

@@ -1,10 +1,14 @@
 //! Tests of `validate`.
 
 use crate::testing::{FILES, FakeServices, LAST, assert_problems, build, exchange, run, sound};
-use component::step::{Next, Step};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use component::step::{Next, Progress, Step};
 use message::Fault;
 
 use super::DEFINITION;
+use super::metered::{Budget, Metered, MeteredJson};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
@@ -202,6 +206,115 @@ fn a_deep_body_is_checked_to_its_end() {
     message.set_value(deep);
     let fault = run(&*step, &mut message, &FakeServices::default()).unwrap_err();
     assert_eq!(fault.detail, "the body is nested too deep");
+}
+
+/// A tree of nodes of two kinds: each branch of `anyOf` reaches the children again.
+const TREE: &str = r##"{ $ref: "#/$defs/node", $defs: { node: { anyOf: [
+    { properties: { kind: { const: leaf }, child: { $ref: "#/$defs/node" } } },
+    { properties: { kind: { const: group }, child: { $ref: "#/$defs/node" } } } ] } } }"##;
+
+fn tree(depth: usize, kind: &str) -> String {
+    let groups = "{\"kind\":\"group\",\"child\":".repeat(depth);
+    format!("{groups}{{\"kind\":\"{kind}\"}}{}", "}".repeat(depth))
+}
+
+#[test]
+fn errors_of_recursive_alternatives_are_bounded() {
+    let step = schema(TREE);
+    assert!(check(&*step, &tree(200, "leaf")).is_ok());
+    // 2 to the power of 30 errors, were all of them made.
+    for depth in [3, 30, 200] {
+        let told = detail(&*step, &tree(depth, "other"));
+        assert!(told.starts_with("the body"), "{told}");
+        assert!(told.contains("schema"), "{told}");
+        assert!(told.len() < 500, "{told}");
+    }
+}
+
+#[test]
+fn errors_with_long_paths_are_bounded() {
+    let step = schema("{ additionalProperties: { items: { type: string } } }");
+    let name = "n".repeat(500_000);
+    let body = format!("{{\"{name}\":[1{}]}}", ",1".repeat(100_000));
+    let told = detail(&*step, &body);
+    assert!(told.contains("is not of type"), "{told}");
+    assert!(told.ends_with("; and more"), "{told}");
+    assert!(told.len() < 10_000, "{}", told.len());
+}
+
+/// The result of a check that moves off the worker.
+fn check_long(step: &dyn Step, body: &str) -> Result<(), Fault> {
+    let mut exchange = exchange(&[JSON], body.as_bytes());
+    let services = FakeServices::default();
+    match step.run(&mut exchange, &services) {
+        Progress::Done(_) => panic!("done on the worker"),
+        Progress::Waits(future) => services.run_to_end(future).map(drop),
+    }
+}
+
+#[test]
+fn what_takes_long_leaves_the_worker() {
+    let step = schema("{ items: { items: { type: integer, minimum: 0 } } }");
+    let rows = |last: &str| {
+        let row = format!("[{}0],", "0,".repeat(99));
+        format!("[{}[{last}]]", row.repeat(3000))
+    };
+    assert!(check_long(&*step, &rows("0")).is_ok());
+    let fault = check_long(&*step, &rows("-1")).unwrap_err();
+    assert_eq!(fault.detail, "/3000/0: -1 is less than the minimum of 0");
+}
+
+#[test]
+fn a_check_ends_when_nobody_waits_for_it() {
+    let value = serde_json::to_value(vec![vec!["a"; 1000]; 1000]).unwrap();
+    let stop = AtomicBool::new(true);
+    let budget = Budget::new(u64::MAX, Duration::from_secs(3600), false).unless(&stop);
+    let node = Metered::new(&value, &budget);
+    let validator = jsonschema::options_for::<MeteredJson>();
+    let schema = serde_json::json!({ "items": { "items": { "type": "number" } } });
+    let validator = validator.build(&schema).unwrap();
+    assert!(validator.iter_errors(node).count() < 300);
+    assert!(budget.is_exhausted() && budget.is_late());
+}
+
+#[test]
+fn patterns_that_go_back_leave_the_worker() {
+    // Each text costs 100,000 tries of the pattern: seconds, for all of them.
+    let step = schema("{ items: { pattern: \"^(?=(a+)+$)(a|a)*b$\" } }");
+    let text = format!("\"{}\",", "a".repeat(60));
+    let body = format!("[{}1]", text.repeat(15_000));
+    let mut exchange = exchange(&[JSON], body.as_bytes());
+    let services = FakeServices::default();
+    let progress = step.run(&mut exchange, &services);
+    assert!(matches!(progress, Progress::Waits(_)));
+}
+
+#[test]
+fn comparing_elements_with_each_other_is_paid_for() {
+    let value = serde_json::json!([["a", "b"], ["a", "c"]]);
+    let schema = serde_json::json!({ "uniqueItems": true });
+    let validator = jsonschema::options_for::<MeteredJson>().build(&schema);
+    let validator = validator.unwrap();
+    for (steps, is_exhausted) in [(4, true), (100, false)] {
+        let budget = Budget::new(steps, Duration::from_secs(60), false);
+        assert!(validator.is_valid(Metered::new(&value, &budget)));
+        assert_eq!(budget.is_exhausted(), is_exhausted, "{steps}");
+    }
+}
+
+#[test]
+fn names_of_domains_outside_ascii_are_checked() {
+    let step = schema("{ properties: { h: { format: idn-hostname }, m: { format: idn-email } } }");
+    assert!(
+        check(
+            &*step,
+            r#"{"h": "bücher.example", "m": "ä@bücher.example"}"#
+        )
+        .is_ok()
+    );
+    for body in [r#"{"h": "〮한국.example"}"#, r#"{"m": "2962"}"#] {
+        assert!(detail(&*step, body).contains("is not a \"idn-"), "{body}");
+    }
 }
 
 #[test]

@@ -91,6 +91,11 @@ impl MariaDb {
     /// Kills it and starts it again with the same data on the same port.
     pub fn restart(&mut self) {
         self.kill();
+        self.go_on();
+    }
+
+    /// Starts it again after it was killed, with the same data on the same port.
+    pub fn go_on(&mut self) {
         self.process = serve(&self.folder, self.port);
         self.wait();
     }

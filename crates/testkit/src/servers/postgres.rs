@@ -21,6 +21,9 @@ while read -r order; do
     start) start "$@" ;;
     stop) kill -INT "$server"; wait "$server" ;;
     crash) kill -QUIT "$server"; wait "$server" ;;
+    kill)
+      kill -STOP "$server"
+      kill -KILL "$server" $(cat "/proc/$server/task/$server/children"); wait "$server" ;;
   esac
   echo done
 done
@@ -152,6 +155,11 @@ impl Postgres {
     /// Lets it crash.
     pub fn crash(&self) {
         self.order("crash");
+    }
+
+    /// Kills it and the processes of its connections (SIGKILL). What it has on disk stays.
+    pub fn kill(&self) {
+        self.order("kill");
     }
 
     /// Starts it again on the same port, with what it has on disk.

@@ -73,6 +73,17 @@ impl Batch {
         self.submissions.len()
     }
 
+    /// How many events it has.
+    pub fn events(&self) -> u64 {
+        let events = self.topics.iter().map(|of| of.events.len() as u64);
+        events.sum()
+    }
+
+    /// The first topic that it has something of.
+    pub fn first_topic(&self) -> &str {
+        self.topics.first().map_or("", |of| &of.log.name)
+    }
+
     /// Gives publications their places. Those that have nothing to wait for are answered.
     pub fn stage(&mut self, submission: Submission) {
         let Submission {
@@ -160,11 +171,7 @@ impl Batch {
     pub fn finish(self, result: Result<(), StoreError>) {
         match &result {
             Ok(()) => self.topics.into_iter().for_each(Of::show),
-            Err(error) => {
-                for of in self.topics {
-                    of.take_back(error);
-                }
-            }
+            Err(_) => self.topics.into_iter().for_each(Of::take_back),
         }
         for answer in self.submissions {
             let topic = Arc::clone(&answer.topic.name);
@@ -216,11 +223,8 @@ impl Of {
         self.log.show(self.events);
     }
 
-    fn take_back(self, error: &StoreError) {
-        let topic = &*self.log.name;
-        let events = self.events.len();
-        tracing::error!(target: "topics", topic, events, %error, "events could not be stored");
-        Counts::add(&self.log.slot.counts.refused, events as u64);
+    fn take_back(self) {
+        Counts::add(&self.log.slot.counts.refused, self.events.len() as u64);
         let mut staged = self.log.staged();
         staged.next = self.before.next;
         staged.document = self.before.document;

@@ -242,3 +242,51 @@ fn a_stuck_worker_of_one_topic_does_not_keep_another_topic_waiting() {
         assert_eq!(model.readers[&(0, 0)].next, 6);
     });
 }
+
+/// Counts what is logged on this thread at the level of an error.
+#[derive(Default)]
+struct Errors(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_store_that_refuses_many_batches_is_logged_once() {
+    local(async {
+        let mut model = Model::new(1).await;
+        // Nobody can append to what has been removed.
+        let log = model.log(0);
+        log.store.remove(&log.stored_as).await.unwrap();
+        let errors = Arc::new(AtomicUsize::new(0));
+        let refused = tracing::subscriber::with_default(Errors(Arc::clone(&errors)), || {
+            let mut refused = 0;
+            for _ in 0..500 {
+                model.publish(0, 10);
+                model.turn();
+                let answer = model.answers[0].pop().unwrap().try_recv();
+                refused += usize::from(answer.unwrap().is_err());
+            }
+            refused
+        });
+        assert_eq!((refused, errors.load(Ordering::Relaxed)), (500, 1));
+    });
+}

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::codes::BAD_WSDL;
 use crate::soap::connection::{put, read_wsdl};
-use crate::soap::wsdl::{Operation, Version, Wsdl};
+use crate::soap::wsdl::{Operation, Port, Version, Wsdl};
 
 /// The definition of the endpoint.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {
@@ -87,6 +87,10 @@ fn read_served(
         }
     };
     let place = config.operation.as_ref().map_or(place, |it| it.span);
+    let ports = match &config.operation {
+        Some(only) => with_operation(wsdl, ports, &only.value),
+        None => ports,
+    };
     let mut served = Vec::new();
     for port in ports {
         let names = match &config.operation {
@@ -110,6 +114,15 @@ fn read_served(
         });
     }
     Some(served)
+}
+
+/// The ports that have an operation; all of them when none has, so that the name is reported.
+fn with_operation<'a>(wsdl: &'a Wsdl, ports: Vec<Port<'a>>, name: &str) -> Vec<Port<'a>> {
+    let has = |port: &Port<'a>| wsdl.operations(port).contains(&name);
+    match ports.iter().any(has) {
+        true => ports.into_iter().filter(has).collect(),
+        false => ports,
+    }
 }
 
 /// Requests are told apart by what stands in their bodies (WS-I Basic Profile, R2710).

@@ -173,6 +173,19 @@ fn the_flow_gets_the_content_and_the_operation() {
 }
 
 #[test]
+fn an_operation_of_one_version_is_served_in_that_version() {
+    // Only the port of SOAP 1.1 has it.
+    let endpoint = endpoint("{ wsdl: erp.wsdl, operation: Ping }").unwrap();
+    let ping = envelope("", "<Ping>1</Ping>");
+    let xml = [("Content-Type", "text/xml")];
+    let opened = endpoint.open(request(Method::Post, None, &xml, &ping));
+    assert!(matches!(opened, Opened::Message(..)));
+    let v12 = ping.replace("http://schemas.xmlsoap.org/soap/envelope/", names::SOAP12);
+    let (_, text) = refused(&*endpoint, &xml, &v12);
+    assert!(text.contains("this service speaks SOAP 1.1"), "{text}");
+}
+
+#[test]
 fn all_files_are_shown_with_the_address_that_was_called() {
     let endpoint = endpoint("{ wsdl: a/main.wsdl, port: Erp11 }").unwrap();
     let page = |query: Option<&str>| match endpoint.open(request(Method::Get, query, &[], "")) {
@@ -203,6 +216,14 @@ fn what_cannot_be_served_is_told() {
         (
             "{ wsdl: erp.wsdl, operation: Pong, port: Erp11 }",
             "there is no operation `Pong`",
+        ),
+        (
+            "{ wsdl: erp.wsdl, operation: Pong }",
+            "there is no operation `Pong`",
+        ),
+        (
+            "{ wsdl: erp.wsdl, operation: Ping, port: Erp12 }",
+            "there is no operation `Ping`",
         ),
         (
             "{ wsdl: erp.wsdl, port: Legacy }",

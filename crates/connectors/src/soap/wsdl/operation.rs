@@ -10,7 +10,7 @@ use crate::soap::wsdl::port::Port;
 use crate::soap::wsdl::read::{Document, Wsdl};
 use crate::soap::xsd::compile::{Compiler, check_name};
 use crate::soap::xsd::content::{Made, once};
-use crate::soap::xsd::model::{Complex, ElementUse, Model, Term, Type};
+use crate::soap::xsd::model::{Complex, ElementUse, Model, Particle, Term, Type, TypeId};
 
 /// An operation.
 #[derive(Debug)]
@@ -36,6 +36,9 @@ pub struct Operation {
 pub struct MessageShape {
     /// What stands in the SOAP body; nothing does without one.
     pub body: Option<ElementUse>,
+    /// Whether the body holds the elements within `body`, one after the other, and not that element
+    /// itself: messages of several parts in `document` style.
+    pub is_bare: bool,
     /// The blocks of the SOAP header.
     pub headers: Vec<HeaderShape>,
 }
@@ -206,7 +209,9 @@ impl<'a> Reading<'a, '_> {
             let name = header.attribute("message").unwrap_or_default();
             let around = (self.port.document, header);
             let (its_document, its_message) = self.wsdl.named("message", name, around)?;
-            let element = self.part_element((its_document, its_message), part, header)?;
+            let namespace = header.attribute("namespace");
+            let element =
+                self.part_or_type((its_document, its_message), (part, namespace), header)?;
             headers.push(HeaderShape { element });
             if std::ptr::eq(its_message, message) {
                 header_parts.push(part);
@@ -224,11 +229,16 @@ impl<'a> Reading<'a, '_> {
                 }
             })
             .collect();
+        let is_bare = !self.is_rpc && parts.len() > 1;
         let body = match self.is_rpc {
             true => Some(self.rpc((document, message), &parts, body, way)?),
             false => self.document((document, message), &parts)?,
         };
-        Ok(MessageShape { body, headers })
+        Ok(MessageShape {
+            body,
+            is_bare,
+            headers,
+        })
     }
 
     fn refuse_encoded(&self, node: &Element) -> Result<(), Problem> {
@@ -262,11 +272,49 @@ impl<'a> Reading<'a, '_> {
                 self.compiler.element(&name, &place)
             }
             None => Err(Problem::new(&place, "the part names no element")
-                .hint("headers and faults are elements (WS-I Basic Profile, R2205)")),
+                .hint("the body of `document` style is an element (WS-I Basic Profile, R2204)")),
         }
     }
 
-    /// The body of `document` style: one element.
+    /// What a part of a header or fault is. One with a type, which WS-I Basic Profile rules out
+    /// (R2205), is an element of the part's name, as tools of that time write it.
+    fn part_or_type(
+        &mut self,
+        (document, message): (&'a Document, &'a Element),
+        (part, namespace): (&str, Option<&str>),
+        by: &Element,
+    ) -> Result<ElementUse, Problem> {
+        let mut parts = message.children.iter();
+        let found = parts.find(|it| it.is(WSDL, "part") && it.attribute("name") == Some(part));
+        let typed = found.filter(|it| it.attribute("element").is_none());
+        match typed.and_then(|it| Some((it, it.attribute("type")?))) {
+            Some((found, ty)) => self.typed_part((document, found), ty, namespace),
+            None => self.part_element((document, message), part, by),
+        }
+    }
+
+    /// The element that a part with a type is.
+    fn typed_part(
+        &mut self,
+        (document, part): (&'a Document, &'a Element),
+        ty: &str,
+        namespace: Option<&str>,
+    ) -> Result<ElementUse, Problem> {
+        let place = document.place(part);
+        let ty = QName::read(ty, part, &document.file)?;
+        let name = QName::new(namespace, part.attribute("name").unwrap_or_default());
+        check_name(&name, &place)?;
+        Ok(ElementUse {
+            name,
+            ty: self.compiler.named_type(&ty, &place)?,
+            is_nillable: false,
+            default: None,
+            fixed: None,
+            is_abstract: false,
+        })
+    }
+
+    /// The body of `document` style: one element, or an element for each part.
     fn document(
         &mut self,
         (document, message): (&'a Document, &'a Element),
@@ -278,12 +326,29 @@ impl<'a> Reading<'a, '_> {
                 let part = only.attribute("name").unwrap_or_default();
                 self.part_element((document, message), part, only).map(Some)
             }
-            _ => Err(Problem::new(
-                &document.place(message),
-                "a body of several parts is not supported with `document` style",
-            )
-            .hint("it has at most one (WS-I Basic Profile, R2201)")),
+            parts => {
+                // WS-I Basic Profile rules it out (R2201); services have it all the same.
+                let mut elements = Vec::new();
+                for part in parts {
+                    let name = part.attribute("name").unwrap_or_default();
+                    elements.push(self.part_element((document, message), name, part)?);
+                }
+                let name = elements.first().map(|it| it.name.clone());
+                let elements = elements.into_iter().map(Term::Element).map(once);
+                let term = Term::Sequence(elements.collect());
+                let ty = self.wrapper(once(term), &document.place(message))?;
+                Ok(name.map(|name| wrapping(name, ty)))
+            }
         }
+    }
+
+    /// The type of an element around others.
+    fn wrapper(&mut self, particle: Particle, place: &Place) -> Result<TypeId, Problem> {
+        let complex = Complex {
+            content: self.compiler.content(Made::Elements(particle), place)?,
+            ..Complex::default()
+        };
+        Ok(self.compiler.add(Type::Complex(complex)))
     }
 
     /// The body of `rpc` style: an element for each part, wrapped in the operation's name.
@@ -297,45 +362,30 @@ impl<'a> Reading<'a, '_> {
         let mut particles = Vec::new();
         for part in parts {
             let place = document.place(part);
-            let Some(ty) = part.attribute("type") else {
-                return Err(Problem::new(
-                    &place,
-                    "the part of an `rpc` message names no type",
-                ));
-            };
-            let ty = QName::read(ty, part, &document.file)?;
-            let name = QName::new(None, part.attribute("name").unwrap_or_default());
-            check_name(&name, &place)?;
-            let element = ElementUse {
-                name,
-                ty: self.compiler.named_type(&ty, &place)?,
-                is_nillable: false,
-                default: None,
-                fixed: None,
-                is_abstract: false,
+            let element = match (part.attribute("type"), part.attribute("element")) {
+                (Some(ty), _) => self.typed_part((document, part), ty, None)?,
+                // WS-I Basic Profile rules it out (R2203): the element takes the accessor's place.
+                (None, Some(element)) => {
+                    let name = QName::read(element, part, &document.file)?;
+                    self.compiler.element(&name, &place)?
+                }
+                (None, None) => {
+                    let message =
+                        "the part of an `rpc` message names neither a type nor an element";
+                    return Err(Problem::new(&place, message));
+                }
             };
             particles.push(once(Term::Element(element)));
         }
         let place = document.place(message);
-        let content = Made::Elements(once(Term::All(particles)));
-        let complex = Complex {
-            content: self.compiler.content(content, &place)?,
-            ..Complex::default()
-        };
+        let ty = self.wrapper(once(Term::All(particles)), &place)?;
         let name = match way {
             Way::In => self.name.to_owned(),
             Way::Out => format!("{}Response", self.name),
         };
         let namespace = body.and_then(|it| it.attribute("namespace"));
         check_name(&QName::new(None, &name), &place)?;
-        Ok(ElementUse {
-            name: QName::new(namespace, &name),
-            ty: self.compiler.add(Type::Complex(complex)),
-            is_nillable: false,
-            default: None,
-            fixed: None,
-            is_abstract: false,
-        })
+        Ok(wrapping(QName::new(namespace, &name), ty))
     }
 
     fn faults(
@@ -353,12 +403,24 @@ impl<'a> Reading<'a, '_> {
                 return Err(Problem::new(&its_document.place(fault), message));
             };
             let part_name = part.attribute("name").unwrap_or_default();
-            let element = self.part_element((its_document, message), part_name, part)?;
+            let element = self.part_or_type((its_document, message), (part_name, None), part)?;
             faults.push(FaultShape {
                 name: name.into(),
                 element,
             });
         }
         Ok(faults)
+    }
+}
+
+/// An element around others.
+fn wrapping(name: QName, ty: TypeId) -> ElementUse {
+    ElementUse {
+        name,
+        ty,
+        is_nillable: false,
+        default: None,
+        fixed: None,
+        is_abstract: false,
     }
 }

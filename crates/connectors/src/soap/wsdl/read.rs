@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use expr::xml::{self, Element, XML_NAMESPACE};
+use expr::xml::{self, Element};
 
-use crate::soap::names::{ENCODING11, ENCODING12, QName, WSDL, WSDL20, XS};
+use crate::soap::names::{QName, WSDL, WSDL20, XS};
 use crate::soap::problem::{Place, Problem};
+use crate::soap::wsdl::{encoding, known};
 use crate::soap::xsd::components::{SchemaDocument, Schemas};
 
 /// The most files of one service.
@@ -154,6 +155,21 @@ impl Reader<'_> {
         Ok(name)
     }
 
+    /// The name of a file that a schema imports: its own copy, or one that is brought along.
+    fn imported(
+        &mut self,
+        from: &str,
+        (namespace, location): (Option<&str>, &str),
+        place: &Place,
+    ) -> Result<String, Problem> {
+        let Some(name) = known::file(namespace, location) else {
+            return self.resolve(from, location, place);
+        };
+        self.imports
+            .push((from.into(), location.to_owned(), name.clone()));
+        Ok(name)
+    }
+
     fn take(&mut self, wanted: Wanted) -> Result<(), Problem> {
         let Wanted {
             name,
@@ -161,7 +177,8 @@ impl Reader<'_> {
             includer,
             is_included,
         } = wanted;
-        let bytes = (self.read)(&name).map_err(|error| {
+        let bytes = known::read(&name).map_or_else(|| (self.read)(&name), Ok);
+        let bytes = bytes.map_err(|error| {
             let message = match by.line {
                 0 => format!("the file cannot be read: {error}"),
                 _ => format!("`{}` cannot be read: {error}", name.escape_debug()),
@@ -177,6 +194,10 @@ impl Reader<'_> {
             ));
         }
         let file: Arc<str> = name.as_str().into();
+        let bytes = encoding::to_utf8(bytes).map_err(|reason| {
+            let file = Arc::clone(&file);
+            Problem::new(&Place { file, line: 1 }, reason).hint("save the file as UTF-8")
+        })?;
         let root = xml::parse(&bytes, DEPTH_MAX).map_err(|error| {
             let place = Place {
                 file: Arc::clone(&file),
@@ -212,7 +233,8 @@ impl Reader<'_> {
         let document = Document { file, root };
         for import in document.root.all(WSDL, "import") {
             let place = document.place(import);
-            if let Some(location) = import.attribute("location") {
+            let is_built_in = known::is_built_in(import.attribute("namespace"));
+            if let Some(location) = import.attribute("location").filter(|_| !is_built_in) {
                 let name = self.resolve(&document.file, location, &place)?;
                 self.want(name, place, None, false);
             }
@@ -253,12 +275,10 @@ impl Reader<'_> {
                     self.want(name, place, target.clone(), true);
                 }
                 "import" => {
-                    let is_known = matches!(
-                        node.attribute("namespace"),
-                        Some(XML_NAMESPACE | ENCODING11 | ENCODING12 | XS | WSDL)
-                    );
-                    if let Some(location) = location.filter(|_| !is_known) {
-                        let name = self.resolve(&file, location, &place)?;
+                    let namespace = node.attribute("namespace");
+                    let is_built_in = known::is_built_in(namespace);
+                    if let Some(location) = location.filter(|_| !is_built_in) {
+                        let name = self.imported(&file, (namespace, location), &place)?;
                         self.want(name, place, None, false);
                     }
                 }

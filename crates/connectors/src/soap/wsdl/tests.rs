@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::soap::wsdl::Wsdl;
-use crate::soap::xsd::tests::operation;
+use crate::soap::envelope::Envelope;
+use crate::soap::wsdl::{Operation, Wsdl};
+use crate::soap::xsd::tests::{operation, written};
 
 fn read(files: &[(&str, &str)]) -> Result<Wsdl, String> {
     let find = |name: &str| {
@@ -109,6 +110,10 @@ fn only_what_an_operation_uses_has_to_be_supported() {
             "XML Schema has no type `strin`",
         ),
         (
+            within("<xs:sequence><xs:element ref='xs:schema'/><xs:any/></xs:sequence>"),
+            "a .NET DataSet (a `ref` to `xs:schema`) is not supported",
+        ),
+        (
             within("<xs:sequence maxOccurs='2'><xs:element name='a'/><xs:any/></xs:sequence>"),
             "a repeated sequence with parts that are optional or repeated themselves",
         ),
@@ -137,4 +142,228 @@ fn only_what_an_operation_uses_has_to_be_supported() {
         let told = operation(&schema).err().unwrap_or_default();
         assert!(told.ends_with(expected), "{schema}: {told}");
     }
+}
+
+/// The operation `Do` of a service with these messages, faults and extensions of its binding.
+struct Service<'a> {
+    style: &'a str,
+    messages: &'a str,
+    faults: &'a str,
+    header: &'a str,
+}
+
+impl Service<'_> {
+    fn text(&self) -> String {
+        let Self {
+            style,
+            messages,
+            faults,
+            header,
+        } = self;
+        format!(
+            r#"<w:definitions xmlns:w="http://schemas.xmlsoap.org/wsdl/" targetNamespace="u:w"
+            xmlns:s="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:d="u:w" xmlns:t="u:t"
+            xmlns:xs="http://www.w3.org/2001/XMLSchema">
+          <w:types><xs:schema targetNamespace="u:t" elementFormDefault="qualified">
+            <xs:element name="A" type="xs:int"/><xs:element name="B" type="xs:string"/>
+          </xs:schema></w:types>{messages}
+          <w:portType name="p"><w:operation name="Do"><w:input message="d:in"/>
+            <w:output message="d:out"/>{faults}</w:operation></w:portType>
+          <w:binding name="b" type="d:p"><s:binding style="{style}"
+            transport="http://schemas.xmlsoap.org/soap/http"/>
+            <w:operation name="Do"><s:operation soapAction="do"/>
+            <w:input>{header}<s:body use="literal" namespace="u:r"/></w:input>
+            <w:output><s:body use="literal" namespace="u:r"/></w:output>
+            </w:operation></w:binding>
+          <w:service name="s"><w:port name="p" binding="d:b"><s:address location="http://a/"/>
+          </w:port></w:service></w:definitions>"#
+        )
+    }
+
+    fn operation(&self) -> Operation {
+        let wsdl = read(&[("a/s.wsdl", &self.text())]).unwrap();
+        let port = wsdl.port(None).unwrap();
+        wsdl.operation(&port, "Do").map_err(|it| it.text()).unwrap()
+    }
+}
+
+fn message(name: &str, parts: &str) -> String {
+    format!("<w:message name=\"{name}\">{parts}</w:message>")
+}
+
+/// The content of a request with this body.
+fn decoded(operation: &Operation, body: &str) -> Result<String, String> {
+    let envelope = format!(
+        "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/' xmlns:t='u:t' \
+         xmlns:r='u:r'><e:Body>{body}</e:Body></e:Envelope>"
+    );
+    let value = crate::soap::xsd::tests::read(operation, &envelope)?;
+    Ok(json(&value))
+}
+
+fn json(value: &expr::value::Value) -> String {
+    let mut out = Vec::new();
+    expr::json::write(value, 1 << 20, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn faults_and_headers_with_a_type_are_elements_of_their_part() {
+    let messages = message("in", "<w:part name='x' element='t:A'/>")
+        + &message("out", "")
+        + &message("f", "<w:part name='reason' type='xs:string'/>")
+        + &message("h", "<w:part name='token' type='xs:string'/>");
+    let service = Service {
+        style: "document",
+        messages: &messages,
+        faults: "<w:fault name='Bad' message='d:f'/>",
+        header: "<s:header message='d:h' part='token' use='literal' namespace='u:h'/>",
+    };
+    let operation = service.operation();
+    let header = &operation.input.headers[0].element.name;
+    assert!(header.is(Some("u:h"), "token"), "{header}");
+    let fault = &operation.faults[0];
+    assert_eq!(&*fault.name, "Bad");
+    let text = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body><e:Fault>\
+                <faultcode>e:Client</faultcode><faultstring>no</faultstring><detail><reason>late\
+                </reason></detail></e:Fault></e:Body></e:Envelope>";
+    let envelope = Envelope::read(text.as_bytes()).unwrap();
+    let fault = envelope.fault(&operation.model, &operation.faults).unwrap();
+    assert_eq!(fault.type_name(), "reason");
+}
+
+#[test]
+fn rpc_parts_may_be_elements() {
+    let messages = message(
+        "in",
+        "<w:part name='x' element='t:A'/><w:part name='y' type='xs:int'/>",
+    ) + &message("out", "");
+    let service = Service {
+        style: "rpc",
+        messages: &messages,
+        faults: "",
+        header: "",
+    };
+    let operation = service.operation();
+    let body = "<r:Do><t:A>1</t:A><y>2</y></r:Do>";
+    assert_eq!(decoded(&operation, body).unwrap(), r#"{"A":1,"y":2}"#);
+    let envelope = written(&operation, r#"{"A":1,"y":2}"#).unwrap();
+    assert!(
+        decoded_envelope(&operation, &envelope).contains(r#""A":1"#),
+        "{envelope}"
+    );
+}
+
+fn decoded_envelope(operation: &Operation, envelope: &str) -> String {
+    json(&crate::soap::xsd::tests::read(operation, envelope).unwrap())
+}
+
+#[test]
+fn a_document_body_may_have_several_parts() {
+    let parts = "<w:part name='x' element='t:A'/><w:part name='y' element='t:B'/>";
+    let messages = message("in", parts) + &message("out", "");
+    let service = Service {
+        style: "document",
+        messages: &messages,
+        faults: "",
+        header: "",
+    };
+    let operation = service.operation();
+    let body = "<t:A>1</t:A><t:B>b</t:B>";
+    assert_eq!(decoded(&operation, body).unwrap(), r#"{"A":1,"B":"b"}"#);
+    for odd in [
+        "<t:A>1</t:A>",
+        "",
+        "<t:B>b</t:B><t:A>1</t:A>",
+        "<t:A>1</t:A><t:B/><t:B/>",
+    ] {
+        assert!(decoded(&operation, odd).is_err(), "{odd}");
+    }
+    let envelope = written(&operation, r#"{"B":"b","A":1}"#).unwrap();
+    assert_eq!(
+        decoded_envelope(&operation, &envelope),
+        r#"{"A":1,"B":"b"}"#
+    );
+    assert!(written(&operation, r#"{"A":1}"#).is_err());
+    assert!(written(&operation, r#"{"A":1,"B":"b","C":1}"#).is_err());
+}
+
+#[test]
+fn files_in_other_encodings_are_read() {
+    let latin1 = definitions("<w:message name='Gr\u{f6}\u{df}e'/>");
+    let latin1: Vec<u8> = format!("<?xml version='1.0' encoding='ISO-8859-1'?>{latin1}")
+        .chars()
+        .map(|it| it as u8)
+        .collect();
+    let wsdl = Wsdl::read("s.wsdl", &|_| Ok(Bytes::from(latin1.clone()))).unwrap();
+    let (_, message) = wsdl.all("message").next().unwrap();
+    assert_eq!(message.attribute("name"), Some("Größe"));
+    // Clients get the file in UTF-8.
+    assert!(
+        std::str::from_utf8(&wsdl.files[0].1)
+            .unwrap()
+            .contains("Größe")
+    );
+    let odd = format!(
+        "<?xml version='1.0' encoding='x-mac-klingon'?>{}",
+        definitions("")
+    );
+    let told = read(&[("a/s.wsdl", &odd)]).unwrap_err();
+    let expected = "a/s.wsdl, line 1: the encoding `x-mac-klingon` is not known";
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn schemas_of_standards_are_brought_along() {
+    let import = |namespace: &str, location: &str| {
+        schema(&format!(
+            "<xs:import namespace='{namespace}' schemaLocation='{location}'/>"
+        ))
+    };
+    for (namespace, location, files) in [
+        (
+            "http://www.w3.org/2005/08/addressing",
+            "http://www.w3.org/2006/03/addressing/ws-addr.xsd",
+            2,
+        ),
+        (
+            "http://schemas.xmlsoap.org/ws/2004/08/addressing",
+            "http://schemas.xmlsoap.org/ws/2004/08/addressing",
+            2,
+        ),
+        (
+            "http://ws-i.org/profiles/basic/1.1/xsd",
+            "http://ws-i.org/profiles/basic/1.1/swaref.xsd",
+            2,
+        ),
+        (
+            "http://schemas.xmlsoap.org/soap/encoding",
+            "http://schemas.xmlsoap.org/soap/encoding/",
+            1,
+        ),
+    ] {
+        let text = import(namespace, location);
+        let wsdl = read(&[("a/s.wsdl", &text)]).unwrap();
+        assert_eq!(wsdl.files.len(), files, "{namespace}");
+    }
+    // The service's own copy counts.
+    let text = import("http://www.w3.org/2005/08/addressing", "wsa.xsd");
+    let own = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' \
+               targetNamespace='http://www.w3.org/2005/08/addressing'/>";
+    let wsdl = read(&[("a/s.wsdl", &text), ("a/wsa.xsd", own)]).unwrap();
+    assert_eq!(&*wsdl.files[1].0, "a/wsa.xsd");
+    let told = read(&[("a/s.wsdl", &import("u:x", "http://x/y.xsd"))]).unwrap_err();
+    assert!(told.ends_with("is on another machine"), "{told}");
+}
+
+#[test]
+fn addressing_can_be_used() {
+    let import = "<xs:import namespace='http://www.w3.org/2005/08/addressing' \
+                  schemaLocation='http://www.w3.org/2005/08/addressing/ws-addr.xsd'/>\
+                  <xs:element name='Do' xmlns:a='http://www.w3.org/2005/08/addressing' \
+                  type='a:EndpointReferenceType'/>";
+    let operation = operation(import).unwrap();
+    let envelope = written(&operation, r#"{"Address":"http://x/"}"#).unwrap();
+    let expected = r##"{"Address":{"#content":"http://x/"}}"##;
+    assert_eq!(decoded_envelope(&operation, &envelope), expected);
 }

@@ -180,6 +180,14 @@ impl Schemas {
                 Some(Component { document, node })
             });
         found.ok_or_else(|| {
+            if name.is(Some(XS), "schema") {
+                // .NET describes a DataSet by the schema that travels with its data.
+                return Problem::new(
+                    place,
+                    "a .NET DataSet (a `ref` to `xs:schema`) is not supported",
+                )
+                .hint("the operation can be used once the service declares what it returns");
+            }
             let message = format!("there is no {} {name}", kind.words());
             let names = self.index.keys().filter(|(it, _)| *it == kind);
             let names: Vec<&str> = names.map(|(_, name)| &*name.local).collect();

@@ -47,6 +47,32 @@ impl Model {
         self.complex(complex, usage, element, found)
     }
 
+    /// The content of an element of which only what stands within is there.
+    ///
+    /// # Errors
+    /// When it is not what the schema says.
+    pub fn decode_within(
+        &self,
+        usage: &ElementUse,
+        children: &[Element],
+    ) -> Result<Value, MapError> {
+        let Type::Complex(complex) = self.get(usage.ty) else {
+            return Err(MapError::new("has no elements"));
+        };
+        let group = match &complex.content {
+            Content::Elements(group) => Some(group),
+            _ => None,
+        };
+        let (mut at, mut found) = (0, Found::new());
+        if let Some(group) = group {
+            self.particle(&group.particle, children, &mut at, &mut found)?;
+        }
+        match children.get(at) {
+            Some(child) => Err(unexpected(child, &[])),
+            None => Ok(object(found, group)),
+        }
+    }
+
     fn content_text<'a>(&self, usage: &'a ElementUse, element: &'a Element) -> &'a str {
         let default = usage.default.as_deref().or(usage.fixed.as_deref());
         match (element.text.as_str(), default) {

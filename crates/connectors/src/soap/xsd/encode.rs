@@ -93,7 +93,11 @@ impl<'m> Encoder<'m> {
         Ok(())
     }
 
-    fn content(&mut self, element: &ElementUse, content: &Value) -> Result<(), MapError> {
+    /// Writes what stands within an element.
+    ///
+    /// # Errors
+    /// When the value does not fit.
+    pub fn content(&mut self, element: &ElementUse, content: &Value) -> Result<(), MapError> {
         let model: &'m Model = self.model;
         let mut complex = match model.get(element.ty) {
             Type::Anything => return Ok(()),

@@ -3,7 +3,7 @@
 use jaq_core::native::{bome, unary, v};
 
 use super::Filter;
-use crate::format;
+use crate::format::{self, NotWritten};
 use crate::jq::counted::{Counted, Error, Result};
 use crate::jq::{meter, walk};
 use crate::value::{self, Value};
@@ -13,9 +13,7 @@ pub(super) fn all() -> Vec<Filter> {
         ("fromxml", v(0), |cv| {
             bome(read(&cv.1, |text| format::from_xml(text, 128)))
         }),
-        ("toxml", v(0), |cv| {
-            bome(write(&cv.1, |it| format::to_xml(it, usize::MAX)))
-        }),
+        ("toxml", v(0), |cv| bome(write(&cv.1, format::to_xml))),
         ("fromform", v(0), |cv| {
             bome(read(&cv.1, |text| format::from_form(text)))
         }),
@@ -30,8 +28,8 @@ pub(super) fn all() -> Vec<Filter> {
             })
         }),
         ("tocsv", v(0), |cv| {
-            bome(write(&cv.1, |it| {
-                format::to_csv(it).map(String::into_bytes)
+            bome(write(&cv.1, |it, size_max| {
+                format::to_csv(it, true, size_max).map(String::into_bytes)
             }))
         }),
     ]
@@ -50,13 +48,22 @@ fn read(
 
 fn write(
     input: &Counted,
-    write: impl Fn(&Value) -> std::result::Result<Vec<u8>, String>,
+    write: impl Fn(&Value, usize) -> std::result::Result<Vec<u8>, NotWritten>,
 ) -> Result {
-    // What this walk counts bounds the size of the document, too.
     let mut text = Vec::new();
     walk::to_text(&input.value, &mut text)?;
-    meter::memory(text.len().saturating_mul(4))?;
     meter::steps(text.len() / 16)?;
-    let bytes = write(&input.value).map_err(Error::str)?;
-    Ok(Counted::scalar(Value::utf8_str(bytes)))
+    // A name may stand in the document for each entry of a list, so its size says little of the
+    // document's: what is written is paid for before.
+    let mut size_max = text.len().saturating_mul(4);
+    drop(text);
+    loop {
+        meter::memory(size_max)?;
+        meter::steps(size_max / 64)?;
+        match write(&input.value, size_max) {
+            Ok(bytes) => return Ok(Counted::scalar(Value::utf8_str(bytes))),
+            Err(NotWritten::TooLarge) => size_max = size_max.saturating_mul(2).max(256),
+            Err(error) => return Err(Error::str(error)),
+        }
+    }
 }
