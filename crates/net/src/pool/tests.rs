@@ -695,6 +695,57 @@ fn waiters_are_served_in_turn() {
     assert_eq!(own.pool.take_connects().len(), 1);
 }
 
+/// It is looked at only now and then, and may have been in use between two looks.
+#[test]
+fn a_link_that_is_used_again_and_again_is_not_closed_for_idleness() {
+    let setup = EndpointSetup {
+        permits: Permits::new(None),
+        may_h2: true,
+        may_h1: false,
+    };
+    let limits = PoolLimits {
+        idle_count: 8,
+        idle_time: IDLE_TIME,
+        queue: 100,
+        queue_time: QUEUE_TIME,
+    };
+    let mut now = Instant::now();
+    let mut pool = FakePool::new(vec![setup], limits, Arc::default());
+    let join = Join {
+        demand: Demand::Any,
+        at: 0,
+        avoid: Vec::new(),
+        connect: Duration::ZERO,
+    };
+    let id = pool.join(join, now).unwrap();
+    let permit = pool.take_connects().pop().unwrap().permit;
+    let link = FakeLink(Rc::new(FakeLinkState {
+        streams_max: 1,
+        open: Cell::new(0),
+        is_going: Cell::new(false),
+        is_suspected: Cell::new(false),
+        freed: Rc::clone(pool.freed()),
+    }));
+    let connected = Connected::Http2 {
+        link,
+        permit,
+        peer: [127, 0, 0, 1].into(),
+    };
+    pool.connected(0, false, connected, now);
+    let context = Context::from_waker(Waker::noop());
+    assert!(pool.poll(id, &context).is_ready());
+    for _ in 0..5 {
+        now += IDLE_TIME / 2;
+        pool.prune(now);
+        let taken = pool.take(0, Demand::Any, now);
+        assert!(matches!(taken, Some(Idle::Stream(_))));
+    }
+    pool.prune(now);
+    now += IDLE_TIME;
+    pool.prune(now);
+    assert!(pool.is_unused());
+}
+
 fn released<C>(transport: C) -> Released<C> {
     Released {
         transport,
