@@ -395,6 +395,7 @@ mod tests {
 
     /// The branch would seem to be there for ever, and its subscribers would get nothing.
     #[tokio::test(flavor = "local")]
+    #[expect(clippy::await_holding_refcell_ref, reason = "it makes the task panic")]
     async fn a_panic_of_the_task_that_hands_events_on_is_reported() {
         let topic = memory(Payload::Event).await;
         let branch = Branch::new(Arc::clone(&topic), Arc::default());

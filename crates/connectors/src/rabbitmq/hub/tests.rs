@@ -50,15 +50,23 @@ fn tell(hub: &Hub, channel: u16, method: Method<'_>) -> Option<u16> {
 }
 
 /// Messages would wait for ever for a connection that nobody looks after.
-#[tokio::test(flavor = "local")]
-async fn a_panic_of_the_task_that_owns_the_socket_is_reported() {
+#[test]
+fn a_panic_of_the_task_that_owns_the_socket_is_reported() {
     let (lost, mut reported) = tokio::sync::mpsc::unbounded_channel();
     component::vital::on_loss(move |name| lost.send(name).unwrap());
     let broker = connect(&DEFINITION, "{ rabbitmq: 'amqp://127.0.0.1:1' }").unwrap();
-    let hub = Hub::start(&broker.downcast().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .unwrap();
+    let hub = {
+        let _guard = runtime.enter();
+        Hub::start(&broker.downcast().unwrap())
+    };
     // What is borrowed already cannot be borrowed again.
     let inner = hub.inner.borrow_mut();
-    assert_eq!(reported.recv().await, Some("connection to RabbitMQ"));
+    let name = runtime.block_on(async { reported.recv().await });
+    assert_eq!(name, Some("connection to RabbitMQ"));
     drop(inner);
 }
 
