@@ -43,3 +43,4 @@ pub mod trigger;
 pub mod upstream;
 pub mod value_template;
 pub mod variables;
+pub mod vital;

@@ -42,6 +42,12 @@ pub trait Client {
         Poll::Ready(Ok(()))
     }
 
+    /// How many bytes of TLS records the socket has taken, where that is known. Together with what
+    /// was written it tells whether a slow client makes progress.
+    fn records_taken(&self) -> u64 {
+        0
+    }
+
     /// Ends the stream properly; nothing may be written behind it. Ready when the client has taken
     /// it all, or has had time for that.
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;

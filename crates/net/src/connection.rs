@@ -165,6 +165,17 @@ impl Connection {
         }
     }
 
+    /// How many bytes of TLS records the socket has taken; in clear text none. What is written is
+    /// encrypted in pieces of up to 64 KiB, and whether a slow reader makes progress within a piece
+    /// shows only here.
+    #[inline]
+    pub fn records_taken(&self) -> u64 {
+        match &self.stream {
+            Stream::Plain(_) => 0,
+            Stream::Tls(stream) => stream.records_taken(),
+        }
+    }
+
     /// Ends the connection by a TCP reset instead of a FIN, so that the other side cannot take what
     /// it got for all there was.
     pub fn abort(self) {

@@ -13,6 +13,12 @@ pub trait Output {
 
     /// Ready when nothing that was written waits here.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// How many bytes of TLS records the socket has taken. Together with what has been accepted it
+    /// tells progress.
+    fn records_taken(&self) -> u64 {
+        0
+    }
 }
 
 /// A byte stream in both directions, with a buffer for what has been read.
@@ -39,6 +45,11 @@ impl Output for Connection {
     #[inline]
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Self::poll_flush(self, context)
+    }
+
+    #[inline]
+    fn records_taken(&self) -> u64 {
+        Self::records_taken(self)
     }
 }
 
@@ -73,6 +84,11 @@ impl<T: Output> Output for &mut T {
     #[inline]
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         T::poll_flush(self, context)
+    }
+
+    #[inline]
+    fn records_taken(&self) -> u64 {
+        T::records_taken(self)
     }
 }
 

@@ -189,3 +189,6 @@ pub(crate) fn log_fault(fault: &Fault) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -298,5 +298,6 @@ fn pool_limits(settings: &Settings, connections: &ConnectionLimits) -> PoolLimit
         idle_count: settings.limits.upstream_idle,
         idle_time: settings.timeouts.upstream_idle,
         queue: connections.queue,
+        queue_time: connections.queue_time,
     }
 }

@@ -19,6 +19,7 @@ use component::resources::{Resources, Share};
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::ListenAddress;
+use component::vital;
 use net::Connection;
 use net::deadline::Deadlines;
 use net::http1::ResponseHead;
@@ -202,6 +203,7 @@ impl Worker {
             .build_local(tokio::runtime::LocalOptions::default())?;
         let result = runtime.block_on(async {
             let worker = Self::new(setup.share(), setup.engine);
+            worker.watch_vital_tasks();
             worker.supervise("deadlines", worker.deadlines.clone().sweep());
             worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
             worker.serve(setup.commands).await
@@ -281,6 +283,16 @@ impl Worker {
         let worker = Rc::clone(self);
         tokio::task::spawn_local(async move {
             if task.await.is_err_and(|error| error.is_panic()) {
+                worker.failure.report(name);
+            }
+        });
+    }
+
+    /// The same for tasks of connectors and topics, which run under [`vital::vital`].
+    fn watch_vital_tasks(self: &Rc<Self>) {
+        let worker = Rc::downgrade(self);
+        vital::on_loss(move |name| {
+            if let Some(worker) = worker.upgrade() {
                 worker.failure.report(name);
             }
         });
@@ -635,5 +647,27 @@ mod tests {
         drop(commands);
         let error = result.unwrap_err().to_string();
         assert_eq!(error, "the task `sweep` of worker 3 has panicked");
+    }
+
+    #[test]
+    fn a_panic_in_a_vital_task_of_a_connector_ends_a_worker() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let result = runtime.block_on(async {
+            let worker = Worker::new(Share::WHOLE, Arc::new(Engine::new(None)));
+            worker.watch_vital_tasks();
+            tokio::task::spawn_local(vital::vital("connection to a broker", async {
+                tokio::task::yield_now().await;
+                panic!("on purpose");
+            }));
+            worker.serve(receiver).await
+        });
+        drop(commands);
+        let error = result.unwrap_err().to_string();
+        let expected = "the task `connection to a broker` of worker 0 has panicked";
+        assert_eq!(error, expected);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use component::handler::LocalFuture;
 use component::resources::Resource;
+use component::vital::vital;
 use message::Fault;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
@@ -142,7 +143,8 @@ impl Branch {
         *self.latest.borrow_mut() = latest;
         self.is_attached.set(true);
         drop(coming);
-        tokio::task::spawn_local(Rc::clone(self).carry(mailbox));
+        let carry = Rc::clone(self).carry(mailbox);
+        tokio::task::spawn_local(vital("events of a topic", carry));
         Ok(())
     }
 
@@ -389,6 +391,22 @@ mod tests {
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         Rc::clone(&branch).close().await;
         assert!(!waiting.await);
+    }
+
+    /// The branch would seem to be there for ever, and its subscribers would get nothing.
+    #[tokio::test(flavor = "local")]
+    #[expect(clippy::await_holding_refcell_ref, reason = "it makes the task panic")]
+    async fn a_panic_of_the_task_that_hands_events_on_is_reported() {
+        let topic = memory(Payload::Event).await;
+        let branch = Branch::new(Arc::clone(&topic), Arc::default());
+        let (lost, mut reported) = tokio::sync::mpsc::unbounded_channel();
+        component::vital::on_loss(move |name| lost.send(name).unwrap());
+        branch.ready().await.unwrap();
+        // What is borrowed already cannot be borrowed again.
+        let channels = branch.channels.borrow_mut();
+        topic.publish(publication("[1]")).await.unwrap();
+        assert_eq!(reported.recv().await, Some("events of a topic"));
+        drop(channels);
     }
 
     #[test]

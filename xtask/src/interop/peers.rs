@@ -240,21 +240,13 @@ impl Peers {
         direct: &Outcome,
         proxied: &Outcome,
     ) -> Vec<Difference> {
-        let mut differences = outcome::differences(direct, proxied);
-        if let Err(problem) = self.setup.check(scenario, direct) {
-            // Even the client and the back end alone do not do what the scenario is about.
-            let proxied = self.setup.check(scenario, proxied).err();
-            if proxied.is_none() {
-                // With the engine they do: there is nothing to compare that with.
-                differences.clear();
+        match self.setup.check(scenario, direct) {
+            Ok(()) => outcome::differences(direct, proxied),
+            Err(problem) => {
+                let proxied_problem = self.setup.check(scenario, proxied).err();
+                outcome::differences_alone((direct, problem), (proxied, proxied_problem))
             }
-            differences.push(Difference {
-                key: "alone".to_owned(),
-                direct: Some(problem),
-                proxied,
-            });
         }
-        differences
     }
 
     /// What Go's client gets by the protocol that the engine speaks to the back end.

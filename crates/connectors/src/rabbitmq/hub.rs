@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use amqp::{Method, Settled, Tuned, write};
 use component::handler::{LocalFuture, Services};
 use component::resources::Resource;
+use component::vital::vital;
 use message::{Fault, Kind, Origin, Retry};
 
 use super::connection::Rabbitmq;
@@ -123,7 +124,8 @@ impl Hub {
             broker: Arc::clone(broker),
             inner: RefCell::new(Inner::new()),
         });
-        tokio::task::spawn_local(driver::run(Rc::clone(&hub)));
+        let run = driver::run(Rc::clone(&hub));
+        tokio::task::spawn_local(vital("connection to RabbitMQ", run));
         hub
     }
 

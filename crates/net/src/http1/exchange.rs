@@ -84,6 +84,11 @@ impl<T: Transport> ClientExchange<T> {
         self.writer.sent()
     }
 
+    /// How many bytes have gone out; tells progress.
+    pub fn progress(&self) -> u64 {
+        self.writer.sent() + self.transport.records_taken()
+    }
+
     /// Accepts some of the request's body.
     ///
     /// # Errors

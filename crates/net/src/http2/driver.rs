@@ -50,7 +50,7 @@ impl Driver {
 
     /// How many bytes the socket has taken; tells progress.
     pub fn written(&self) -> u64 {
-        self.written
+        self.written + self.connection.records_taken()
     }
 
     /// Whether something waits to be written that the socket does not take.

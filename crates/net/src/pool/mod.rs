@@ -10,6 +10,7 @@
 //! needs a permit ([`Permits`]) that nobody can give. Only the queue of a configured limit is
 //! bounded by that limit's `queue`.
 
+mod handover;
 mod permits;
 mod settle;
 #[cfg(test)]
@@ -102,6 +103,8 @@ pub struct PoolLimits {
     pub idle_time: Duration,
     /// How many requests of all workers may wait for a permit.
     pub queue: usize,
+    /// For how long.
+    pub queue_time: Duration,
 }
 
 /// A request that nothing idle fits.
@@ -223,6 +226,8 @@ pub struct Pool<C, L> {
     waker: Arc<PoolWaker>,
     /// Called by links whose streams end.
     freed: Rc<StreamObserver>,
+    /// When it has to be looked after without having been woken.
+    look_at: Option<Instant>,
 }
 
 /// The connections to one endpoint.
@@ -239,8 +244,12 @@ struct Member<C, L> {
     /// Connections being made, and who waits for them: those that may speak HTTP/2, and those
     /// that may not.
     lanes: [Lane; 2],
-    /// Whether another worker's waiter was first in line at the last look.
-    has_starved: bool,
+    /// When the last connection was made, or given up for another worker: those that are left stay
+    /// for a while.
+    held_since: Option<Instant>,
+    /// When the last order for a connection was given, and how long the last connection took.
+    ordered_at: Option<Instant>,
+    connect_time: Duration,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -256,6 +265,7 @@ const EXCLUSIVE: usize = 1;
 
 struct Kept<C> {
     connection: C,
+    since: Instant,
     until: Instant,
 }
 
@@ -271,6 +281,9 @@ struct KeptLink<L> {
     /// Since when nothing is under way on it, as far as somebody has looked.
     idle_since: Option<Instant>,
     is_trimmed: bool,
+    /// Since when no stream is opened on it, so that another worker can have its permit once the
+    /// open ones have ended.
+    draining_since: Option<Instant>,
 }
 
 struct Waiter {
@@ -304,7 +317,7 @@ impl Waiter {
 
 impl<L: Multiplexed> KeptLink<L> {
     fn has_room(&self) -> bool {
-        self.link.room() > self.reserved
+        self.draining_since.is_none() && self.link.room() > self.reserved
     }
 
     fn is_idle(&self) -> bool {
@@ -354,7 +367,9 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
                 spoke_h2: None,
                 is_well: true,
                 lanes: [Lane::default(); 2],
-                has_starved: false,
+                held_since: None,
+                ordered_at: None,
+                connect_time: Duration::ZERO,
             }
         });
         Self {
@@ -368,6 +383,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             connects: Vec::new(),
             freed: Rc::new(StreamObserver::waking(&waker)),
             waker,
+            look_at: None,
         }
     }
 
@@ -396,8 +412,9 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         let member = self.members.get_mut(at)?;
         if demand.takes_stream() && !member.links.is_empty() && !has_waiters && !member.has_bound()
         {
-            let mut links = member.links.iter();
+            let mut links = member.links.iter_mut();
             if let Some(kept) = links.find(|kept| kept.has_room()) {
+                kept.idle_since = None;
                 return Some(Idle::Stream(kept.link.clone()));
             }
         }
@@ -483,7 +500,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             Some(Grant::Stream { at, link, .. }) => {
                 self.unreserve(at, &link);
                 self.serve(at, now);
-                self.yield_idle(at);
+                self.yield_idle(at, now);
             }
             Some(Grant::Failed { .. } | Grant::QueueFull) => {}
             None => drop(self.remove_waiter(id)),

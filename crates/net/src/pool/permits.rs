@@ -11,9 +11,6 @@ use std::task::{Context, Poll, Waker};
 
 /// The limit of an endpoint without one.
 const NO_LIMIT: usize = usize::MAX;
-/// How many connections in a row a pool gives to its own waiters while another worker's waiter is
-/// first in line. A connection cannot change its worker, so handing it over costs a new one.
-const PASSED_OVER_MAX: usize = 8;
 
 /// A registration that no endpoint has granted yet.
 const WAITING: usize = usize::MAX;
@@ -35,8 +32,15 @@ struct State {
     line: VecDeque<Entry>,
     /// The pools that use this endpoint, to be woken when an idle connection is wanted.
     pools: Vec<Weak<PoolWaker>>,
-    /// How often the first in line, of another worker, was passed over.
-    passed_over: usize,
+}
+
+/// Who the next free permit goes to, as one pool sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextInLine {
+    /// A waiter of its own.
+    Own,
+    /// A waiter of one of the other pools; so many pools use the endpoint.
+    Another { pools: usize },
 }
 
 #[derive(Debug)]
@@ -159,30 +163,26 @@ impl Permits {
         if let Some(at) = line.position(|it| Arc::ptr_eq(&it.registration, registration)) {
             state.line.remove(at);
             self.waiting.fetch_sub(1, Ordering::SeqCst);
+            if at == 0 {
+                state.wake_first();
+            }
         }
     }
 
-    /// Whether a connection freed in this pool shall be closed for a waiter of another worker
-    /// although a waiter of its own could use it.
-    pub(super) fn owes_another(&self, pool: &Arc<PoolWaker>) -> bool {
-        if self.limit.load(Ordering::Relaxed) == NO_LIMIT || !self.are_wanted() {
-            return false;
+    /// Who the next free permit goes to; none while nobody waits. One load where there is no limit.
+    pub(super) fn next_in_line(&self, pool: &Arc<PoolWaker>) -> Option<NextInLine> {
+        if !self.are_wanted() {
+            return None;
         }
-        let mut state = self.lock();
-        if !state.is_first_of_another(pool) {
-            return false;
+        let state = self.lock();
+        let first = state.line.front()?;
+        if Arc::ptr_eq(&first.registration.pool, pool) {
+            return Some(NextInLine::Own);
         }
-        state.passed_over += 1;
-        let is_due = state.passed_over > PASSED_OVER_MAX;
-        if is_due {
-            state.passed_over = 0;
-        }
-        is_due
-    }
-
-    /// Whether the first in line is another pool's waiter.
-    pub(super) fn is_first_of_another(&self, pool: &Arc<PoolWaker>) -> bool {
-        self.are_wanted() && self.lock().is_first_of_another(pool)
+        let live = state.pools.iter().filter(|it| it.strong_count() > 0);
+        Some(NextInLine::Another {
+            pools: live.count(),
+        })
     }
 
     fn release(&self) {
@@ -197,6 +197,7 @@ impl Permits {
 
     /// Hands free permits to the first in line.
     fn grant(&self, state: &mut State) {
+        let length = state.line.len();
         while !state.line.is_empty() && self.try_count() {
             let Some(entry) = state.line.pop_front() else {
                 break;
@@ -208,6 +209,9 @@ impl Permits {
             // Another endpoint was faster, or it was withdrawn.
             self.used.fetch_sub(1, Ordering::SeqCst);
         }
+        if state.line.len() < length {
+            state.wake_first();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -216,15 +220,17 @@ impl Permits {
 }
 
 impl State {
+    /// Wakes the pool whose turn it is now: it keeps nothing back any more.
+    fn wake_first(&self) {
+        if let Some(first) = self.line.front() {
+            first.registration.pool.wake();
+        }
+    }
+
     fn wake_pools(&self) {
         for pool in self.pools.iter().filter_map(Weak::upgrade) {
             pool.wake();
         }
-    }
-
-    fn is_first_of_another(&self, pool: &Arc<PoolWaker>) -> bool {
-        let first = self.line.front();
-        first.is_some_and(|it| !Arc::ptr_eq(&it.registration.pool, pool))
     }
 }
 

@@ -21,14 +21,15 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
     /// Does what has become possible: permits have been granted, streams have ended, links are
     /// going away, or another worker needs a permit that something idle holds.
     pub fn on_wake(&mut self, now: Instant) {
+        self.look_at = self.look_at.filter(|at| *at > now);
         for id in self.waker.take_granted() {
-            self.take_permit(id);
+            self.take_permit(id, now);
         }
         for at in 0..self.members.len() {
             self.reap(at);
             self.serve(at, now);
             self.ensure_connects(at, now);
-            self.yield_idle(at);
+            self.yield_idle(at, now);
         }
         self.note_wanted();
     }
@@ -46,6 +47,10 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             return;
         };
         member.lanes[lane].connects -= 1;
+        if !matches!(connected, Connected::Failed(_)) {
+            member.held_since = Some(now);
+            member.connect_time = member.ordered_at.map_or(Duration::ZERO, |at| now - at);
+        }
         match connected {
             Connected::Http1(connection) => {
                 if member.may_h2 && !is_exclusive {
@@ -62,6 +67,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
                     reserved: 0,
                     idle_since: None,
                     is_trimmed: false,
+                    draining_since: None,
                 });
                 let newest = member.links.len() - 1;
                 self.serve_streams(at, Some(newest));
@@ -70,7 +76,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         }
         self.serve(at, now);
         self.ensure_connects(at, now);
-        self.yield_idle(at);
+        self.yield_idle(at, now);
         self.note_wanted();
     }
 
@@ -94,7 +100,6 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
     pub fn prune(&mut self, now: Instant) {
         let idle_time = self.limits.idle_time;
         for at in 0..self.members.len() {
-            let waker = &self.waker;
             let Some(member) = self.members.get_mut(at) else {
                 continue;
             };
@@ -106,11 +111,6 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             if member.permits.are_too_many() {
                 member.drop_link(0);
             }
-            let starves = member.permits.is_first_of_another(waker);
-            if starves && std::mem::replace(&mut member.has_starved, starves) {
-                member.drop_link(0);
-            }
-            member.has_starved = starves;
         }
         self.on_wake(now);
     }
@@ -169,9 +169,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
                 return self.ensure_connects(at, now);
             }
             // A new one was made for the waiter, with a permit that was its turn.
-            let permits = &self.members[at].permits;
-            let owes_another = kept_until.is_some() && permits.owes_another(&self.waker);
-            if !owes_another {
+            if kept_until.is_none() || !self.hands_over(at, now) {
                 self.grant(
                     id,
                     Grant::Connection {
@@ -184,10 +182,12 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             return;
         }
         let limits = self.limits;
-        let member = &mut self.members[at];
-        if member.idle.len() < limits.idle_count && !member.permits.are_wanted() {
-            let until = kept_until.unwrap_or(now + limits.idle_time);
-            member.idle.push(Kept { connection, until });
+        if self.members[at].idle.len() < limits.idle_count && self.may_keep(at, now) {
+            self.members[at].idle.push(Kept {
+                connection,
+                since: now,
+                until: kept_until.unwrap_or(now + limits.idle_time),
+            });
         }
     }
 
@@ -240,6 +240,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
                 break;
             };
             kept.reserved += 1;
+            kept.idle_since = None;
             let link = kept.link.clone();
             let is_new = newest.is_some();
             self.grant(id, Grant::Stream { at, link, is_new });
@@ -260,7 +261,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
             let Some(permit) = self.members[at].permits.try_acquire() else {
                 break;
             };
-            self.start(at, lane, permit);
+            self.start(at, lane, permit, now);
         }
         let Some(member) = self.members.get(at).filter(|member| is_short(member)) else {
             return;
@@ -281,7 +282,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
     }
 
     /// Orders a connection for the waiters of an endpoint.
-    fn start(&mut self, at: usize, lane: usize, permit: Permit) {
+    fn start(&mut self, at: usize, lane: usize, permit: Permit, now: Instant) {
         // As long as the most patient of those who wait for it does: the others give up before.
         let bound = self
             .waiters
@@ -290,6 +291,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         let time = bound.map(|waiter| waiter.connect).max().unwrap_or_default();
         let member = &mut self.members[at];
         member.lanes[lane].connects += 1;
+        member.ordered_at = Some(now);
         let expects_h2 = member.expects_h2();
         self.connects.push(Connect {
             at,
@@ -407,7 +409,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
     }
 
     /// A queued waiter has been granted a permit: a connection is made with it.
-    fn take_permit(&mut self, id: u64) {
+    fn take_permit(&mut self, id: u64, now: Instant) {
         let Some(waiter) = self.waiters.get_mut(&id) else {
             return;
         };
@@ -430,7 +432,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         self.members[at].lanes[lane].waiters += 1;
         // Otherwise one is being made already that it can have.
         if self.members[at].lanes[lane].connects < self.members[at].needed(lane) {
-            self.start(at, lane, permit);
+            self.start(at, lane, permit, now);
         }
     }
 
@@ -507,23 +509,6 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
         });
     }
 
-    /// Closes what is idle while somebody needs its permit.
-    pub(super) fn yield_idle(&mut self, at: usize) {
-        let Some(member) = self.members.get_mut(at) else {
-            return;
-        };
-        while member.permits.are_wanted() {
-            if !member.idle.is_empty() {
-                // The one that has been idle for the longest time.
-                drop(member.idle.remove(0));
-            } else if let Some(idle) = member.links.iter().position(KeptLink::is_idle) {
-                member.drop_link(idle);
-            } else {
-                break;
-            }
-        }
-    }
-
     /// Notes whether streams that end are news to anybody.
     pub(super) fn note_wanted(&self) {
         let is_wanted = !self.waiters.is_empty()
@@ -537,7 +522,7 @@ impl<C: Pooled, L: Multiplexed> Pool<C, L> {
 
 impl<C, L: Multiplexed> Member<C, L> {
     /// Ends a link and gives its permit back.
-    fn drop_link(&mut self, index: usize) {
+    pub(super) fn drop_link(&mut self, index: usize) {
         if index < self.links.len() {
             self.links.remove(index).link.go_away();
         }
@@ -554,6 +539,8 @@ impl<L: Multiplexed> KeptLink<L> {
             (self.idle_since, self.is_trimmed) = (None, false);
             return true;
         }
+        // It may have been in use between two looks.
+        self.is_trimmed &= self.idle_since.is_some();
         let idle = now - *self.idle_since.get_or_insert(now);
         if idle >= REST && !std::mem::replace(&mut self.is_trimmed, true) {
             self.link.trim();

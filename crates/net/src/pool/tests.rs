@@ -1,6 +1,8 @@
 //! Pools of two workers under seeded random schedules. `POOL_SCHEDULES` runs more of them;
 //! a failure names its seed, and `POOL_SEED` runs that one alone.
 
+mod contended;
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,11 +13,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::permits::NextInLine;
 use super::*;
 
 const SCHEDULES: u64 = 100_000;
 const STEPS: u64 = 30;
 const IDLE_TIME: Duration = Duration::from_secs(5);
+/// With it the longest tenure is 100 ms.
+const QUEUE_TIME: Duration = Duration::from_millis(400);
+const TENURE: Duration = Duration::from_millis(100);
+const IDLE_HOLD: Duration = Duration::from_millis(10);
 
 struct Random(u64);
 
@@ -151,6 +158,7 @@ impl World {
             idle_count: 1 + random.below(3),
             idle_time: IDLE_TIME,
             queue: queue_max,
+            queue_time: QUEUE_TIME,
         };
         let worker = |_| {
             let setup = |permits: &Arc<Permits>| EndpointSetup {
@@ -188,6 +196,9 @@ impl World {
 
     fn step(&mut self) {
         let at = self.random.below(2);
+        if self.random.one_in(4) {
+            self.now += Duration::from_millis(4);
+        }
         match self.random.below(20) {
             0..=5 => self.request(at),
             6..=8 => self.receive(at),
@@ -318,7 +329,7 @@ impl World {
 
     fn wake(&mut self, worker: usize) {
         let own = &mut self.workers[worker];
-        if own.is_woken() {
+        if own.is_due(self.now) {
             own.pool.on_wake(self.now);
             own.collect();
         }
@@ -381,7 +392,7 @@ impl World {
             let mut was_woken = false;
             for own in &mut self.workers {
                 // Only then: what nobody was woken for must have been done already.
-                if own.is_woken() {
+                if own.is_due(self.now) {
                     was_woken = true;
                     own.pool.on_wake(self.now);
                     own.collect();
@@ -396,7 +407,15 @@ impl World {
     fn check(&mut self) {
         self.settle();
         for at in 0..self.permits.len() {
-            self.check_endpoint(at);
+            self.check_endpoint(at, true);
+        }
+        if self.random.one_in(3) {
+            // What is kept for requests of the same worker is kept no longer than that.
+            self.now += IDLE_HOLD;
+            self.settle();
+            for at in 0..self.permits.len() {
+                self.check_endpoint(at, false);
+            }
         }
         let mut queued = 0;
         let mut slots = 0;
@@ -413,7 +432,7 @@ impl World {
         assert!(queued <= slots && slots <= self.queue_max);
     }
 
-    fn check_endpoint(&mut self, at: usize) {
+    fn check_endpoint(&mut self, at: usize, may_hold: bool) {
         let mut count = self.alive[at].get();
         let mut idle = 0;
         let mut in_line = 0;
@@ -427,12 +446,16 @@ impl World {
             assert_eq!(connects, made);
             let links = member.links.iter().filter(|it| it.permit.is_some());
             count += links.count() + connects;
-            idle += member.idle.len()
-                + member
-                    .links
-                    .iter()
-                    .filter(|it| it.is_idle() && !it.link.is_suspected())
-                    .count();
+            if !(may_hold && own.may_hold(at, self.now)) {
+                let links = member.links.iter();
+                let links = links.filter(|it| it.is_idle() && !it.link.is_suspected());
+                idle += member.idle.len() + links.count();
+            }
+            let is_late = |it: &KeptLink<FakeLink>| {
+                it.draining_since
+                    .is_some_and(|since| since + TENURE <= self.now)
+            };
+            assert!(!member.links.iter().any(is_late), "it drains for too long");
             let waiters = own.pool.waiters.values();
             let queued = |it: &&Waiter| matches!(it.phase, Phase::Queued { .. }) && it.is_at(at);
             in_line += waiters.filter(queued).count();
@@ -488,9 +511,24 @@ impl World {
 }
 
 impl Worker {
-    fn is_woken(&self) -> bool {
+    /// Whether the pool has been woken, or wants to be looked after by now.
+    fn is_due(&self, now: Instant) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        self.pool.waker.poll(&mut context).is_ready()
+        let is_woken = self.pool.waker.poll(&mut context).is_ready();
+        is_woken || self.pool.look_at().is_some_and(|at| at <= now)
+    }
+
+    /// Whether what is idle may wait for a request of this worker although a waiter of the other
+    /// one needs its permit.
+    fn may_hold(&self, at: usize, now: Instant) -> bool {
+        let member = &self.pool.members[at];
+        let next = member.permits.next_in_line(&self.pool.waker);
+        let is_young = |since: Instant| now < since + IDLE_HOLD;
+        let mut links = member.links.iter().filter(|it| it.is_idle());
+        matches!(next, Some(NextInLine::Another { .. }))
+            && member.held_since.is_some_and(|since| now < since + TENURE)
+            && member.idle.iter().all(|kept| is_young(kept.since))
+            && links.all(|kept| kept.idle_since.is_none_or(is_young))
     }
 
     fn collect(&mut self) {
@@ -616,6 +654,7 @@ fn waiters_are_served_in_turn() {
         idle_count: 8,
         idle_time: IDLE_TIME,
         queue: 100,
+        queue_time: QUEUE_TIME,
     };
     let now = world.now;
     let own = &mut world.workers[0];
@@ -654,6 +693,57 @@ fn waiters_are_served_in_turn() {
     own.pool.on_wake(now);
     assert_eq!(own.pool.idle_count(0), 0);
     assert_eq!(own.pool.take_connects().len(), 1);
+}
+
+/// It is looked at only now and then, and may have been in use between two looks.
+#[test]
+fn a_link_that_is_used_again_and_again_is_not_closed_for_idleness() {
+    let setup = EndpointSetup {
+        permits: Permits::new(None),
+        may_h2: true,
+        may_h1: false,
+    };
+    let limits = PoolLimits {
+        idle_count: 8,
+        idle_time: IDLE_TIME,
+        queue: 100,
+        queue_time: QUEUE_TIME,
+    };
+    let mut now = Instant::now();
+    let mut pool = FakePool::new(vec![setup], limits, Arc::default());
+    let join = Join {
+        demand: Demand::Any,
+        at: 0,
+        avoid: Vec::new(),
+        connect: Duration::ZERO,
+    };
+    let id = pool.join(join, now).unwrap();
+    let permit = pool.take_connects().pop().unwrap().permit;
+    let link = FakeLink(Rc::new(FakeLinkState {
+        streams_max: 1,
+        open: Cell::new(0),
+        is_going: Cell::new(false),
+        is_suspected: Cell::new(false),
+        freed: Rc::clone(pool.freed()),
+    }));
+    let connected = Connected::Http2 {
+        link,
+        permit,
+        peer: [127, 0, 0, 1].into(),
+    };
+    pool.connected(0, false, connected, now);
+    let context = Context::from_waker(Waker::noop());
+    assert!(pool.poll(id, &context).is_ready());
+    for _ in 0..5 {
+        now += IDLE_TIME / 2;
+        pool.prune(now);
+        let taken = pool.take(0, Demand::Any, now);
+        assert!(matches!(taken, Some(Idle::Stream(_))));
+    }
+    pool.prune(now);
+    now += IDLE_TIME;
+    pool.prune(now);
+    assert!(pool.is_unused());
 }
 
 fn released<C>(transport: C) -> Released<C> {

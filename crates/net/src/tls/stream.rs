@@ -27,6 +27,8 @@ pub(crate) struct TlsStream {
     /// that met it were accepted, and some of its records may have gone out.
     write_error: Option<io::Error>,
     closing: bool,
+    /// How many bytes of records the socket has taken.
+    records_taken: u64,
 }
 
 impl TlsStream {
@@ -47,6 +49,7 @@ impl TlsStream {
             session,
             write_error: None,
             closing: false,
+            records_taken: 0,
         }
     }
 
@@ -133,6 +136,11 @@ impl TlsStream {
         !self.session.wants_write()
     }
 
+    /// How many bytes of records the socket has taken; tells progress.
+    pub fn records_taken(&self) -> u64 {
+        self.records_taken
+    }
+
     /// Writes records that wait, as far as the socket takes them.
     #[inline]
     fn write_waiting(&mut self, context: &mut Context<'_>) {
@@ -188,7 +196,10 @@ impl TlsStream {
         };
         match self.session.write_tls(&mut socket) {
             Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-            Ok(_) => Poll::Ready(Ok(())),
+            Ok(count) => {
+                self.records_taken += count as u64;
+                Poll::Ready(Ok(()))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }

@@ -22,6 +22,7 @@ use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
 use crate::observe::AccessEntry;
+use crate::relay::Progress;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
 use crate::relay::failure::Failure;
@@ -422,23 +423,23 @@ impl Session {
     /// Writes all of this to the client, who may not stand still for longer than a body may.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
+        let mut progress = Progress::new(None);
         poll_fn(|context| {
             while !rest.is_empty() {
                 match self.client.poll_write(context, rest) {
                     Poll::Ready(Ok(count)) => rest = rest.get(count..).unwrap_or_default(),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending => {
-                        ready!(self.deadline.poll(context));
-                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-                    }
+                    Poll::Pending => break,
                 }
-                self.deadline
-                    .set(Instant::now(), self.settings.timeouts.body);
             }
-            if let Poll::Ready(result) = self.client.poll_flush(context) {
+            if rest.is_empty()
+                && let Poll::Ready(result) = self.client.poll_flush(context)
+            {
                 return Poll::Ready(result);
             }
-            ready!(self.deadline.poll(context));
+            let moved = (bytes.len() - rest.len()) as u64 + self.client.records_taken();
+            let time = self.settings.timeouts.body;
+            ready!(progress.poll(context, &self.deadline, moved, time));
             Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
         })
         .await

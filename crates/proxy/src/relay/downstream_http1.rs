@@ -11,12 +11,11 @@ use component::settings::Settings;
 use message::{Field, Method, Request};
 use net::deadline::Deadline;
 use net::http1::{BodyReader, BodyWriter, End, Framing, TransferError, Version};
-use tokio::time::Instant;
 
 use super::failure::ClientGone;
 use super::{
-    ClientWatch, Content, Download, Downstream, ReplyHead, RequestBody, Requester, Sink, Source,
-    Waiting, has_left,
+    ClientWatch, Content, Download, Downstream, Progress, ReplyHead, RequestBody, Requester, Sink,
+    Source, Waiting, has_left,
 };
 use crate::client::response_head::{self, ClientSide, ClientVersion, passes_interim};
 use crate::client::session::Session;
@@ -87,12 +86,12 @@ impl<'a> Http1Downstream<'a> {
     /// Writes what has been accepted, within the time that a body may stand still.
     pub async fn flush(&mut self) -> io::Result<()> {
         let time = self.session.settings.timeouts.body;
-        self.session.deadline.set(Instant::now(), time);
+        let mut progress = Progress::new(None);
         poll_fn(|context| {
             if let Poll::Ready(result) = self.poll_flush(context) {
                 return Poll::Ready(result);
             }
-            let is_late = self.session.deadline.poll(context);
+            let is_late = progress.poll(context, &self.session.deadline, self.sent(), time);
             is_late.map(|()| Err(io::ErrorKind::TimedOut.into()))
         })
         .await
@@ -227,7 +226,7 @@ impl Sink for Http1Downstream<'_> {
     }
 
     fn sent(&self) -> u64 {
-        self.writer.sent()
+        self.writer.sent() + self.session.client.records_taken()
     }
 }
 

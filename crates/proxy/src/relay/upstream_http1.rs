@@ -63,7 +63,7 @@ impl<T: Transport> Sink for Http1Upstream<T> {
     }
 
     fn sent(&self) -> u64 {
-        self.exchange.sent()
+        self.exchange.progress()
     }
 }
 

@@ -179,7 +179,7 @@ impl Events {
             self.is_stopping = true;
             self.deadline.set(Instant::now(), self.stop_time);
         }
-        let moved = self.source.moved().wrapping_add(self.writer.sent());
+        let moved = self.source.moved() + self.writer.sent() + client.records_taken();
         if moved != self.seen_progress && !self.is_stopping {
             self.seen_progress = moved;
             self.deadline.set(Instant::now(), self.idle_time);

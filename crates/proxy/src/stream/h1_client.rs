@@ -154,6 +154,11 @@ impl Client for Http1Client {
         }
     }
 
+    fn records_taken(&self) -> u64 {
+        let connection = self.connection.as_ref();
+        connection.map_or(0, Connection::records_taken)
+    }
+
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let takes_another = self.takes_another();

@@ -169,7 +169,8 @@ impl Tunnel {
         if client.poll_stop(context).is_ready() {
             return Poll::Ready(Why::Over);
         }
-        let progress = self.down.moved.wrapping_add(self.up.moved);
+        let records = client.records_taken() + self.upstream.records_taken();
+        let progress = self.down.moved + self.up.moved + records;
         if progress != self.seen_progress {
             self.seen_progress = progress;
             self.deadline.set(Instant::now(), self.idle_time);

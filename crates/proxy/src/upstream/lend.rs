@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use component::tls::Protocol;
+use component::vital::vital;
 use net::Connection;
 use net::deadline::Deadline;
 use net::endpoint::{Http2Setup, NewConnection};
@@ -181,16 +182,24 @@ impl Upstream {
         }
         let upstream = Rc::downgrade(self);
         let waker = Arc::clone(self.pool.borrow().waker());
-        tokio::task::spawn_local(async move {
+        tokio::task::spawn_local(vital("connections to an upstream", async move {
+            let mut look_at = None;
             loop {
-                poll_fn(|context| waker.poll(context)).await;
+                let woken = poll_fn(|context| waker.poll(context));
+                match look_at {
+                    Some(time) => drop(tokio::time::timeout_at(time, woken).await),
+                    None => woken.await,
+                }
                 let Some(upstream) = upstream.upgrade() else {
                     return;
                 };
-                upstream.pool.borrow_mut().on_wake(Instant::now());
+                let mut pool = upstream.pool.borrow_mut();
+                pool.on_wake(Instant::now());
+                look_at = pool.look_at();
+                drop(pool);
                 upstream.start_connects();
             }
-        });
+        }));
     }
 
     /// Makes the connections that the pool has ordered.

@@ -310,6 +310,51 @@ fn a_limit_is_exact_over_all_workers_under_load() {
     assert!(backend.most() <= 3, "{}", backend.most());
 }
 
+/// Makes fifty clients of two workers share one connection; returns how many were made in which
+/// time.
+fn share_one_connection(workers: &Workers) -> (u64, Duration) {
+    let start = Instant::now();
+    let statuses = hammer(workers, 50, 60);
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert_eq!(statuses.len(), 3000);
+    let connects = (0..2).map(|at| workers.metrics(at).upstream_connects.get());
+    (connects.sum(), start.elapsed())
+}
+
+/// How many connections may be made in this time: ten a second, and some more while the clients
+/// begin and end, and where the machine holds all clients of a worker up.
+fn connects_max(time: Duration) -> u64 {
+    10 + time.as_millis() as u64 / 60
+}
+
+/// It went to the other worker after every eight requests.
+#[test]
+fn workers_share_one_connection_without_making_it_anew_all_the_time() {
+    let backend = CountingBackend::expecting(1, usize::MAX, Duration::ZERO);
+    let plan = upstream(backend.port, |plan| plan.connections.limit = Some(1));
+    let workers = Workers::start(2, &plan);
+    let (connects, time) = share_one_connection(&workers);
+    assert!(connects <= connects_max(time), "{connects} in {time:?}");
+    assert_eq!(backend.most(), 1);
+}
+
+/// It went to the other worker whenever no stream was open for a moment.
+#[test]
+fn workers_share_one_http2_connection_without_making_it_anew_all_the_time() {
+    let plain = StrictBackend::answering(|_| OK.to_vec());
+    let secure = SecureBackend::start(plain.port());
+    let plan = upstream(secure.workers.ports[0], |plan| {
+        both_protocols(plan);
+        plan.connections.limit = Some(1);
+    });
+    let workers = Workers::serving(2, &plan, |plan| TlsTable {
+        servers: Vec::new(),
+        clients: vec![(Arc::clone(plan), vec![secure.client.clone()])],
+    });
+    let (connects, time) = share_one_connection(&workers);
+    assert!(connects <= connects_max(time), "{connects} in {time:?}");
+}
+
 #[test]
 fn a_queue_is_exact_over_all_workers() {
     let backend = CountingBackend::start(usize::MAX, Duration::from_millis(300));

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use component::handler::Services as _;
@@ -34,7 +35,10 @@ fn measure(flow: &TestFlow, services: &FakeServices, name: &str) -> Option<Strin
 
 /// Drops a flow at each await. Behind each drop its next message gets what is expected, at once.
 fn assert_nothing_is_left(yaml: &str, expected: &str) {
-    let services = systems();
+    assert_nothing_is_left_by(&systems(), yaml, expected);
+}
+
+fn assert_nothing_is_left_by(services: &FakeServices, yaml: &str, expected: &str) {
     let current = RefCell::new(Rc::new(sound_flow(yaml)));
     let check = |polls: usize| {
         // Each drop has a flow of its own, whose states nobody has touched before.
@@ -42,7 +46,7 @@ fn assert_nothing_is_left(yaml: &str, expected: &str) {
         services.run_to_end(async {});
         assert_eq!(services.clock.timers(), 0, "{yaml} after {polls}");
         let before = services.now();
-        let result = flow.run(BODY, &services);
+        let result = flow.run(BODY, services);
         assert_eq!(result.unwrap(), expected, "{yaml} after {polls}");
         let took = services.now() - before;
         assert!(
@@ -50,14 +54,14 @@ fn assert_nothing_is_left(yaml: &str, expected: &str) {
             "{took:?} after {polls}: {yaml}"
         );
         for name in ["cache_entries", "idempotent_keys"] {
-            let entries = measure(&flow, &services, name);
+            let entries = measure(&flow, services, name);
             assert!(entries.is_none_or(|it| it == "1"), "{yaml} after {polls}");
         }
-        assert_eq!(measure(&flow, &services, "aggregate_groups"), None);
+        assert_eq!(measure(&flow, services, "aggregate_groups"), None);
     };
     let polls = drop_at_every_await(
         || {
-            let (flow, services) = (Rc::clone(&current.borrow()), &services);
+            let flow = Rc::clone(&current.borrow());
             async move { flow.start(BODY, services).await.unwrap() }
         },
         || {
@@ -76,6 +80,17 @@ const TWO: &str = "{ http: GET crm:/a }, { http: GET crm:/b }";
 fn calls_and_tokens() {
     assert_nothing_is_left(&format!("[{TWO}]"), "7");
     assert_nothing_is_left("[{ http: GET bank:/a }, { http: GET bank:/b }]", "7");
+}
+
+#[test]
+fn other_flows_and_delays() {
+    let inner = sound_flow(&format!("- delay: 2ms\n- parallel: {{ a: [{TWO}] }}"));
+    let services = FakeServices {
+        flows: vec![("inner", Arc::new(inner))],
+        ..systems()
+    };
+    let yaml = "- call: inner\n- delay: 2ms\n- http: GET crm:/b";
+    assert_nothing_is_left_by(&services, yaml, "7");
 }
 
 #[test]

@@ -25,6 +25,16 @@ pub struct Addresses<'a> {
     pub backend: &'a [String],
 }
 
+/// The key of a difference of outcomes as a whole, one of which is not what it must be.
+pub const ALONE: &str = "alone";
+
+impl Difference {
+    /// Whether the proxied request does what the direct one does not.
+    pub fn is_gain(&self) -> bool {
+        self.key == ALONE && self.proxied.is_none()
+    }
+}
+
 /// Reads a flat JSON object of texts.
 pub fn parse(line: &str) -> Option<Outcome> {
     let mut letters = line.trim().strip_prefix('{')?.chars();
@@ -128,6 +138,29 @@ pub fn check(
             get("text")
         )),
     }
+}
+
+/// Everything in which two outcomes differ, where the direct one is not what it must be, for this
+/// reason: even the client and the back end alone do not do what the scenario is about. Where the
+/// proxied one is right, only headers can be compared, of replies with the same status.
+pub fn differences_alone(
+    (direct, problem): (&Outcome, String),
+    (proxied, proxied_problem): (&Outcome, Option<String>),
+) -> Vec<Difference> {
+    let mut found = differences(direct, proxied);
+    if proxied_problem.is_none() {
+        let is_same_status = direct.get("status") == proxied.get("status");
+        found.retain(|it| {
+            let is_header = it.key.split('.').any(|part| part == "h");
+            is_same_status && is_header && it.direct.is_some() && it.proxied.is_some()
+        });
+    }
+    found.push(Difference {
+        key: ALONE.to_owned(),
+        direct: Some(problem),
+        proxied: proxied_problem,
+    });
+    found
 }
 
 /// Everything in which two outcomes differ.

@@ -47,6 +47,9 @@ impl Cell {
             .map(|(it, _)| {
                 let (direct, proxied) = (shown(&it.direct), shown(&it.proxied));
                 let (scenario, key) = (self.scenario, &it.key);
+                if it.is_gain() {
+                    return format!("{scenario}: proxied does what direct does not: `{direct}`");
+                }
                 format!("{scenario}: {key} is `{direct}` direct, `{proxied}` through the engine")
             })
             .collect()
@@ -59,8 +62,16 @@ impl Cell {
                 ..
             } => '.',
             it if it.differences.is_empty() => '=',
-            it if it.differences.iter().all(|it| it.1.is_some()) => 'e',
-            _ => 'X',
+            it if it
+                .differences
+                .iter()
+                .any(|it| it.1.is_none() && !it.0.is_gain()) =>
+            {
+                'X'
+            }
+            it if it.differences.iter().any(|it| it.1.is_none()) => 'P',
+            it if it.differences.iter().any(|it| it.0.is_gain()) => 'p',
+            _ => 'e',
         }
     }
 }
@@ -96,6 +107,7 @@ impl Table {
     pub fn shown(&self) -> String {
         let mut lines = vec![
             "= the same, e explained, X different, . not a thing that the client does".to_owned(),
+            "p proxied does what direct does not, explained; P the same, not explained".to_owned(),
         ];
         for (number, scenario) in self.scenarios.iter().enumerate() {
             lines.push(format!("  {} {scenario}", letter(number)));
@@ -127,4 +139,42 @@ impl Table {
 /// The letter of a column.
 fn letter(number: usize) -> char {
     ('A'..='Z').chain('a'..='z').nth(number).unwrap_or('?')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::{self, Outcome};
+    use super::*;
+
+    /// Cells in which the proxied request does what the direct one does not looked explained.
+    #[test]
+    fn what_only_the_proxied_request_does_is_shown() {
+        let outcome = |pairs: &[(&str, &str)]| -> Outcome {
+            let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            pairs.iter().map(owned).collect()
+        };
+        let direct = outcome(&[("status", "200"), ("length", "3"), ("h.etag", "1")]);
+        let proxied = outcome(&[("status", "200"), ("length", "5"), ("h.etag", "2")]);
+        let found = outcome::differences_alone((&direct, "3 bytes".to_owned()), (&proxied, None));
+        let keys: Vec<&str> = found.iter().map(|it| it.key.as_str()).collect();
+        assert_eq!(keys, ["h.etag", "alone"]);
+        let cell = |reasons: [Option<&'static str>; 2]| {
+            Cell::new("get", found.iter().cloned().zip(reasons).collect())
+        };
+        assert_eq!(cell([Some("a"), Some("b")]).sign(), 'p');
+        assert_eq!(cell([Some("a"), None]).sign(), 'P');
+        assert_eq!(cell([None, None]).sign(), 'X');
+        let shown = cell([Some("a"), None]).unexplained();
+        assert_eq!(shown, ["get: proxied does what direct does not: `3 bytes`"]);
+        // Of a refusal there is nothing to compare with a success.
+        let refused = outcome(&[("status", "411"), ("h.etag", "1")]);
+        let found = outcome::differences_alone((&refused, "411".to_owned()), (&proxied, None));
+        assert_eq!(found.len(), 1);
+        // Where both are wrong everything counts.
+        let both = outcome::differences_alone(
+            (&refused, "411".to_owned()),
+            (&proxied, Some("5 bytes".to_owned())),
+        );
+        assert_eq!(both.len(), 4);
+    }
 }

@@ -49,6 +49,27 @@ fn tell(hub: &Hub, channel: u16, method: Method<'_>) -> Option<u16> {
     }
 }
 
+/// Messages would wait for ever for a connection that nobody looks after.
+#[test]
+fn a_panic_of_the_task_that_owns_the_socket_is_reported() {
+    let (lost, mut reported) = tokio::sync::mpsc::unbounded_channel();
+    component::vital::on_loss(move |name| lost.send(name).unwrap());
+    let broker = connect(&DEFINITION, "{ rabbitmq: 'amqp://127.0.0.1:1' }").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .unwrap();
+    let hub = {
+        let _guard = runtime.enter();
+        Hub::start(&broker.downcast().unwrap())
+    };
+    // What is borrowed already cannot be borrowed again.
+    let inner = hub.inner.borrow_mut();
+    let name = runtime.block_on(async { reported.recv().await });
+    assert_eq!(name, Some("connection to RabbitMQ"));
+    drop(inner);
+}
+
 #[test]
 fn a_channel_whose_consumer_of_replies_is_cancelled_is_used_no_more() {
     let hub = hub();
