@@ -1,6 +1,7 @@
 //! What is counted while messages move. One writer, many readers: each worker has its own
 //! counters, and the admin port adds them up.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -157,22 +158,30 @@ pub struct FlowEntry {
 /// numbers.
 #[derive(Debug, Default)]
 pub struct Registry {
-    flows: Mutex<Vec<FlowEntry>>,
+    flows: Mutex<Flows>,
     workers: Mutex<Vec<Arc<WorkerMetrics>>>,
+}
+
+/// The counters of flows in the order in which they were made, and where each is.
+#[derive(Debug, Default)]
+struct Flows {
+    entries: Vec<FlowEntry>,
+    places: HashMap<(usize, Arc<str>), usize>,
 }
 
 impl Registry {
     /// The counters of a flow on a worker, made when they are not there yet.
     pub fn flow(&self, worker: usize, flow: &Arc<str>) -> Arc<FlowMetrics> {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = flows
-            .iter()
-            .find(|entry| entry.worker == worker && entry.flow == *flow);
-        if let Some(entry) = found {
+        let key = (worker, Arc::clone(flow));
+        let place = flows.places.get(&key).copied();
+        if let Some(entry) = place.and_then(|place| flows.entries.get(place)) {
             return Arc::clone(&entry.metrics);
         }
         let metrics = Arc::new(FlowMetrics::default());
-        flows.push(FlowEntry {
+        let place = flows.entries.len();
+        flows.places.insert(key, place);
+        flows.entries.push(FlowEntry {
             flow: Arc::clone(flow),
             worker,
             metrics: Arc::clone(&metrics),
@@ -195,6 +204,7 @@ impl Registry {
         self.flows
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+            .entries
             .clone()
     }
 

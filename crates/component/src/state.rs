@@ -2,9 +2,10 @@
 //! reload as long as the step stays as it is, and the admin port shows it.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A number that the admin port shows.
@@ -36,7 +37,7 @@ pub trait State: Any + Send + Sync {
 }
 
 /// Where a state belongs.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct StateKey {
     /// The flow's name.
     pub flow: Arc<str>,
@@ -72,30 +73,49 @@ impl fmt::Debug for StateKey {
 
 /// All states of the process.
 #[derive(Default)]
-pub struct States(Mutex<Vec<(StateKey, Arc<dyn State>)>>);
+pub struct States(Mutex<Known>);
+
+/// The states by their keys: a start asks for one for each of thousands of topics.
+#[derive(Clone, Default)]
+struct Known {
+    states: HashMap<StateKey, (u64, Arc<dyn State>)>,
+    /// How many have been made: they are shown in that order.
+    made: u64,
+}
+
+impl Known {
+    /// Forgets those that no flow has any more.
+    fn tidy(&mut self) {
+        self.states
+            .retain(|_, (_, state)| Arc::strong_count(state) > 1);
+    }
+}
 
 impl States {
     /// The state that belongs there, made when it is not there yet.
     pub fn get<T: State>(&self, key: StateKey, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = states.iter().find(|(known, _)| *known == key);
-        if let Some((_, state)) = found {
+        let mut known = self.known();
+        if let Some((_, state)) = known.states.get(&key) {
             let state: Arc<dyn Any + Send + Sync> = Arc::clone(state) as _;
             if let Ok(state) = state.downcast::<T>() {
                 return state;
             }
         }
         let state = Arc::new(make());
-        states.retain(|(known, _)| *known != key);
-        states.push((key, Arc::clone(&state) as Arc<dyn State>));
+        known.made += 1;
+        let number = known.made;
+        known.states.insert(key, (number, Arc::clone(&state) as _));
         state
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A copy for loading files into: it has the states that are there, and keeps to itself those
     /// that the load makes. When the load is refused it is dropped and leaves no trace.
     pub fn stage(&self) -> Self {
-        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Self(Mutex::new(states.clone()))
+        Self(Mutex::new(self.known().clone()))
     }
 
     /// Takes over what has been made in a staged copy.
@@ -104,23 +124,20 @@ impl States {
             .0
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Forgets those that no flow has any more.
-        states.retain(|(_, state)| Arc::strong_count(state) > 1);
-        for (key, state) in staged {
-            match states.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, known)) => *known = state,
-                None => states.push((key, state)),
-            }
-        }
+        let mut known = self.known();
+        known.tidy();
+        known.made = known.made.max(staged.made);
+        known.states.extend(staged.states);
     }
 
     /// What the admin port shows: each measure with the flow and step it belongs to. Forgets the
     /// states that no flow has any more.
     pub fn measures(&self, now: Instant) -> Vec<(StateKey, Measure)> {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        states.retain(|(_, state)| Arc::strong_count(state) > 1);
-        let all = states.iter().flat_map(|(key, state)| {
+        let mut known = self.known();
+        known.tidy();
+        let mut all: Vec<_> = known.states.iter().collect();
+        all.sort_by_key(|(_, (number, _))| *number);
+        let all = all.into_iter().flat_map(|(key, (_, state))| {
             let measures = state.measures(now).into_iter();
             measures.map(|measure| (key.clone(), measure))
         });

@@ -1,6 +1,7 @@
 //! One `flow:` document: its name, what starts it, its limits and what happens to its messages.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use component::block::Block;
@@ -87,14 +88,17 @@ impl Reader<'_> {
     /// Reads all flows. What has a problem is reported and left out.
     pub fn read_all(&self, documents: &[Node], report: &mut Report) -> Vec<Flow> {
         let mut flows: Vec<Flow> = Vec::new();
+        let mut names: HashMap<Arc<str>, Span> = HashMap::new();
         for document in documents {
             let flow = self.read(document, report);
-            if let Some(first) = flows.iter().find(|other| other.name == flow.name) {
+            if let Some(first) = names.get(&flow.name) {
                 let message = format!("a second flow named `{}`", flow.name);
                 report
                     .error(FLOW_NAME_TAKEN, flow.name_span, message)
-                    .also(first.name_span, "the first one")
+                    .also(*first, "the first one")
                     .hint("every flow needs a name of its own");
+            } else {
+                names.insert(Arc::clone(&flow.name), flow.name_span);
             }
             flows.push(flow);
         }

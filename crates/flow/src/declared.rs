@@ -1,5 +1,7 @@
 //! Documents beside flows, such as topics: their names and what they are made of.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use component::connection::Connections;
@@ -35,7 +37,7 @@ impl Reader<'_> {
     /// Reads all. What has a problem is reported and left out.
     pub fn read_all(&self, documents: &[(Node, DocumentDefinition)], report: &mut Report) -> Read {
         let mut all = Read::default();
-        let mut names: Vec<(&str, String, Span)> = Vec::new();
+        let mut names = Names::new();
         for (document, definition) in documents {
             let name = document.get(definition.name);
             if let Some((name, span)) = name.and_then(|it| Some((it.as_str()?, it.span))) {
@@ -73,27 +75,28 @@ impl Reader<'_> {
     }
 }
 
-fn check_name(
-    (kind, name, span): (&'static str, &str, Span),
-    names: &mut Vec<(&'static str, String, Span)>,
+/// The names of each kind, and where they were first.
+type Names<'a> = HashMap<(&'static str, &'a str), Span>;
+
+fn check_name<'a>(
+    (kind, name, span): (&'static str, &'a str, Span),
+    names: &mut Names<'a>,
     report: &mut Report,
 ) {
     if !is_name(name) {
         let message = format!("`{}` is not a name for a {kind}", name.escape_debug());
         report.error(BAD_NAME, span, message).hint(NAME_RULE);
     }
-    let mut known = names.iter();
-    if let Some((.., first)) = known.find(|it| it.0 == kind && it.1 == name) {
-        report
-            .error(
-                FLOW_NAME_TAKEN,
-                span,
-                format!("a second {kind} named `{name}`"),
-            )
-            .also(*first, "the first one")
-            .hint(format!("every {kind} needs a name of its own"));
+    match names.entry((kind, name)) {
+        Entry::Vacant(place) => drop(place.insert(span)),
+        Entry::Occupied(first) => {
+            let message = format!("a second {kind} named `{name}`");
+            report
+                .error(FLOW_NAME_TAKEN, span, message)
+                .also(*first.get(), "the first one")
+                .hint(format!("every {kind} needs a name of its own"));
+        }
     }
-    names.push((kind, name.to_owned(), span));
 }
 
 /// `use:` has been read.

@@ -1,6 +1,6 @@
 //! All flows together: which addresses they share, and whether any two take the same requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -61,18 +61,15 @@ fn routed<'a>(
             (routed, Some(target))
         })
     });
-    let mut shared = Vec::new();
+    let mut shared = BTreeSet::new();
     flows.chain(declared).filter(move |(routed, target)| {
         let Some(RouteTarget::Handle { handler, .. }) = target else {
             return true;
         };
         // Of handlers that do the same the first one is enough.
-        handler.shares().is_none_or(|what| {
-            let place = (what, &routed.http.listen, routed.http.path.shape());
-            let is_first = !shared.contains(&place);
-            shared.push(place);
-            is_first
-        })
+        handler
+            .shares()
+            .is_none_or(|what| shared.insert((what, &routed.http.listen, routed.http.path.shape())))
     })
 }
 

@@ -1,6 +1,7 @@
 //! Which route a request belongs to: a tree of path segments for each listener.
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -68,6 +69,7 @@ pub(crate) struct Table {
 
 #[derive(Default)]
 struct Node {
+    /// In order.
     literals: Vec<(Box<[u8]>, Node)>,
     parameter: Option<Box<Node>>,
     here: Vec<(Methods, Rc<Route>)>,
@@ -86,6 +88,21 @@ pub(crate) enum Found {
     Nothing,
 }
 
+/// So many literals are looked at one after the other.
+const FEW: usize = 8;
+
+/// The order of routes by their paths; those of one path stay as they stand in the files.
+fn in_order(one: &RoutePlan, other: &RoutePlan) -> Ordering {
+    fn literals(route: &RoutePlan) -> impl Iterator<Item = Option<&[u8]>> {
+        let segments = route.path.segments.iter();
+        segments.map(|segment| match segment {
+            Segment::Literal(text) => Some(text.as_bytes()),
+            Segment::Parameter(_) => None,
+        })
+    }
+    literals(one).cmp(literals(other))
+}
+
 /// Where parameters lie in the path.
 pub(crate) type Captures = Vec<(u32, u32)>;
 
@@ -93,7 +110,9 @@ impl Table {
     /// The table of a listener. Upstreams are shared by all routes of the worker.
     pub fn new(plan: &ListenerPlan, worker: usize, registry: &Registry, pool: &Upstreams) -> Self {
         let mut table = Self::default();
-        for route in &plan.routes {
+        let mut routes: Vec<&RoutePlan> = plan.routes.iter().collect();
+        routes.sort_by(|one, other| in_order(one, other));
+        for route in routes {
             table.add(route, worker, registry, pool);
         }
         table
@@ -163,13 +182,23 @@ impl Table {
 }
 
 impl Node {
+    /// The node of a literal, made when it is missing. Literals come in order.
     fn literal(&mut self, text: &[u8]) -> &mut Self {
-        let at = self.literals.iter().position(|(known, _)| **known == *text);
-        let at = at.unwrap_or_else(|| {
+        let is_last = |(known, _): &(Box<[u8]>, Self)| **known == *text;
+        if !self.literals.last().is_some_and(is_last) {
             self.literals.push((text.into(), Self::default()));
-            self.literals.len() - 1
-        });
-        &mut self.literals[at].1
+        }
+        let last = self.literals.len() - 1;
+        &mut self.literals[last].1
+    }
+
+    fn find_literal(&self, text: &[u8]) -> Option<&Self> {
+        if self.literals.len() <= FEW {
+            let mut literals = self.literals.iter();
+            return literals.find(|(known, _)| **known == *text).map(|it| &it.1);
+        }
+        let found = self.literals.binary_search_by(|it| (*it.0).cmp(text));
+        self.literals.get(found.ok()?).map(|it| &it.1)
     }
 
     /// `at` is where the next slash stands, or the end of the path.
@@ -197,8 +226,7 @@ impl Node {
             .position(|&byte| byte == b'/')
             .map_or(path.len(), |at| start + at);
         let segment = path.get(start..end)?;
-        let literal = self.literals.iter().find(|(text, _)| **text == *segment);
-        if let Some((_, node)) = literal
+        if let Some(node) = self.find_literal(segment)
             && let Some(route) = node.find(method, path, end, captures, others)
         {
             return Some(route);

@@ -137,3 +137,26 @@ fn what_no_route_takes_is_told_apart() {
         assert_eq!(find(&table, request), "404", "{request}");
     }
 }
+
+/// Routes come in any order; so many that they are not looked at one after the other.
+#[test]
+fn each_of_many_routes_is_found() {
+    let mut routes = Vec::new();
+    for number in 0..500_u32 {
+        let number = number.wrapping_mul(2_654_435_761) % 1000;
+        for rest in ["", "/{id}", "/{id}/items", "/*"] {
+            routes.push(format!("GET /topics/t{number}{rest}"));
+        }
+        routes.push(format!("POST /topics/t{number}"));
+        routes.push(format!("any /t{number}"));
+    }
+    let texts: Vec<&str> = routes.iter().map(String::as_str).collect();
+    let table = table(&texts);
+    for route in &routes {
+        let path = route.replace("{id}", "7").replace('*', "a/b");
+        let request = path.replace("any", "PUT");
+        let found = find(&table, &request);
+        assert!(found.starts_with(route.as_str()), "{request}: {found}");
+    }
+    assert!(find(&table, "GET /topics/t1001/7").starts_with("404"));
+}
