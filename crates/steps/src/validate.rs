@@ -80,12 +80,12 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     };
     let Compiled {
         validator,
-        has_patterns,
+        has_slow_patterns,
     } = compiled.ok()?;
     (context.problems() == before).then(|| {
         Box::new(Validate(Arc::new(Schema {
             validator,
-            has_patterns,
+            has_slow_patterns,
             errors_max: max,
         }))) as Box<dyn Step>
     })
@@ -94,7 +94,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 /// A schema as the library has it.
 struct Compiled {
     validator: Validator<MeteredJson>,
-    has_patterns: bool,
+    has_slow_patterns: bool,
 }
 
 fn refuse(message: String, span: Span, context: &mut BuildContext<'_>) {
@@ -143,19 +143,38 @@ fn compile(schema: &Json) -> Result<Compiled, SchemaProblem> {
     })?;
     Ok(Compiled {
         validator,
-        has_patterns: has_patterns(schema),
+        has_slow_patterns: has_slow_patterns(schema),
     })
 }
 
-/// Whether a schema has patterns. A member of this name says so, whatever it is.
-fn has_patterns(schema: &Json) -> bool {
+/// Whether a schema has patterns that may go back: those take up to [`BACKTRACKS_MAX`] tries
+/// for a text, others are linear. Anything that looks like one counts, wherever it stands.
+fn has_slow_patterns(schema: &Json) -> bool {
     match schema {
-        Json::Object(members) => members
-            .iter()
-            .any(|(name, it)| name.starts_with("pattern") || has_patterns(it)),
-        Json::Array(items) => items.iter().any(has_patterns),
+        Json::Object(members) => members.iter().any(|(name, it)| match (name.as_str(), it) {
+            ("pattern", Json::String(pattern)) => may_go_back(pattern),
+            ("patternProperties", Json::Object(patterns)) => {
+                patterns.keys().any(|it| may_go_back(it)) || has_slow_patterns(it)
+            }
+            _ => has_slow_patterns(it),
+        }),
+        Json::Array(items) => items.iter().any(has_slow_patterns),
         _ => false,
     }
+}
+
+/// Whether a pattern has a look-around, a back-reference, an atomic group or a possessive
+/// quantifier; sometimes when it has none of them.
+fn may_go_back(pattern: &str) -> bool {
+    let bytes = pattern.as_bytes();
+    bytes
+        .windows(3)
+        .any(|it| it.starts_with(b"(?") && it != b"(?:")
+        || bytes.windows(2).any(|it| match it {
+            [b'\\', next] => next.is_ascii_digit() || b"kgKG".contains(next),
+            [b'*' | b'+' | b'?' | b'}', b'+'] => true,
+            _ => false,
+        })
 }
 
 /// The place of a part of a schema that stands in the flow file.
@@ -231,6 +250,12 @@ fn json(value: &expr::Value, depth_left: usize) -> Result<Json, Fault> {
 
 /// A number: exact when it is whole and has up to 64 bits, else the nearest of double precision.
 fn number(value: &expr::Value) -> Result<Json, Fault> {
+    // Most numbers: no text has to be made of them.
+    if let expr::Value::Num(number) = value
+        && let Some(whole) = number.as_isize().and_then(|it| i64::try_from(it).ok())
+    {
+        return Ok(whole.into());
+    }
     let text = expr::value::scalar_text(value).unwrap_or_default();
     if let Ok(whole) = text.parse::<i64>() {
         return Ok(whole.into());
@@ -244,7 +269,5 @@ fn number(value: &expr::Value) -> Result<Json, Fault> {
     }
 }
 
-#[cfg(test)]
-mod suite;
 #[cfg(test)]
 mod tests;

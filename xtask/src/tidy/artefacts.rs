@@ -15,6 +15,10 @@ const LARGE: &[(&str, &str)] = &[
         "the tests of another implementation of jq, as they are",
     ),
     (
+        "crates/steps/tests/data/json-schema/cases.jsonl",
+        "the JSON-Schema-Test-Suite, a group of tests on each line",
+    ),
+    (
         "docs/reference/flow-file.schema.json",
         "editors fetch it by its address; written by `intertie schema`",
     ),

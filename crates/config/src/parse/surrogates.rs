@@ -1,7 +1,7 @@
 //! JSON's escapes of characters beyond the Basic Multilingual Plane: `"\ud83d\ude00"` (RFC 8259,
-//! section 7). YAML takes JSON, but its own escapes know no surrogates, and so does the parser. Each
-//! pair becomes the one escape that YAML has for the character, `\U0001F600`, before the text is
-//! parsed, and is put back where it was no escape: in all but double quotes.
+//! section 7). YAML is a superset of JSON, but its parser refuses surrogates. Each pair becomes
+//! YAML's escape of the character, `\U0001F600`, before the text is parsed. Where it was no escape,
+//! in all but double quotes, it is put back.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

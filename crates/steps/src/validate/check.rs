@@ -1,5 +1,5 @@
-//! Checks a value against a schema within bounds: most are checked at once on the worker; what takes
-//! longer moves to a thread beside the workers, where it ends when its caller has given up.
+//! Checks a value against a schema within bounds: most are checked at once on the worker; what
+//! takes longer moves to a thread beside the workers, and ends there when its caller has gone.
 
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,8 +36,8 @@ const STACK: usize = 64 << 20;
 /// A schema that is ready to check values.
 pub(super) struct Schema {
     pub validator: Validator<MeteredJson>,
-    /// Whether it has patterns, which may take long for each text.
-    pub has_patterns: bool,
+    /// Whether it has patterns that may take long for each text.
+    pub has_slow_patterns: bool,
     /// How many errors are told.
     pub errors_max: usize,
 }
@@ -55,7 +55,7 @@ enum Verdict {
 impl Schema {
     /// Checks a value on the worker. `None` when that takes too long.
     pub fn check(&self, value: &Value) -> Option<Result<(), Fault>> {
-        let budget = Budget::new(WORKER_STEPS, WORKER_TIME, self.has_patterns);
+        let budget = Budget::new(WORKER_STEPS, WORKER_TIME, self.has_slow_patterns);
         match self.verdict(value, &budget) {
             Verdict::Valid => Some(Ok(())),
             Verdict::Invalid(detail) => Some(Err(Fault::invalid(detail))),
@@ -78,7 +78,7 @@ impl Schema {
         let work = move || {
             let running = place.run(&flag)?;
             let verdict = on_a_large_stack(|| {
-                let budget = Budget::new(BESIDE_STEPS, BESIDE_TIME, self.has_patterns);
+                let budget = Budget::new(BESIDE_STEPS, BESIDE_TIME, self.has_slow_patterns);
                 self.verdict(&value, &budget.unless(&flag))
             });
             drop(running);

@@ -1,6 +1,6 @@
 //! A JSON value that counts how often the validator looks at it. When the budget is used up, its
-//! containers look empty, so that any validation of it ends within a few more looks: the library has
-//! no other way to be stopped.
+//! containers look empty, so that a validation ends within a few more looks: the library has no
+//! other way to be stopped.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 const BYTES_A_STEP: usize = 64;
 /// About what an error takes, besides the path that leads to it.
 const ERROR_BYTES: usize = 2048;
-/// The most bytes that the errors of a validation take, those of branches that nobody sees included.
+/// The most bytes that the errors of a validation take, those of unseen branches included.
 const ERRORS_MEMORY: usize = 16 << 20;
 /// How many steps pass between two looks at the clock and the flag.
 const CHECK_EVERY: u64 = 256;
@@ -39,14 +39,14 @@ pub(super) struct Budget<'s> {
     /// Set when nobody waits for the result any more.
     stop: Option<&'s AtomicBool>,
     /// Whether each text may cost the time of a pattern that backtracks.
-    has_patterns: bool,
+    has_slow_patterns: bool,
     /// Bytes that errors may still take.
     memory_left: Cell<usize>,
 }
 
 impl<'s> Budget<'s> {
     /// A budget of this many steps, and of this time from its first look at the clock.
-    pub fn new(steps: u64, time: Duration, has_patterns: bool) -> Self {
+    pub fn new(steps: u64, time: Duration, has_slow_patterns: bool) -> Self {
         Self {
             steps_max: steps,
             left: Cell::new(steps),
@@ -56,7 +56,7 @@ impl<'s> Budget<'s> {
             time,
             until: Cell::new(None),
             stop: None,
-            has_patterns,
+            has_slow_patterns,
             memory_left: Cell::new(ERRORS_MEMORY),
         }
     }
@@ -70,7 +70,7 @@ impl<'s> Budget<'s> {
     /// A budget to find errors with, within the time of this one. `None` when it would be larger
     /// than this one was.
     pub fn for_errors(&self, steps: u64) -> Option<Self> {
-        let budget = Self::new(steps, self.time, self.has_patterns);
+        let budget = Self::new(steps, self.time, self.has_slow_patterns);
         budget.until.set(self.until.get());
         (steps <= self.steps_max).then_some(Self {
             stop: self.stop,
@@ -124,7 +124,7 @@ impl<'s> Budget<'s> {
     /// Takes away what a text costs that something is compared with.
     fn take_text(&self, text: &str) -> bool {
         let steps = 1 + (text.len() / BYTES_A_STEP) as u64;
-        self.take(steps) && (!self.has_patterns || self.check())
+        self.take(steps) && (!self.has_slow_patterns || self.check())
     }
 
     #[cold]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use component::step::{Next, Progress, Step};
 use message::Fault;
 
+mod suite;
+
 use super::DEFINITION;
 use super::metered::{Budget, Metered, MeteredJson};
 
@@ -287,6 +289,23 @@ fn patterns_that_go_back_leave_the_worker() {
     let services = FakeServices::default();
     let progress = step.run(&mut exchange, &services);
     assert!(matches!(progress, Progress::Waits(_)));
+}
+
+#[test]
+fn only_patterns_that_go_back_are_slow() {
+    for (pattern, is_slow) in [
+        (r"^[A-Z]{2}(?:-[0-9]+)*$", false),
+        (r"^\d+\.\w{3,}$", false),
+        (r"^(?=a)b", true),
+        (r"(?<!a)b", true),
+        (r"(a)\1", true),
+        (r"a++b", true),
+    ] {
+        let schema = serde_json::json!({ "properties": { "pattern": { "pattern": pattern } } });
+        assert_eq!(super::has_slow_patterns(&schema), is_slow, "{pattern}");
+        let schema = serde_json::json!({ "items": [{ "patternProperties": { pattern: {} } }] });
+        assert_eq!(super::has_slow_patterns(&schema), is_slow, "{pattern}");
+    }
 }
 
 #[test]
