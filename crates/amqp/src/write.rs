@@ -15,7 +15,7 @@ pub struct Queue<'a> {
     pub durable: bool,
     /// Whether it is this connection's alone.
     pub exclusive: bool,
-    /// Whether it goes with its last consumer.
+    /// Whether it is deleted with its last consumer.
     pub auto_delete: bool,
     /// What RabbitMQ wants to know beside.
     pub arguments: &'a Table,
@@ -32,7 +32,7 @@ pub struct Exchange<'a> {
     pub durable: bool,
     /// Whether it goes with its last binding.
     pub auto_delete: bool,
-    /// Whether only other exchanges can send to it.
+    /// Whether only other exchanges can publish to it.
     pub internal: bool,
     /// What RabbitMQ wants to know beside.
     pub arguments: &'a Table,

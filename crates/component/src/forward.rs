@@ -104,11 +104,11 @@ impl FieldEdits {
 /// Time-outs of one `forward` step that differ from the engine's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ForwardTimeouts {
-    /// The longest a connection may take to be made.
+    /// How long connecting may take.
     pub connect: Option<Duration>,
-    /// The longest from the request's end to the reply's head.
+    /// How long the target may take from the end of the request to the head of the reply.
     pub response: Option<Duration>,
-    /// The longest a body may stand still.
+    /// How long a body may make no progress.
     pub body: Option<Duration>,
     /// The longest from the request's head to the reply's, connecting and waiting included.
     pub total: Option<Duration>,

@@ -40,7 +40,7 @@ pub trait Handler: Send + Sync {
     /// request has [`message::Body::Unread`].
     fn reads_body(&self) -> bool;
 
-    /// Whether the work goes on when the client leaves.
+    /// Whether the flow continues when the client disconnects.
     fn detaches(&self) -> bool {
         false
     }

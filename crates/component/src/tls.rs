@@ -19,7 +19,7 @@ pub enum Protocol {
     Http2,
 }
 
-/// The lowest version of TLS.
+/// The minimum version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum TlsVersion {

@@ -127,7 +127,7 @@ impl Default for Eject {
 /// How endpoints are asked how they are (active health).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// The path of a `GET`.
+    /// The path of the `GET` request.
     pub path: String,
     /// How often.
     pub every: Duration,

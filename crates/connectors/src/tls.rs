@@ -18,13 +18,13 @@ use crate::codes::BAD_TLS;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsConfig {
-    /// The file with the authorities to trust. The default is the system's.
+    /// The file with the certificate authorities to trust. The default is the system's.
     ca: Option<Spanned<String>>,
-    /// The file with the certificate chain to show the other system (mutual TLS), with `key`.
+    /// The file with the client certificate and its chain (mutual TLS), with `key`.
     cert: Option<Spanned<String>>,
     /// The file with the private key of `cert`.
     key: Option<Spanned<String>>,
-    /// The name that the other system's certificate must have. The default is the URL's host.
+    /// The name to find in the server's certificate. The default is the URL's host.
     server_name: Option<Spanned<String>>,
 }
 

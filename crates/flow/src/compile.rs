@@ -431,7 +431,7 @@ impl Default for Parts {
 pub(crate) fn shape(parts: Parts) -> serde_json::Value {
     json!({
         "type": "object",
-        "description": "A flow: what starts it and what happens then.",
+        "description": "A flow: a trigger and the steps that run for each message.",
         "properties": {
             "flow": { "type": "string", "description": "The flow's name, unique in all files." },
             "doc": { "type": "string", "description": "What the flow is for, in prose." },
@@ -441,17 +441,17 @@ pub(crate) fn shape(parts: Parts) -> serde_json::Value {
             "detach": {
                 "type": "boolean",
                 "default": false,
-                "description": "Whether the work goes on when the client leaves."
+                "description": "Whether the flow continues when the client disconnects."
             },
             "steps": {
                 "type": "array",
-                "description": "What happens to each message, in order.",
+                "description": "The steps, in order.",
                 "items": parts.step,
                 "minItems": 1
             },
             "on_error": {
                 "type": "array",
-                "description": "What happens when a step fails: the first clause that fits is run. \
+                "description": "Failure handlers: the first clause that matches is run. \
                                 Without one the reply is a problem document (RFC 9457).",
                 "items": parts.clause,
                 "minItems": 1

@@ -42,15 +42,14 @@ struct LimitsConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MessagesConfig {
-    /// How many in a period: from 1 to 10000000.
+    /// The number per period, from 1 to 10000000.
     count: Spanned<u64>,
     /// The period.
     #[schemars(extend("default" = "1s"))]
     per: Option<Spanned<config::Duration>>,
-    /// How many may come at once, from 1 to 10000000. The default is those of one period.
+    /// How many may come at once, from 1 to 10000000. The default is `count`.
     burst: Option<Spanned<u64>>,
-    /// Whose messages are counted together: those of one `connection`, or those of all of the
-    /// `flow`.
+    /// Whether messages are counted per `connection`, or for the whole `flow`.
     #[serde(default)]
     scope: ScopeConfig,
     /// What happens to messages beyond the limit.

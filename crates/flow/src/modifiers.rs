@@ -34,26 +34,26 @@ const FOR_WAITING: [&str; 5] = ["timeout", "retry", "breaker", "bulkhead", "thro
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryConfig {
-    /// After which failures: kinds, `4xx`, `5xx`, statuses, names. Without it after `connection`,
+    /// The failures to retry: kinds, `4xx`, `5xx`, statuses, types. Failures that are named here
+    /// are retried whatever effect the attempt may have had. Without this key, `connection`,
     /// `timeout`, `unavailable`, `429`, `5xx`, `deadlock`, `serialization-failure` and
-    /// `rolled-back`, and of these only where nothing can happen twice: the other side has
-    /// certainly not acted on the try that failed, or the step may be repeated (`GET`, `PUT`,
-    /// `DELETE` and the like, plain queries, reads of a cache). Failures that are named here are
-    /// tried again whatever they have done.
+    /// `rolled-back` are retried, and only if nothing can happen twice: the attempt certainly had
+    /// no effect, or the step is idempotent (`GET`, `PUT`, `DELETE` and the like, plain queries,
+    /// Redis reads).
     on: Option<Spanned<Vec<OneName>>>,
-    /// How often, beside the first try: from 1 to 100.
+    /// The number of retries after the first attempt, from 1 to 100.
     #[schemars(extend("default" = 2))]
     times: Option<Spanned<u64>>,
-    /// How long it waits before the first of them.
+    /// The delay before the first retry.
     #[schemars(extend("default" = "100ms"))]
     delay: Option<Spanned<config::Duration>>,
-    /// By what the wait grows each time: from 1 to 10.
+    /// The factor by which the delay grows with each retry, from 1 to 10.
     #[schemars(extend("default" = 2))]
     backoff: Option<Spanned<f64>>,
-    /// The longest wait. A `Retry-After` that asks for more ends the tries.
+    /// The longest delay. A `Retry-After` that asks for more ends the retries.
     #[schemars(extend("default" = "30s"))]
     delay_max: Option<Spanned<config::Duration>>,
-    /// The part of each wait that is left to chance, from `0%` to `100%`.
+    /// The random part of each delay, from `0%` to `100%`.
     #[schemars(extend("default" = "20%"))]
     jitter: Option<Spanned<String>>,
 }
@@ -64,21 +64,21 @@ pub(crate) struct RetryConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BreakerConfig {
-    /// Which failures count. The default is `connection`, `timeout` and `5xx`.
+    /// The failures that count. The default is `connection`, `timeout` and `5xx`.
     on: Option<Spanned<Vec<OneName>>>,
-    /// The part of all tries that must fail, from `1%` to `100%`.
+    /// The share of failed attempts that opens the breaker, from `1%` to `100%`.
     #[schemars(extend("default" = "50%"))]
     failures: Option<Spanned<String>>,
-    /// The time over which tries are counted.
+    /// The time window in which attempts are counted.
     #[schemars(extend("default" = "10s"))]
     window: Option<Spanned<config::Duration>>,
-    /// How many tries there must have been in that time: from 1 to 1000000.
+    /// The minimum number of attempts in the window before the breaker can open, from 1 to 1000000.
     #[schemars(extend("default" = 10))]
     tries_min: Option<Spanned<u64>>,
-    /// How long it stays open, before it lets a few tries through.
+    /// How long the breaker stays open before it lets trial attempts through (half-open).
     #[schemars(extend("default" = "5s"))]
     open: Option<Spanned<config::Duration>>,
-    /// How many of these must succeed to close it: from 1 to 1000.
+    /// The number of trial attempts that must succeed to close it, from 1 to 1000.
     #[schemars(extend("default" = 1))]
     probes: Option<Spanned<u64>>,
 }
@@ -87,12 +87,12 @@ pub(crate) struct BreakerConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkheadConfig {
-    /// How many: from 1 to 1000000.
+    /// The largest number of concurrent attempts, from 1 to 1000000.
     concurrent: Spanned<u64>,
-    /// How many may wait for a place; others fail with `unavailable`.
+    /// The number of attempts that may wait for a slot; others fail with `unavailable`.
     #[schemars(extend("default" = 0))]
     queue: Option<Spanned<u64>>,
-    /// The longest that one waits.
+    /// The longest wait.
     #[schemars(extend("default" = "5s"))]
     wait: Option<Spanned<config::Duration>>,
 }
@@ -101,17 +101,17 @@ pub(crate) struct BulkheadConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ThrottleConfig {
-    /// How many in a period: from 1 to 10000000.
+    /// The number per period, from 1 to 10000000.
     requests: Spanned<u64>,
     /// The period.
     #[schemars(extend("default" = "1s"))]
     per: Option<Spanned<config::Duration>>,
-    /// How many of them may come at once; the rest comes evenly. The default is one.
+    /// How many may be used at once; the rest is spread evenly over the period. The default is 1.
     burst: Option<Spanned<u64>>,
-    /// How many may wait for their turn; others fail with `limited`.
+    /// The number of messages that may wait; others fail with `limited`.
     #[schemars(extend("default" = 0))]
     queue: Option<Spanned<u64>>,
-    /// The longest that one waits.
+    /// The longest wait.
     #[schemars(extend("default" = "5s"))]
     wait: Option<Spanned<config::Duration>>,
 }
@@ -158,7 +158,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, serde_json::Value)> {
             json!({
                 "type": "string",
                 "format": "duration",
-                "description": "How long one try may take."
+                "description": "The time limit of one attempt."
             }),
         ),
         ("retry", config::schema_for::<RetryConfig>()),
@@ -168,8 +168,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, serde_json::Value)> {
         (
             "fallback",
             json!({
-                "description": "What takes the place of the result when the step fails: a list of \
-                                steps, or `{ value: ... }` with `${ }` in its texts."
+                "description": "Replaces the result if the step fails: a list of steps, or \
+                                `{ value: ... }` with `${ }` in its strings."
             }),
         ),
         (
@@ -177,8 +177,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, serde_json::Value)> {
             json!({
                 "type": "array",
                 "items": { "type": "object" },
-                "description": "Clauses for failures of this step: `on` with steps. The flow goes \
-                                on behind the step when a clause has ended without a reply."
+                "description": "Failure handlers of this step. If a clause ends without a reply, \
+                                the flow continues behind the step."
             }),
         ),
     ]

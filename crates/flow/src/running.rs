@@ -25,7 +25,7 @@ pub(crate) struct RunningFlow {
     pub block: Block,
     pub on_error: Option<Handlers>,
     pub limits: FlowLimits,
-    /// Whether the work goes on when the client leaves.
+    /// Whether the flow continues when the client disconnects.
     pub detaches: bool,
     /// Whether any of it needs the body in memory.
     pub reads_body: bool,

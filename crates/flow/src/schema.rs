@@ -226,14 +226,14 @@ fn clause_item(steps: &[StepDefinition]) -> Value {
     if let Some(Value::Object(properties)) = clause.get_mut("properties") {
         let name = json!({ "type": ["string", "integer"] });
         let on = json!({
-            "description": "For which failures: kinds, `4xx`, statuses, types that the flow \
+            "description": "The failures to handle: kinds, `4xx`, statuses, types that the flow \
                             raises, `any`.",
             "anyOf": [name, { "type": "array", "items": name, "minItems": 1 }]
         });
         properties.insert("on".into(), on);
         let steps = json!({
             "type": "array",
-            "description": "What is done.",
+            "description": "The steps to run.",
             "items": { "$ref": "#/$defs/step" },
             "minItems": 1
         });

@@ -45,24 +45,24 @@ const KEY_MAX: usize = 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AggregateConfig {
-    /// A jq expression whose value messages of one group share, of at most 1 KiB as JSON. Null is
-    /// the error `expression`.
+    /// A jq expression: messages for which it gives the same value form a group. At most 1 KiB as
+    /// JSON; null fails with `expression`.
     #[allow(dead_code, reason = "read from the tree, which knows the place")]
     key: AnyValue,
-    /// How many bodies make a group complete: from 2 to 100000. Without it, 100000 do.
+    /// The number of bodies that completes a group, from 2 to 100000. The default is 100000.
     count: Option<Spanned<u64>>,
-    /// How long after its first body a group is complete, from 1ms to 1d, however many there are.
+    /// A group is complete this long after its first message, from 1ms to 1d, however many bodies
+    /// it has.
     time: Option<Spanned<config::Duration>>,
-    /// The most groups that are not complete: from 1 to 1000000. A message that would begin
+    /// The largest number of incomplete groups, from 1 to 1000000. A message that would start
     /// another one fails with `unavailable`.
     #[schemars(extend("default" = 10000))]
     groups_max: Option<Spanned<u64>>,
-    /// What is done with a complete group: `.` is the list of the bodies in the order in which
-    /// they came, `$key` the key.
+    /// The steps for a complete group: `.` is the list of bodies in order of arrival, `$key` the
+    /// key.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
-    /// The longest that the steps may take for a group that `time` has made complete, from 1ms to
-    /// 1d.
+    /// The deadline of the steps for a group that was completed by `time`, from 1ms to 1d.
     #[schemars(extend("default" = "30s"))]
     timeout: Option<Spanned<config::Duration>>,
 }

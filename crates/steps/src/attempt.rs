@@ -29,13 +29,13 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "read from the tree, which knows the places")]
 struct TryConfig {
-    /// What is tried.
+    /// The steps to run.
     steps: Steps,
-    /// Clauses for its failures: `on` with steps, as in `on_error`. The flow goes on behind `try`
-    /// when a clause has ended without a reply.
+    /// Clauses for failures, as in `on_error`. If a clause ends without a reply, the flow continues
+    /// behind `try`.
     catch: Option<Clauses>,
-    /// What is done in any case, also when the flow ends in `steps` or `catch`. The body that it
-    /// leaves does not count.
+    /// Steps to run in any case, even if the flow ends in `steps` or `catch`. The body that they
+    /// leave is ignored.
     finally: Option<Steps>,
 }
 

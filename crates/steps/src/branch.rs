@@ -29,11 +29,11 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "read from the tree, which knows the places")]
 struct IfConfig {
-    /// The condition: it holds unless it gives false or null.
+    /// The condition, a jq expression. It holds unless the result is false or null.
     when: AnyValue,
-    /// What is done when it holds.
+    /// The steps to run if it holds.
     then: Steps,
-    /// What is done when it does not.
+    /// The steps to run if it does not.
     r#else: Option<Steps>,
 }
 

@@ -39,30 +39,30 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CacheConfig {
-    /// What tells messages apart: a text with `${ }` in it, or a list of such texts. Messages with
-    /// the same key get the same result.
+    /// The cache key: a string with `${ }`, or a list of such strings. Messages with the same key
+    /// get the same result.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: AnyValue,
-    /// How long a result is kept: from `1ms` to `366d`.
+    /// How long a result is fresh, from `1ms` to `366d`.
     ttl: Spanned<config::Duration>,
-    /// How long behind `ttl` a result still serves when the steps fail for reasons of the other
-    /// system. Without it a failure is a failure.
+    /// How long after `ttl` a stale result may be used if the steps fail because of the other
+    /// system (stale-if-error). Without it, stale results are not used.
     stale: Option<Spanned<config::Duration>>,
-    /// How many results are kept: from 1 to 10000000. The one that has not been used for the
-    /// longest time goes first.
+    /// The largest number of results, from 1 to 10000000. The least recently used one is evicted
+    /// first.
     #[schemars(extend("default" = 10000))]
     max: Option<Spanned<u64>>,
-    /// How many bytes the results may take altogether: from `1KiB` to `64GiB`.
+    /// The memory for all results together, from `1KiB` to `64GiB`.
     #[schemars(extend("default" = "64MiB"))]
     memory: Option<Spanned<ByteSize>>,
-    /// The largest result that is kept: from `1B` to `1GiB`.
+    /// The largest result that is cached, from `1B` to `1GiB`.
     #[schemars(extend("default" = "1MiB"))]
     body_max: Option<Spanned<ByteSize>>,
-    /// How long a message waits for another one with the same key whose steps are under way: from
+    /// How long a message waits for another one with the same key whose steps are in progress, from
     /// `1ms` to `1d`. Then it runs the steps itself.
     #[schemars(extend("default" = "5s"))]
     wait: Option<Spanned<config::Duration>>,
-    /// The steps that make the result: the body that they leave.
+    /// The steps that compute the result, which is the body that they leave.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
 }

@@ -30,9 +30,9 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CallConfig {
-    /// The name of the flow, which says `from: call`.
+    /// The name of the flow, which has `from: call`.
     flow: Spanned<String>,
-    /// What it gets as its body, with `${ }` in its texts; the default is the message's body.
+    /// The body for the called flow, with `${ }` in its strings. The default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"

@@ -33,19 +33,19 @@ fn schema() -> serde_json::Value {
     };
     let condition = serde_json::json!({
         "type": ["string", "boolean"],
-        "description": "The branch is run when this expression gives neither false nor null."
+        "description": "The branch is run if this expression gives neither false nor null."
     });
     serde_json::json!({
         "type": "array",
-        "description": "Branches: `when` with `steps` or with one step, at the end perhaps \
-                        `otherwise`.",
+        "description": "Branches: `when` with `steps` or with a single step. `otherwise` may be \
+                        the last one.",
         "minItems": 1,
         "items": {
             "type": "object",
             "properties": {
                 "when": condition,
-                "otherwise": described("The steps of the last branch, when no condition holds."),
-                "steps": described("The steps of the branch; or one step beside `when`.")
+                "otherwise": described("The steps for messages that match no condition."),
+                "steps": described("The steps; a single step may stand beside `when` instead.")
             }
         }
     })

@@ -42,25 +42,25 @@ struct ConvertConfig {
     /// any other name always wraps it into that element. To JSON: `keep` (the default) makes the
     /// root element the one member of the result, `drop` makes its content the result.
     root: Option<Spanned<String>>,
-    /// To XML: the element's name for the entries of an array that stands in an array or at the
-    /// top.
+    /// To XML: the element name for entries of an array that is inside another array or at the top
+    /// level.
     #[schemars(extend("default" = "item"))]
     item: Option<Spanned<String>>,
-    /// What the names of members begin with that are attributes in XML.
+    /// The prefix of members that are attributes in XML.
     #[schemars(extend("default" = "@"))]
     attribute_prefix: Option<Spanned<String>>,
-    /// The name of the member that holds the text of an element beside its attributes or children.
+    /// The name of the member with the text of an element that has attributes or children.
     #[schemars(extend("default" = "#content"))]
     text_key: Option<Spanned<String>>,
     /// To XML: whether the result begins with `<?xml version="1.0" encoding="UTF-8"?>`.
     #[schemars(extend("default" = false))]
     declaration: Option<Spanned<bool>>,
-    /// To JSON: names of elements that always become arrays, even when there is only one.
+    /// To JSON: names of elements that always become arrays, even if there is only one.
     arrays: Option<Spanned<Vec<String>>>,
-    /// To JSON: whether texts that are JSON numbers, `true` or `false` become such values.
+    /// To JSON: whether text that is a JSON number, `true` or `false` becomes such a value.
     #[schemars(extend("default" = false))]
     numbers: Option<Spanned<bool>>,
-    /// The most levels of nesting, from 1 to 512.
+    /// The maximum nesting depth, from 1 to 512.
     #[schemars(extend("default" = 128))]
     depth_max: Option<Spanned<usize>>,
 }

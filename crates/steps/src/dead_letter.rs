@@ -49,7 +49,7 @@ const MASK: &str = "***";
 struct DeadLetterConfig {
     /// The folder, relative to the flow file's own folder. It is created when it is missing.
     folder: Spanned<String>,
-    /// How many files the folder may have; then the step fails. From 1 to 10000000.
+    /// The largest number of files in the folder, from 1 to 10000000; with more, the step fails.
     #[schemars(extend("default" = 100000))]
     max_files: Option<Spanned<u64>>,
 }

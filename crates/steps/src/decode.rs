@@ -37,11 +37,11 @@ const FORM_FIELDS_MAX: usize = 10_000;
 struct DecodeConfig {
     /// The format.
     from: Source,
-    /// Of `csv`: whether the first line has the names of the others' members. Without names each
-    /// line becomes a list.
+    /// For `csv`: whether the first line contains the column names. If not, each line becomes a
+    /// list.
     #[schemars(extend("default" = true))]
     header: Option<Spanned<bool>>,
-    /// Of `gzip`: the most bytes of the result, from `1B` to `1GiB`.
+    /// For `gzip`: the largest decompressed size, from `1B` to `1GiB`.
     #[schemars(extend("default" = "64MiB"))]
     max: Option<Spanned<ByteSize>>,
 }

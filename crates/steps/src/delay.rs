@@ -29,11 +29,11 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DelayConfig {
-    /// How long: from 1ms to 1d, or a `${ }` that gives a text such as `300ms`.
+    /// How long to wait: from 1ms to 1d, or a `${ }` with a string such as `300ms` as its result.
     #[allow(dead_code, reason = "read from the tree, which knows a duration")]
     time: Spanned<String>,
-    /// The part of the time that is left to chance, from `0%` to `100%`: `20%` waits between 80 %
-    /// and all of it.
+    /// The random part of the time, from `0%` to `100%`: with `20%` the wait is 80 to 100 % of
+    /// `time`.
     #[schemars(extend("default" = "0%"))]
     jitter: Option<Spanned<String>>,
 }

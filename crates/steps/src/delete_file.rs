@@ -29,9 +29,9 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct DeleteFileConfig {
     /// The folder, relative to the flow file's own folder.
     folder: Spanned<String>,
-    /// The file's name within the folder, with `${ }` in it.
+    /// The file's name within the folder; may contain `${ }`.
     name: Spanned<String>,
-    /// Whether it is no error that there is no such file.
+    /// Whether a missing file is ignored instead of being an error.
     #[serde(default)]
     optional: bool,
 }

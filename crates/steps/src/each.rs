@@ -35,34 +35,33 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EachConfig {
-    /// A jq expression that gives the list.
+    /// A jq expression for the list.
     #[allow(dead_code, reason = "read from the tree, which knows the place")]
     r#in: AnyValue,
-    /// The variable that holds the item, which is the body `.` of the steps as well.
+    /// The variable with the item, which is also the body `.` of the steps.
     #[schemars(extend("default" = "item"))]
     r#as: Option<Spanned<String>>,
-    /// The variable that holds the item's place in the list, from 0.
+    /// The variable with the index of the item, from 0.
     #[schemars(extend("default" = "index"))]
     index: Option<Spanned<String>>,
-    /// How many items are under way at a time: from 1 to 1000.
+    /// The number of items that are processed at the same time, from 1 to 1000.
     #[schemars(extend("default" = 1))]
     parallel: Option<Spanned<u64>>,
-    /// What is done with an item.
+    /// The steps for each item.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
-    /// Whether the list of the bodies that the steps leave becomes the body; else the body stays.
+    /// Whether the list of results becomes the body; otherwise the body stays as it was.
     #[schemars(extend("default" = true))]
     collect: Option<bool>,
-    /// What happens when the steps fail for an item.
+    /// What happens if the steps fail for an item.
     #[serde(default)]
     on_item_error: OnItemError,
-    /// The most items that the list may have, from 1 to 1000000. A longer one is the error
-    /// `invalid`.
+    /// The maximum length of the list, from 1 to 1000000. A longer list fails with `invalid`.
     #[schemars(extend("default" = 10000))]
     max: Option<Spanned<u64>>,
 }
 
-/// What happens when the steps fail for an item.
+/// What happens if the steps fail for an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

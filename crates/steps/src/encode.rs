@@ -33,13 +33,13 @@ pub(crate) const LONG: usize = 64 * 1024;
 struct EncodeConfig {
     /// The format.
     to: To,
-    /// Of `xml`: the element around the result. The default is the one member of the body, or
-    /// `<root>` where that is not one element.
+    /// For `xml`: the root element. The default is the only member of the body, or `<root>` if
+    /// there is not exactly one element.
     root: Option<Spanned<String>>,
-    /// Of `xml`: whether the result begins with `<?xml version="1.0" encoding="UTF-8"?>`.
+    /// For `xml`: whether the result begins with `<?xml version="1.0" encoding="UTF-8"?>`.
     #[schemars(extend("default" = false))]
     declaration: Option<Spanned<bool>>,
-    /// Of `csv`: whether rows that are objects stand below a line with the names of their members.
+    /// For `csv`: whether rows that are objects are preceded by a line with the column names.
     #[schemars(extend("default" = true))]
     header: Option<Spanned<bool>>,
 }

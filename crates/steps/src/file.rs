@@ -53,41 +53,40 @@ struct FileConfig {
     /// The folder to watch, relative to the flow file's own folder. It is created when it is
     /// missing. Subfolders are ignored and symbolic links are not followed.
     folder: Spanned<String>,
-    /// Which files are taken, by their names: `*` stands for any letters, `?` for one, `[a-c]` for
-    /// one of several, `{json,xml}` for one of several texts. Names that begin with `.` or end
-    /// with `.tmp` or `.part` are never taken.
+    /// A glob pattern for file names: `*` matches any characters, `?` one, `[a-c]` one of several,
+    /// `{json,xml}` alternatives. Names that begin with `.` or end with `.tmp` or `.part` never
+    /// match.
     #[schemars(extend("default" = "*"))]
     pattern: Option<Spanned<String>>,
-    /// Where files are moved when their flow has succeeded, relative to the flow file's own
-    /// folder. The default is `.done` in the watched folder.
+    /// The folder for files whose flow has succeeded, relative to the flow file's own folder. The
+    /// default is `.done` in the watched folder.
     done: Option<Spanned<String>>,
-    /// Where files are moved when their flow has failed, each beside a `NAME.error.json` that says
-    /// why; relative to the flow file's own folder. The default is `.failed` in the watched folder.
+    /// The folder for files whose flow has failed, each with the reason in `NAME.error.json`;
+    /// relative to the flow file's own folder. The default is `.failed` in the watched folder.
     failed: Option<Spanned<String>>,
-    /// How often the folder is looked through, from 100ms to 1h.
+    /// How often the folder is scanned, from 100ms to 1h.
     #[schemars(extend("default" = "1s"))]
     every: Option<Spanned<config::Duration>>,
-    /// Whether the folder is also looked through as soon as the system tells of a change.
+    /// Whether the folder is also scanned when the system reports a change (inotify).
     #[serde(default = "yes")]
     watch: bool,
-    /// How long size and time of a file must have stayed the same before it is taken, from 0s to
-    /// 1h.
+    /// How long the size and modification time of a file must be unchanged before it is taken, from
+    /// 0s to 1h.
     #[schemars(extend("default" = "500ms"))]
     stable: Option<Spanned<config::Duration>>,
-    /// How many files may be under way at a time, from 1 to 64.
+    /// The number of files that are processed at the same time, from 1 to 64.
     #[schemars(extend("default" = 1))]
     parallel: Option<Spanned<u64>>,
-    /// The most bytes of a file, from 1B to 1GiB. A larger one stays where it is, and the log tells
-    /// of it.
+    /// The largest file, from 1B to 1GiB. A larger one stays where it is and is logged.
     #[schemars(extend("default" = "16MiB"))]
     body_max: Option<Spanned<ByteSize>>,
-    /// Which file comes first: the first by `name`, or the oldest by the `time` of its last change.
+    /// The order of files: by `name`, or by the `time` of the last change, oldest first.
     #[serde(default)]
     order: Order,
-    /// Whether a file is deleted when its flow has succeeded, instead of moved to `done`.
+    /// Whether a file is deleted after success, instead of being moved to `done`.
     #[serde(default)]
     delete: bool,
-    /// How files are read, whatever their names say: `json`, `xml`, `form`, `csv`, `text` or
+    /// How files are decoded, whatever their extension: `json`, `xml`, `form`, `csv`, `text` or
     /// `bytes`.
     decode: Option<Format>,
 }
@@ -96,7 +95,7 @@ fn yes() -> bool {
     true
 }
 
-/// Which file comes first.
+/// The order of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

@@ -65,7 +65,7 @@ struct ForwardConfig {
         reason = "read from the tree, which knows the place of each name"
     )]
     headers: Option<EditsConfig>,
-    /// Changes to the reply's headers. Only when `forward` is the last step.
+    /// Changes to the reply's headers. Only if `forward` is the last step.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each name"
@@ -78,18 +78,18 @@ struct ForwardConfig {
     /// The name that is added to the request's `Via`, or `false` to add none.
     #[schemars(extend("default" = VIA))]
     via: Option<ViaConfig>,
-    /// Whether clients of HTTP/1.1 get `103 Early Hints`, and other interim replies beside
-    /// `100 Continue`: some of them take any other for the final reply. Clients of HTTP/2 get them
-    /// always. Only when `forward` is the last step.
+    /// Whether HTTP/1.1 clients get `103 Early Hints` and other interim replies besides `100
+    /// Continue`; some clients mistake them for the final reply. HTTP/2 clients always get them.
+    /// Only if `forward` is the last step.
     #[serde(default)]
     early_hints: bool,
     /// Time-outs that differ from `engine.timeouts`. Each is from 1ms to 1d.
     timeouts: Option<TimeoutsConfig>,
-    /// TLS to an `https` URL. A connection of `use:` has its own.
+    /// TLS for an `https` URL. A connection of `use:` has its own setting.
     tls: Option<Spanned<TlsConfig>>,
-    /// The protocols that a URL may be spoken to with, the preferred one first. The default is
-    /// `[h2, http/1.1]` for `https`, where the target chooses, and `[http/1.1]` for `http`. A
-    /// connection of `use:` has its own.
+    /// The protocols to use, the preferred one first. The default is `[h2, http/1.1]` for `https`,
+    /// where the target chooses (ALPN), and `[http/1.1]` for `http`. A connection of `use:` has its
+    /// own setting.
     protocols: Option<Spanned<Vec<Protocol>>>,
 }
 
@@ -101,9 +101,9 @@ struct ForwardConfig {
     reason = "read from the tree, which knows the place of each name"
 )]
 struct EditsConfig {
-    /// Headers that are written, each in place of all of its name.
+    /// Headers to set; each replaces all fields of that name.
     set: Option<FieldTexts>,
-    /// Names of headers that are dropped.
+    /// Names of headers to remove.
     remove: Option<Vec<String>>,
 }
 
@@ -137,11 +137,11 @@ impl ForwardedConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TimeoutsConfig {
-    /// The longest a connection may take to be made.
+    /// How long connecting may take.
     connect: Option<Spanned<config::Duration>>,
-    /// The longest from the request's end to the reply's head.
+    /// How long the target may take from the end of the request to the head of the reply.
     response: Option<Spanned<config::Duration>>,
-    /// The longest a body may stand still.
+    /// How long a body may make no progress.
     body: Option<Spanned<config::Duration>>,
 }
 

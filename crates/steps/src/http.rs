@@ -41,45 +41,46 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HttpConfig {
-    /// The URL that paths are put behind, or a list of such URLs that differ in host and port.
+    /// The base URL, to which paths are appended, or a list of base URLs that differ in host and
+    /// port only.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
     http: Urls,
-    /// TLS to `https` URLs.
+    /// TLS for `https` URLs.
     tls: Option<Spanned<TlsConfig>>,
-    /// The protocols it may be spoken to with, the preferred one first. The default is `[h2,
-    /// http/1.1]` for `https`, where the target chooses, and `[http/1.1]` for `http`, where `[h2]`
-    /// is HTTP/2 with prior knowledge.
+    /// The protocols to use, the preferred one first. The default is `[h2, http/1.1]` for `https`,
+    /// where the target chooses (ALPN), and `[http/1.1]` for `http`, where `[h2]` means HTTP/2 with
+    /// prior knowledge.
     protocols: Option<Spanned<Vec<Protocol>>>,
-    /// How every request says who asks.
+    /// Authentication, added to every request.
     auth: Option<Spanned<AuthConfig>>,
-    /// Headers that every request gets, such as an API key.
+    /// Headers to add to every request, such as an API key.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each name"
     )]
     headers: Option<FieldTexts>,
-    /// How one of several is chosen: one after the other, the one with the fewest requests in
-    /// flight, or by `hash`.
+    /// The load-balancing policy: in turn (`round-robin`), the endpoint with the fewest requests in
+    /// flight (`least-requests`), or by `hash`.
     #[serde(default)]
     balance: BalanceConfig,
-    /// What `balance: hash` goes by: `client` (its address), `path`, or `header NAME`.
+    /// The key for `balance: hash`: `client` (its address), `path`, or `header NAME`.
     hash: Option<Spanned<String>>,
-    /// When one that fails is left out.
+    /// When a failing endpoint is ejected (outlier detection).
     eject: Option<EjectConfig>,
-    /// How each is asked how it is.
+    /// Active health checks of each endpoint.
     health: Option<HealthConfig>,
-    /// The most connections to each, of all workers together, from 1 to 100000. The default is no
-    /// limit.
+    /// The largest number of connections to each endpoint, of all workers together, from 1 to
+    /// 100000. The default is no limit.
     connections: Option<Spanned<u64>>,
-    /// What becomes of requests that find no free connection.
+    /// The queue for requests that find no free connection.
     queue: Option<QueueConfig>,
-    /// How often a request that is safe to repeat is sent to another one, from 0 to 10.
+    /// How often a request that is safe to repeat is sent to another endpoint, from 0 to 10.
     #[schemars(extend("default" = 1))]
     retries: Option<Spanned<u64>>,
-    /// How long the addresses of a name are kept before it is looked up again, from 1s to 1d.
+    /// How long resolved addresses are used before the name is resolved again, from 1s to 1d.
     #[schemars(extend("default" = "30s"))]
     resolve: Option<Spanned<config::Duration>>,
 }
@@ -98,48 +99,50 @@ enum BalanceConfig {
     Hash,
 }
 
-/// When one that fails is left out.
+/// When a failing endpoint is ejected (outlier detection).
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EjectConfig {
-    /// After how many failures in a row, from 1 to 1000.
+    /// The number of consecutive failures after which an endpoint is ejected, from 1 to 1000.
     #[schemars(extend("default" = 5))]
     failures: Option<Spanned<u64>>,
-    /// For how long, from 1ms to 1d; then one request tries it.
+    /// How long it is ejected, from 1ms to 1d; then a single request tries it.
     #[schemars(extend("default" = "10s"))]
     time: Option<Spanned<config::Duration>>,
 }
 
-/// How each is asked how it is.
+/// Active health checks of each endpoint.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HealthConfig {
-    /// The path of a `GET`.
+    /// The path of the `GET` request.
     path: Spanned<String>,
-    /// How often, from 10ms to 1d.
+    /// The interval, from 10ms to 1d.
     #[schemars(extend("default" = "5s"))]
     every: Option<Spanned<config::Duration>>,
-    /// The longest until the reply's end, from 1ms to 1d.
+    /// The time-out, to the end of the reply, from 1ms to 1d.
     #[schemars(extend("default" = "2s"))]
     timeout: Option<Spanned<config::Duration>>,
-    /// The status of one that is well. The default is any from 200 to 299.
+    /// The status of a healthy endpoint. The default is any from 200 to 299.
     status: Option<Spanned<u64>>,
-    /// How many good replies in a row bring one back, from 1 to 1000.
+    /// The number of consecutive successes after which an endpoint is healthy again, from 1 to
+    /// 1000.
     #[schemars(extend("default" = 2))]
     healthy: Option<Spanned<u64>>,
-    /// How many failures in a row take one out, from 1 to 1000.
+    /// The number of consecutive failures after which an endpoint is unhealthy, from 1 to 1000.
     #[schemars(extend("default" = 3))]
     unhealthy: Option<Spanned<u64>>,
 }
 
-/// What becomes of requests that find no free connection.
+/// The queue for requests that find no free connection.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct QueueConfig {
-    /// How many of all workers may wait, from 0 to 1000000; the next is answered 503.
+    /// The largest number of waiting requests, of all workers together, from 0 to 1000000; further
+    /// ones get 503.
     #[schemars(extend("default" = 1000))]
     length: Option<Spanned<u64>>,
-    /// How long one may wait, from 1ms to 1d; then it is answered 503.
+    /// How long a request may wait, from 1ms to 1d; then it gets 503.
     #[schemars(extend("default" = "5s"))]
     time: Option<Spanned<config::Duration>>,
 }
@@ -177,10 +180,10 @@ impl JsonSchema for Urls {
 pub(crate) struct AuthConfig {
     /// A token, sent as `Authorization: Bearer TOKEN` (RFC 6750).
     bearer: Option<String>,
-    /// A name and a password, sent as `Authorization: Basic ...` (RFC 7617).
+    /// User name and password, sent as `Authorization: Basic ...` (RFC 7617).
     basic: Option<BasicConfig>,
-    /// Tokens that a token URL hands out for a name and a secret: client credentials of OAuth 2.0
-    /// (RFC 6749, section 4.4), sent as `Authorization: Bearer TOKEN`.
+    /// OAuth 2.0 client credentials (RFC 6749, section 4.4): the token is requested from
+    /// `token_url` and sent as `Authorization: Bearer TOKEN`.
     oauth2: Option<Oauth2Config>,
 }
 
@@ -188,7 +191,7 @@ pub(crate) struct AuthConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BasicConfig {
-    /// The name, without a colon.
+    /// The user name, without a colon.
     user: String,
     /// The password.
     password: String,

@@ -51,38 +51,39 @@ struct HttpConfig {
     to: Spanned<String>,
     /// The method. The default is `POST` with a `body`, else `GET`.
     method: Option<Spanned<String>>,
-    /// Headers of the request, with `${ }` in their values. Nothing of the client's request goes
-    /// along by itself.
+    /// Headers of the request, with `${ }` in their values. Headers of the client's request are not
+    /// passed on.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
     headers: Option<FieldTexts>,
-    /// Parameters of the query, with `${ }` in their values: a list becomes several, null none.
+    /// Query parameters, with `${ }` in their values: a list becomes several parameters, null is
+    /// omitted.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     query: Option<AnyValue>,
-    /// The body, with `${ }` in its texts: a text is sent as it is, anything else as JSON, or as a
-    /// form or XML when the `Content-Type` says so. `null` is none. Without this key `POST`, `PUT`
-    /// and `PATCH` send the message's body.
+    /// The body, with `${ }` in its strings: a string is sent as it is, anything else as JSON, or
+    /// as a form or XML if the `Content-Type` says so. `null` is no body. Without this key `POST`,
+    /// `PUT` and `PATCH` send the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
-    /// Statuses that are no failure, such as `[2xx, 404]`.
+    /// Statuses that are not failures, such as `[2xx, 404]`.
     #[schemars(extend("default" = ["2xx"]))]
     expect: Option<Spanned<Vec<StatusName>>>,
-    /// How the reply's body is read, whatever its `Content-Type` says.
+    /// How the reply's body is decoded, whatever its `Content-Type`.
     decode: Option<Format>,
-    /// How many redirects are followed, all on the same host. From 0 to 20.
+    /// How many redirects are followed, on the same host only, from 0 to 20.
     #[schemars(extend("default" = 0))]
     redirects: Option<Spanned<u64>>,
-    /// The most bytes of the reply's body; the default is `engine.limits.body`.
+    /// The largest body of a reply; the default is `engine.limits.body`.
     body_max: Option<Spanned<ByteSize>>,
-    /// TLS to an `https` URL.
+    /// TLS for an `https` URL.
     tls: Option<Spanned<TlsConfig>>,
 }
 

@@ -46,34 +46,34 @@ const PASSED_MAX: usize = 64;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct IdempotentConfig {
-    /// What tells messages apart: a text with `${ }` in it, or a list of such texts. A message
-    /// whose key is null or empty is `invalid`.
+    /// The idempotency key: a string with `${ }`, or a list of such strings. A message whose key is
+    /// null or empty fails with `invalid`.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: AnyValue,
-    /// How long a key is remembered behind the end of its steps: from `1ms` to `366d`.
+    /// How long a key is remembered after the end of its steps, from `1ms` to `366d`.
     #[schemars(extend("default" = "24h"))]
     window: Option<Spanned<config::Duration>>,
-    /// How many keys are remembered: from 1 to 10000000. The oldest one is forgotten first.
+    /// The largest number of keys, from 1 to 10000000. The oldest one is forgotten first.
     #[schemars(extend("default" = 100000))]
     max: Option<Spanned<u64>>,
-    /// What is done for the first message of a key. When it fails, the key is forgotten.
+    /// The steps for the first message with a key. If they fail, the key is forgotten.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
-    /// What is done for every other one. The default is nothing: the body stays as it is.
+    /// The steps for a duplicate. Without them the flow continues with the duplicate's own body.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     on_duplicate: Option<Steps>,
-    /// Whether every other one gets what the first got: the body that its steps left, or the reply
-    /// that they ended the flow with.
+    /// Whether a duplicate gets the result of the first message: the body that its steps left, or
+    /// the reply that ended the flow.
     #[schemars(extend("default" = false))]
     replay: Option<Spanned<bool>>,
-    /// With `replay`: the largest body that is kept, from `1B` to `1GiB`.
+    /// With `replay`: the largest result that is kept, from `1B` to `1GiB`.
     #[schemars(extend("default" = "1MiB"))]
     body_max: Option<Spanned<ByteSize>>,
-    /// With `replay`: how many bytes all that is kept may take, from `1KiB` to `64GiB`.
+    /// With `replay`: the memory for all results together, from `1KiB` to `64GiB`.
     #[schemars(extend("default" = "64MiB"))]
     memory: Option<Spanned<ByteSize>>,
-    /// Where keys are: on the `disk`, in the data folder, or in `memory`, where they are gone when
-    /// the engine ends. The default is `disk` where there is a data folder.
+    /// Where keys are kept: on the `disk`, in the data folder, or in `memory`, where they are lost
+    /// when the process ends. The default is `disk` if there is a data folder.
     durability: Option<Spanned<Durability>>,
 }
 

@@ -39,23 +39,23 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct ListFilesConfig {
     /// The folder, relative to the flow file's own folder.
     folder: Spanned<String>,
-    /// Which files are listed, by their names: `*` stands for any letters, `?` for one, `[a-c]`
-    /// for one of several, `{json,xml}` for one of several texts. Names that begin with `.` or end
-    /// with `.tmp` or `.part` are never listed.
+    /// A glob pattern for file names: `*` matches any characters, `?` one, `[a-c]` one of several,
+    /// `{json,xml}` alternatives. Names that begin with `.` or end with `.tmp` or `.part` are never
+    /// listed.
     #[schemars(extend("default" = "*"))]
     r#match: Option<Spanned<String>>,
-    /// Whether folders within the folder are looked through too, 32 levels at most.
+    /// Whether subfolders are listed too, up to 32 levels.
     #[serde(default)]
     recursive: bool,
-    /// Which file comes first.
+    /// The order of the list.
     #[serde(default)]
     sort: Sort,
-    /// The most files; more are an error. From 1 to 100000.
+    /// The largest number of files, from 1 to 100000; more are an error.
     #[schemars(extend("default" = 10000))]
     max: Option<Spanned<u64>>,
 }
 
-/// Which file comes first.
+/// The order of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

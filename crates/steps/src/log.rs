@@ -40,12 +40,12 @@ const SECRET: [&str; 4] = [
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogConfig {
-    /// The text of the line, with `${ }` in it.
+    /// The text of the line; may contain `${ }`.
     message: Option<String>,
-    /// How severe it is. Lines below `engine.log.level` are not written.
+    /// The level. Lines below `engine.log.level` are not written.
     #[serde(default)]
     level: Level,
-    /// What of the message is shown beside the text. `body` makes the flow read the body.
+    /// Parts of the message to add to the line. `body` makes the flow read the body.
     #[serde(default)]
     with: Vec<Part>,
 }

@@ -24,7 +24,7 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 
 fn schema() -> serde_json::Value {
     serde_json::json!({
-        "description": "A jq expression, or a mapping or list with `${ }` in its texts.",
+        "description": "A jq expression, or a mapping or list with `${ }` in its strings.",
         "type": ["string", "object", "array", "number", "boolean"]
     })
 }

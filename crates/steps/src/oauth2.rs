@@ -40,28 +40,27 @@ const STEP: &str = "oauth2";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Oauth2Config {
-    /// The URL that hands out tokens.
+    /// The URL of the token endpoint.
     token_url: Spanned<String>,
-    /// Who asks.
+    /// The client identifier.
     client_id: Spanned<String>,
-    /// The secret of `client_id`.
+    /// The client secret.
     client_secret: Spanned<String>,
-    /// What the token is for: names with spaces between.
+    /// The requested scope: names separated by spaces.
     scope: Option<Spanned<String>>,
-    /// Further parameters of the request for a token, such as `audience`.
+    /// Further parameters of the token request, such as `audience`.
     #[allow(dead_code, reason = "read from the tree, which keeps the order")]
     parameters: Option<std::collections::BTreeMap<String, String>>,
-    /// Where name and secret stand in the request for a token.
+    /// Where `client_id` and `client_secret` are sent in the token request.
     #[serde(default)]
     mode: Mode,
-    /// How long before it expires a token is not used any more, from 1ms to 1d; at most half of its
-    /// life.
+    /// How long before its expiry a token is renewed, from 1ms to 1d; at most half of its lifetime.
     #[schemars(extend("default" = "30s"))]
     margin: Option<Spanned<config::Duration>>,
-    /// The longest that the request for a token may take, from 1ms to 1d.
+    /// The time-out of a token request, from 1ms to 1d.
     #[schemars(extend("default" = "10s"))]
     timeout: Option<Spanned<config::Duration>>,
-    /// TLS to an `https` token URL.
+    /// TLS for an `https` token URL.
     tls: Option<Spanned<TlsConfig>>,
 }
 

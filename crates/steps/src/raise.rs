@@ -28,14 +28,14 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RaiseConfig {
-    /// Its name, which `on_error` clauses go by and the `type` of the problem document is.
+    /// The type, by which `on_error` clauses match and which is the `type` of the problem document.
     r#type: Spanned<String>,
     /// The status of the reply, 400 to 599.
     #[schemars(extend("default" = 500))]
     status: Option<Spanned<u16>>,
-    /// A few words for people; the default are the usual ones of the status.
+    /// A short summary for people. The default is the reason phrase of the status.
     title: Option<String>,
-    /// What the caller reads about this case, with `${ }` in it.
+    /// An explanation of this failure for the caller; may contain `${ }`.
     detail: Option<Spanned<String>>,
 }
 

@@ -35,15 +35,15 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct ReadFileConfig {
     /// The folder, relative to the flow file's own folder.
     folder: Spanned<String>,
-    /// The file's name within the folder, with `${ }` in it.
+    /// The file's name within the folder; may contain `${ }`.
     name: Spanned<String>,
-    /// How the file is read, whatever its name says: `json`, `xml`, `form`, `csv`, `text` or
+    /// How the file is decoded, whatever its extension: `json`, `xml`, `form`, `csv`, `text` or
     /// `bytes`.
     decode: Option<Format>,
-    /// Whether the body becomes null when there is no such file; it is an error else.
+    /// Whether a missing file gives null instead of an error.
     #[serde(default)]
     optional: bool,
-    /// The most bytes of the file, from 1B to 1GiB.
+    /// The largest file, from 1B to 1GiB.
     #[schemars(extend("default" = "16MiB"))]
     max: Option<Spanned<ByteSize>>,
 }

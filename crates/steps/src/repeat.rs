@@ -37,18 +37,18 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WhileConfig {
-    /// The condition, looked at before each round: it holds unless it gives false or null. `$round`
-    /// is how many rounds there have been.
+    /// The condition, evaluated before each round; it holds unless the result is false or null.
+    /// `$round` is the number of completed rounds.
     #[allow(dead_code, reason = "read from the tree, which knows the place")]
     when: AnyValue,
-    /// What is done in each round.
+    /// The steps of each round.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
-    /// The most rounds, from 1 to 1000000. When the condition still holds after these, the step
+    /// The largest number of rounds, from 1 to 1000000. If the condition still holds then, the step
     /// fails with `expression`.
     #[schemars(extend("default" = 1000))]
     max: Option<Spanned<u64>>,
-    /// How long to wait between two rounds, from 1ms to 1d; without it there is no wait.
+    /// The delay between two rounds, from 1ms to 1d. The default is none.
     delay: Option<Spanned<config::Duration>>,
 }
 

@@ -29,8 +29,8 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReplyConfig {
-    /// The status, 200 to 599; `${ }` is possible. The default is 200, and where a failure is
-    /// handled that of the failure.
+    /// The status, 200 to 599; `${ }` is possible. The default is 200; in a failure handler, the
+    /// status of the failure.
     status: Option<StatusText>,
     /// Headers of the reply. `${ }` is possible in their values.
     #[allow(
@@ -38,9 +38,9 @@ struct ReplyConfig {
         reason = "read from the tree, which knows the place of each name"
     )]
     headers: Option<FieldTexts>,
-    /// The body, with `${ }` in its texts: a text is sent as `text/plain; charset=utf-8`, anything
-    /// else as JSON. `null` is no body. Without this key the message's body is sent, with its
-    /// Content-Type; none with a status from 300 to 399; where a failure is handled, a problem
+    /// The body, with `${ }` in its strings: a string is sent as `text/plain; charset=utf-8`,
+    /// anything else as JSON. `null` is no body. Without this key the message's body is sent with
+    /// its Content-Type; with a status from 300 to 399 no body; in a failure handler a problem
     /// document (RFC 9457).
     #[allow(
         dead_code,

@@ -49,31 +49,28 @@ struct ScheduleConfig {
     /// The time from one run to the next, from 100ms to 366d, counted from the start of the engine.
     /// Either this or `cron`.
     every: Option<Spanned<config::Duration>>,
-    /// A cron expression: minute, hour, day, month and weekday, with a field of seconds before them
-    /// when there are six; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Either this or
-    /// `every`.
+    /// A cron expression: minute, hour, day, month and weekday, or six fields with seconds first;
+    /// or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Either this or `every`.
     cron: Option<Spanned<String>>,
     /// The time zone of `cron`, by its name in the tz database, such as `Europe/Stockholm`.
     #[schemars(extend("default" = "UTC"))]
     zone: Option<Spanned<String>>,
-    /// What happens to a run that is due while the last one is under way.
+    /// What happens to a run that is due while the previous one is in progress.
     #[serde(default)]
     overlap: Overlap,
-    /// What happens when runs are more than a minute late, because the machine or the engine stood
-    /// still or the clock was put forward.
+    /// What happens if runs are more than a minute late, because the machine or the engine was
+    /// suspended or the clock was set forward.
     #[serde(default)]
     missed: Missed,
-    /// Whether there is a run as soon as the engine starts, or when a reload has changed the
-    /// schedule.
+    /// Whether there is a run when the engine starts, and when a reload has changed the schedule.
     #[serde(default)]
     at_start: bool,
-    /// The longest time that each run is put off by chance, from 0s to 1h, and not longer than
-    /// `every`.
+    /// Each run is delayed by a random time up to this, from 0s to 1h, but not more than `every`.
     #[schemars(extend("default" = "0s"))]
     jitter: Option<Spanned<config::Duration>>,
 }
 
-/// What happens to a run that is due while the last one is under way.
+/// What happens to a run that is due while the previous one is in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

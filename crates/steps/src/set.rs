@@ -23,7 +23,7 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 fn schema() -> serde_json::Value {
     serde_json::json!({
         "type": "object",
-        "description": "Variables and their values, with `${ }` in texts. Each may use those \
+        "description": "Variables and their values, with `${ }` in strings. Each may use those \
                         before it.",
         "minProperties": 1,
         "additionalProperties": true

@@ -28,12 +28,12 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TemplateConfig {
-    /// The text, with `${ }` in it.
+    /// The text; may contain `${ }`.
     text: Option<Spanned<String>>,
     /// The path of a file with the text, relative to the flow file. It is read when the flow is
     /// loaded.
     file: Option<Spanned<String>>,
-    /// How each value is escaped, so that it stays a text within the format around it.
+    /// How each value is escaped, so that it stays text in the surrounding format.
     #[schemars(extend("default" = "none"))]
     escape: Option<Escape>,
     /// The media type of the result. The default is `text/plain; charset=utf-8`, or the one of

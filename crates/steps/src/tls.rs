@@ -12,23 +12,23 @@ use crate::codes::BAD_TLS;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsConfig {
-    /// The file with the authorities to trust. The default is the system's.
+    /// The file with the certificate authorities to trust. The default is the system's.
     ca: Option<Spanned<String>>,
-    /// The file with the certificate chain to show the target (mutual TLS), with `key`.
+    /// The file with the client certificate and its chain (mutual TLS), with `key`.
     cert: Option<Spanned<String>>,
     /// The file with the private key of `cert`.
     key: Option<Spanned<String>>,
-    /// The name that the target's certificate must have and that is asked for (SNI). The default
-    /// is the target's host.
+    /// The name to send as SNI and to find in the target's certificate. The default is the target's
+    /// host.
     server_name: Option<Spanned<String>>,
-    /// `chain`: the certificate must be signed by a trusted authority for the right name. `pin`:
-    /// its key must be one of `pin`, whoever signed it.
+    /// `chain`: the certificate must be issued by a trusted authority for the right name. `pin`:
+    /// its public key must be listed under `pin`, whoever issued it.
     #[serde(default)]
     verify: Verify,
-    /// SHA-256 hashes of public keys that the target may have, each `sha256:` and 64 hexadecimal
-    /// digits. With `verify: chain` they are checked besides.
+    /// SHA-256 hashes of public keys to accept, each `sha256:` and 64 hexadecimal digits. With
+    /// `verify: chain` they are checked in addition.
     pin: Option<Vec<Spanned<String>>>,
-    /// The lowest version of TLS.
+    /// The minimum version of TLS.
     #[serde(default)]
     min_version: TlsVersion,
 }

@@ -41,11 +41,11 @@ const BACKTRACKS_MAX: usize = 100_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ValidateConfig {
-    /// The JSON Schema (draft 4, 6, 7, 2019-09 or 2020-12, by its `$schema`; without one 2020-12):
-    /// the path of a JSON file, relative to the flow file, or the schema itself. `$ref` reaches
+    /// The JSON Schema: the path of a JSON file, relative to the flow file, or the schema itself.
+    /// Draft 4, 6, 7, 2019-09 or 2020-12, as its `$schema` says; without one, 2020-12. `$ref` works
     /// within the schema only.
     schema: AnyValue,
-    /// How many errors the reply tells: from 1 to 1000.
+    /// The largest number of errors in the reply, from 1 to 1000.
     #[schemars(extend("default" = 10))]
     max_errors: Option<Spanned<u64>>,
 }

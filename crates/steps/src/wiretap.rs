@@ -32,14 +32,14 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WiretapConfig {
-    /// What is done with the copy.
+    /// The steps for the copy.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
-    /// The most copies under way at a time, of all workers together: from 1 to 1000000. Beyond
-    /// them a copy is dropped and counted.
+    /// The largest number of copies in progress, on all workers together, from 1 to 1000000.
+    /// Further copies are dropped and counted.
     #[schemars(extend("default" = 1000))]
     queue: Option<Spanned<u64>>,
-    /// The longest that the steps may take for one copy, from 1ms to 1d.
+    /// The deadline of the steps for one copy, from 1ms to 1d.
     #[schemars(extend("default" = "30s"))]
     timeout: Option<Spanned<config::Duration>>,
 }

@@ -31,20 +31,19 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct WriteFileConfig {
     /// The folder, relative to the flow file's own folder. It is created when it is missing.
     folder: Spanned<String>,
-    /// The file's name within the folder, with `${ }` in it. Folders in it are made when they are
-    /// not there.
+    /// The file's name within the folder; may contain `${ }`. Missing folders in it are created.
     name: Spanned<String>,
-    /// What is written, with `${ }` in its texts: texts and bytes as they are, anything else as
+    /// The content, with `${ }` in its strings: strings and bytes as they are, anything else as
     /// JSON. The default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
-    /// What happens when there is such a file.
+    /// What happens if the file exists.
     #[serde(default)]
     mode: Mode,
-    /// Whether the file is on the disk when the step is done.
+    /// Whether the step waits until the file is on the disk (fsync).
     #[serde(default = "yes")]
     fsync: bool,
 }
@@ -53,7 +52,7 @@ fn yes() -> bool {
     true
 }
 
-/// What happens when there is such a file.
+/// What happens if the file exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

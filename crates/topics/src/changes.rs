@@ -38,24 +38,23 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ChangesConfig {
-    /// What tells bodies apart that are not compared with each other: a text with `${ }` in it, or
-    /// a list of such texts. Without it all bodies are compared. A key that is null or empty is
-    /// `invalid`.
+    /// Bodies with the same key are compared with each other: a string with `${ }`, or a list of
+    /// such strings. Without it, each body is compared with the one before. A key that is null or
+    /// empty fails with `invalid`.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: Option<AnyValue>,
-    /// How many keys are remembered: from 1 to 1000000. The one that has not come for the longest
-    /// time is forgotten first.
+    /// The largest number of keys, from 1 to 1000000. The least recently seen one is evicted first.
     #[schemars(extend("default" = 10000))]
     max: Option<Spanned<u64>>,
-    /// How many bytes all that is remembered may take: from `1KiB` to `64GiB`.
+    /// The memory for all remembered bodies together, from `1KiB` to `64GiB`.
     #[schemars(extend("default" = "64MiB"))]
     memory: Option<Spanned<ByteSize>>,
-    /// The largest body that is compared, as JSON: from `1B` to `1GiB`. A larger one is `invalid`
-    /// (413).
+    /// The largest body that is compared, as JSON, from `1B` to `1GiB`. A larger one fails with
+    /// `invalid`, status 413.
     #[schemars(extend("default" = "1MiB"))]
     body_max: Option<Spanned<ByteSize>>,
-    /// What is done when something has changed. The body is remembered when they have succeeded;
-    /// without them, at once.
+    /// The steps to run if the body has changed. The body is remembered when they have succeeded;
+    /// without `steps`, at once.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Option<Steps>,
 }

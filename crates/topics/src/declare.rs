@@ -43,28 +43,28 @@ struct TopicConfig {
     /// What the topic is for, in prose.
     #[allow(dead_code, reason = "for readers of the file")]
     doc: Option<String>,
-    /// Whether what is published says how things are (`snapshot`) or that something has happened
-    /// (`event`). It cannot change while events are kept.
+    /// Whether each publication is the whole current state (`snapshot`) or something that has
+    /// happened (`event`). It cannot change while events are kept.
     #[serde(default)]
     payload: Payload,
-    /// When a publisher is answered: with `disk` when the event is on the disk, with `memory` at
-    /// once, and then events are lost with the process.
+    /// When a publisher is answered: with `disk` when the event is on the disk; with `memory` at
+    /// once, and events are lost when the process ends.
     #[serde(default)]
     durability: Durability,
-    /// How much is kept for subscribers that come back.
+    /// Retention: how much is kept for returning subscribers.
     #[serde(default)]
     keep: KeepConfig,
-    /// The most bytes of an event, from 64B to 16MiB.
+    /// The largest event, from 64B to 16MiB.
     #[schemars(extend("default" = "1MiB"))]
     body_max: Option<Spanned<ByteSize>>,
-    /// How many patches are stored between two whole snapshots at most, from 1 to 10000. It has an
-    /// effect on what is read of the disk when a subscriber comes back.
+    /// The largest number of patches between two stored snapshots, from 1 to 10000. It affects how
+    /// much is read from the disk when a subscriber returns.
     #[schemars(extend("default" = 100))]
     snapshot_every: Option<Spanned<u64>>,
-    /// Where events come from, beside flows with the step `publish`.
+    /// Where events come from, besides flows with the step `publish`.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     publish: Option<PublishConfig>,
-    /// Where and how the topic is subscribed to; without it only flows get its events.
+    /// Where and how clients subscribe to the topic. Without it only flows get its events.
     #[allow(dead_code, reason = "read from the tree, with its places")]
     subscribe: Option<SubscribeConfig>,
 }
@@ -74,15 +74,15 @@ struct TopicConfig {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct KeepConfig {
-    /// At most that many events, from 1 to 10000000.
+    /// The largest number of events, from 1 to 10000000.
     #[schemars(extend("default" = 10_000))]
     events: Option<Spanned<u64>>,
-    /// At most about that many bytes of events, from 64KiB to 1TiB. The last event is kept however
-    /// large it is.
+    /// The approximate size of all events, from 64KiB to 1TiB. The last event is kept whatever its
+    /// size.
     #[schemars(extend("default" = "64MiB"))]
     bytes: Option<Spanned<ByteSize>>,
-    /// At most that long, from 1s to 366d; without it as long as the other limits allow. The last
-    /// snapshot of a topic stays.
+    /// The age of events, from 1s to 366d. Without it only the other limits apply. The last
+    /// snapshot of a topic is kept.
     time: Option<Spanned<config::Duration>>,
 }
 
@@ -91,11 +91,11 @@ struct KeepConfig {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct PublishConfig {
-    /// Takes events by HTTP requests, such as `POST :8080/topics/prices`: the text or the mapping
-    /// of an `http` trigger, for `POST`, `PUT` or both.
+    /// Accepts events by HTTP, such as `POST :8080/topics/prices`: written like an `http` trigger,
+    /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
-    /// Asks another system again and again, and publishes the answer when it has changed.
+    /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
 }

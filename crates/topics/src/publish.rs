@@ -38,14 +38,14 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct PublishConfig {
     /// The topic: the name of a `topic:` document.
     topic: Spanned<String>,
-    /// The event, with `${ }` in its texts, published as JSON. The default is the message's body.
+    /// The event, with `${ }` in its strings, published as JSON. The default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
-    /// What tells the event from others when the flow is run again for the same message, such as
-    /// `"${ .orderId }"`; 1 to 256 bytes. Without one each run publishes an event.
+    /// The idempotency key, such as `"${ .orderId }"`, 1 to 256 bytes: a second run with the same
+    /// key publishes no second event. Without one each run publishes an event.
     key: Option<Spanned<String>>,
 }
 

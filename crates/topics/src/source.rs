@@ -37,43 +37,43 @@ const CURSOR_MAX: usize = 100;
 struct SourceConfig {
     /// The topic: the name of a `topic:` document.
     name: Spanned<String>,
-    /// What the flow gets: `event` of a topic of events; of a topic of snapshots each whole one
-    /// (`snapshot`, the default), or what has changed (`patch`).
+    /// What the flow gets: `event` for a topic of events; for a topic of snapshots each whole
+    /// document (`snapshot`, the default), or the changes (`patch`).
     mode: Option<Spanned<Mode>>,
-    /// Where it begins when it has not been there before: with what is published from then on, or
-    /// with the oldest event that is kept.
+    /// Where a new flow starts: with events published from then on (`latest`), or with the oldest
+    /// event that is kept (`earliest`).
     #[serde(default)]
     start: Start,
-    /// The name under which it is remembered how far the flow has come. The default is the flow's
-    /// name; one of its own stays when the flow is renamed.
+    /// The name under which the flow's position is recorded. The default is the flow's name; set it
+    /// to keep the position when the flow is renamed.
     cursor: Option<Spanned<String>>,
-    /// How many events may be under way at a time, from 1 to 1000. With more than one their order
-    /// is not kept.
+    /// The number of events that may be in progress at a time, from 1 to 1000. With more than one,
+    /// order is not kept.
     #[schemars(extend("default" = 1))]
     concurrent: Option<Spanned<u64>>,
-    /// When the flow is run again for an event for which it has failed.
+    /// How failed runs of the flow are retried.
     #[serde(default)]
     retry: RetryConfig,
 }
 
-/// When the flow is run again for an event for which it has failed.
+/// How failed runs of the flow are retried.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct RetryConfig {
-    /// After which failures: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any other
-    /// the event is passed over at once.
+    /// The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any other
+    /// the event is skipped at once.
     on: Option<Spanned<Vec<OneName>>>,
-    /// How often, beside the first try, from 0 to 1000000; then the event is passed over.
+    /// The number of retries after the first attempt, from 0 to 1000000; then the event is skipped.
     #[schemars(extend("default" = 20))]
     times: Option<Spanned<u64>>,
-    /// How long it waits before the first of them, from 1ms to 1d.
+    /// The delay before the first retry, from 1ms to 1d.
     #[schemars(extend("default" = "1s"))]
     delay: Option<Spanned<config::Duration>>,
-    /// By what the wait grows each time, from 1 to 10.
+    /// The factor by which the delay grows with each retry, from 1 to 10.
     #[schemars(extend("default" = 2))]
     backoff: Option<Spanned<f64>>,
-    /// The longest wait, from 1ms to 1d. A `Retry-After` may ask for more.
+    /// The longest delay, from 1ms to 1d. A `Retry-After` may ask for more.
     #[schemars(extend("default" = "5m"))]
     delay_max: Option<Spanned<config::Duration>>,
 }

@@ -30,7 +30,7 @@ use crate::websocket::codes::BAD_ORIGIN;
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct SubscribeConfig {
-    /// Where to listen, such as `:8080`; without it where the engine listens.
+    /// Where to listen, such as `:8080`. The default is `engine.listen`.
     #[allow(dead_code, reason = "read from the tree, as listeners are")]
     listen: Option<String>,
     /// TLS of the listener.
@@ -39,49 +39,50 @@ pub(crate) struct SubscribeConfig {
     /// The protocols of the listener.
     #[allow(dead_code, reason = "read from the tree, as listeners are")]
     protocols: Option<AnyValue>,
-    /// The path under which `/sse` and `/ws` are; `/topics/NAME` without it.
+    /// The path above `/sse` and `/ws`. The default is `/topics/NAME`.
     path: Option<Spanned<String>>,
-    /// The ways to subscribe: `sse`, `websocket`. Both without it.
+    /// The protocols to subscribe with: `sse`, `websocket`. The default is both.
     via: Option<Spanned<Vec<Spanned<Via>>>>,
-    /// The forms in which the topic comes: `snapshot` and `patch` for a topic of snapshots,
-    /// `event` for one of events. All that are possible without it.
+    /// The modes that subscribers may choose: `snapshot` and `patch` for a topic of snapshots,
+    /// `event` for one of events. The default is all that are possible.
     modes: Option<Spanned<Vec<Mode>>>,
-    /// The form for those who ask for none: the first of `modes`; `patch` for a topic of snapshots
-    /// without them.
+    /// The mode of subscribers that choose none. The default is the first of `modes`; without
+    /// `modes`, `patch` for a topic of snapshots.
     mode: Option<Spanned<Mode>>,
-    /// After which time without an event something is sent that keeps the connection open, from 1s
-    /// to 10m.
+    /// The heartbeat interval: what is sent after this time without an event keeps the connection
+    /// open. From 1s to 10m.
     #[schemars(extend("default" = "15s"))]
     heartbeat: Option<Spanned<config::Duration>>,
-    /// After which time clients are told to come again when a stream has ended, from 10ms to 1h.
+    /// The reconnection time that clients are given (`retry:` of server-sent events), from 10ms to
+    /// 1h.
     #[schemars(extend("default" = "2s"))]
     retry: Option<Spanned<config::Duration>>,
-    /// How long a stream lasts at most, from 2s to 366d, somewhat less by chance; without it as
-    /// long as both sides like. A WebSocket connection is closed with 1001 when the time of one of
-    /// its subscriptions is over.
+    /// The longest duration of a stream, from 2s to 366d, shortened by a random amount. Without it
+    /// there is no limit. A WebSocket connection is closed with 1001 when the time of one of its
+    /// subscriptions is over.
     max_time: Option<Spanned<config::Duration>>,
-    /// What becomes of subscribers that do not read fast enough.
+    /// What happens to slow subscribers.
     #[serde(default)]
     slow: SlowConfig,
-    /// Whether events are compressed for those who accept gzip. It costs CPU for each event, not
+    /// Whether events are compressed for clients that accept gzip. It costs CPU for each event, not
     /// for each subscriber.
     #[serde(default)]
     compression: bool,
-    /// The origins of web pages of other hosts that may read the topic, such as
+    /// The origins of web pages that may read the topic across origins (CORS), such as
     /// `https://app.example`, or `*` for all.
     #[serde(default)]
     origins: Vec<Spanned<String>>,
-    /// The most subscribers at a time, from 1 to 10000000; more are refused with 503.
+    /// The largest number of subscribers, from 1 to 10000000; further ones get 503.
     #[schemars(extend("default" = 100_000))]
     connections: Option<Spanned<u64>>,
-    /// Whether subscribers may ask for part of the events by expressions: `?filter=` and
+    /// Whether subscribers may filter and transform events with expressions: `?filter=` and
     /// `?select=`.
     #[serde(default = "yes")]
     #[schemars(extend("default" = true))]
     allow_expressions: bool,
-    /// What holds for subscribers over WebSocket.
+    /// Settings for subscribers over WebSocket.
     websocket: Option<Spanned<WebSocketConfig>>,
-    /// Serves the topic in the manner of another system too.
+    /// Also serves the topic in the protocol of another system.
     profile: Option<Spanned<Profile>>,
 }
 
@@ -113,26 +114,26 @@ enum Profile {
     AxwayStreams,
 }
 
-/// What becomes of subscribers that do not read fast enough.
+/// What happens to slow subscribers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct SlowConfig {
-    /// How many bytes a subscriber may be behind, from 16KiB to 1GiB. They are kept once for all
+    /// How many bytes a subscriber may lag behind, from 16KiB to 1GiB. The buffer is shared by all
     /// subscribers of a worker that see the same.
     #[schemars(extend("default" = "1MiB"))]
     buffer: Option<Spanned<ByteSize>>,
-    /// What becomes of one that is further behind: `conflate` gives it the newest snapshot, `drop`
-    /// goes on with the oldest event in the buffer and tells it how many are missing, `disconnect`
-    /// ends its stream, so that it can come again and go on where it was. Without it `conflate`
-    /// for a topic of snapshots and `disconnect` for one of events.
+    /// What happens to a subscriber that lags further behind: `conflate` sends it the newest
+    /// snapshot, `drop` continues with the oldest event in the buffer and reports how many are
+    /// missing, `disconnect` ends its stream, so that it can reconnect and continue where it was.
+    /// The default is `conflate` for a topic of snapshots and `disconnect` for one of events.
     policy: Option<Spanned<Policy>>,
-    /// After which time one that takes nothing at all is cut off, from 2s to 1h.
+    /// How long a subscriber may read nothing at all before it is disconnected, from 2s to 1h.
     #[schemars(extend("default" = "30s"))]
     time: Option<Spanned<config::Duration>>,
 }
 
-/// What holds for subscribers over WebSocket.
+/// Settings for subscribers over WebSocket.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -140,8 +141,8 @@ struct WebSocketConfig {
     /// Whether subscribers may publish to the topic on the same connection.
     #[serde(default)]
     publish: bool,
-    /// How many events are sent that the subscriber has not acknowledged, from 1 to 1000000;
-    /// without it nothing has to be acknowledged.
+    /// The largest number of unacknowledged events, from 1 to 1000000. Without it events need no
+    /// acknowledgement.
     window: Option<Spanned<u64>>,
 }
 

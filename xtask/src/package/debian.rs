@@ -22,6 +22,17 @@ const SCRIPTS: [&str; 4] = ["preinst", "postinst", "prerm", "postrm"];
 /// What dpkg asks about before it overwrites it.
 const CONFIGURATION: &str = "/etc/default/intertie\n/etc/intertie/flows.yaml\n";
 
+/// Who answers for the package (Debian policy, section 5.6.2): whoever builds it, by the variables
+/// that Debian's tools read (`dch(1)`). The project has no address, so the default has none either,
+/// as with other packagers (nfpm).
+fn maintainer() -> String {
+    let named = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
+    match (named("DEBFULLNAME"), named("DEBEMAIL")) {
+        (Some(name), Some(address)) => format!("{name} <{address}>"),
+        _ => "Unset Maintainer <unset@localhost>".to_owned(),
+    }
+}
+
 impl Package {
     /// Makes the package with this version and returns its file.
     pub(super) fn debian(&self, version: &str) -> Result<PathBuf, Failure> {
@@ -58,14 +69,15 @@ impl Package {
         let architecture = architecture();
         let text = format!(
             "Package: intertie\nVersion: {version}\nArchitecture: {architecture}\n\
-             Maintainer: The Intertie maintainers <maintainers@intertie.example>\n\
+             Maintainer: {}\n\
              Section: net\nPriority: optional\n\
              Pre-Depends: passwd\n\
              Depends: libc6 (>= {major}.{minor}), libgcc-s1, init-system-helpers\n\
              Recommends: ca-certificates\n\
              Description: integration, proxy and streaming engine\n \
              Connects systems: proxies, transforms and orchestrates messages, described by\n \
-             short YAML files that are checked before they run.\n"
+             short YAML files that are checked before they run.\n",
+            maintainer()
         );
         fs::write(control.join("control"), text)?;
         let file = self

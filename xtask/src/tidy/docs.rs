@@ -14,6 +14,7 @@ pub(super) fn check(root: &Path, files: &[File], problems: &mut Problems) {
             check_links(root, file, problems);
         }
         check_places(file, problems);
+        check_conflicts(file, problems);
         if file.path == Path::new("ARCHITECTURE.md")
             && file.text.lines().count() > ARCHITECTURE_LINES_MAX
         {
@@ -23,6 +24,18 @@ pub(super) fn check(root: &Path, files: &[File], problems: &mut Problems) {
     }
     check_codes(files, problems);
     check_summary(files, problems);
+}
+
+/// Every merge conflict is resolved: generated pages would carry its markers along.
+pub(super) fn check_conflicts(file: &File, problems: &mut Problems) {
+    for (number, line) in file.text.lines().enumerate() {
+        if ["<<<<<<< ", ">>>>>>> "]
+            .iter()
+            .any(|it| line.starts_with(it))
+        {
+            problems.add(&file.path, number + 1, "an unresolved merge conflict");
+        }
+    }
 }
 
 /// The book's table of contents names every page below `docs/` once. Decisions and results are for

@@ -384,6 +384,19 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn unresolved_merge_conflicts_are_refused() {
+    let text = format!(
+        "a\n{} HEAD\nb\n=======\nc\n{} topic\n",
+        "<".repeat(7),
+        ">".repeat(7)
+    );
+    let found = messages(|problems| docs::check_conflicts(&file("docs/a.md", &text), problems));
+    assert_eq!(found.len(), 2, "{found:?}");
+    let heading = "Title\n=======\n";
+    assert!(messages(|it| docs::check_conflicts(&file("a.md", heading), it)).is_empty());
+}
+
+#[test]
 fn the_architecture_stays_short() {
     let found = |lines| {
         let file = file("ARCHITECTURE.md", &"A.\n".repeat(lines));

@@ -20,7 +20,7 @@ pub struct BreakerSettings {
     pub on: Vec<Matcher>,
     /// The part of all tries that must fail, from 0 to 1.
     pub ratio: f64,
-    /// The time over which tries are counted.
+    /// The time window in which attempts are counted.
     pub window: Duration,
     /// How many tries of the window there must be.
     pub tries_min: u32,

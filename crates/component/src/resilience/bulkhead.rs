@@ -17,7 +17,7 @@ pub struct BulkheadSettings {
     pub concurrent: usize,
     /// How many may wait.
     pub queue: usize,
-    /// The longest that one waits.
+    /// The longest wait.
     pub wait: Duration,
 }
 

@@ -18,7 +18,7 @@ pub struct Retry {
     pub only_safe: bool,
     /// How often, beside the first try.
     pub times: u32,
-    /// How long it waits before the first of them.
+    /// The delay before the first retry.
     pub delay: Duration,
     /// By what the wait grows each time.
     pub backoff: f64,

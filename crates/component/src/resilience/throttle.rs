@@ -22,7 +22,7 @@ pub struct ThrottleSettings {
     pub burst: u32,
     /// How many may wait for their turn.
     pub queue: u32,
-    /// The longest that one waits.
+    /// The longest wait.
     pub wait: Duration,
 }
 

@@ -45,18 +45,19 @@ struct RabbitmqConfig {
         reason = "read from the tree, which knows the place of each"
     )]
     rabbitmq: Urls,
-    /// What the broker's console calls the connections. The default is the connection's name.
+    /// The connection name shown in the broker's management console. The default is the name under
+    /// `use:`.
     name: Option<Spanned<String>>,
-    /// How often each side says that it is there, from 1s to 10m. One that is silent for twice as
-    /// long is taken for gone.
+    /// The heartbeat interval, from 1s to 10m. A side that is silent for twice as long is
+    /// considered gone.
     #[schemars(extend("default" = "30s"))]
     heartbeat: Option<Spanned<config::Duration>>,
-    /// The longest until a connection is made, from 10ms to 5m.
+    /// How long connecting may take, from 10ms to 5m.
     #[schemars(extend("default" = "5s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
-    /// TLS to `amqps` URLs.
+    /// TLS for `amqps` URLs.
     tls: Option<Spanned<TlsConfig>>,
-    /// Exchanges, queues and bindings that are made when the connection is.
+    /// Exchanges, queues and bindings to declare on each new connection.
     declare: Option<DeclareConfig>,
 }
 

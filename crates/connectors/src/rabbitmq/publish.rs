@@ -43,46 +43,48 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct PublishConfig {
     /// The connection: a `rabbitmq` one of `use:`.
     to: Spanned<String>,
-    /// The exchange, the same for every message. An empty text is the default exchange, where the
+    /// The exchange, the same for every message. An empty string is the default exchange, where the
     /// key is the name of a queue. Either this, `queue` or `queues`.
     exchange: Option<Spanned<String>>,
-    /// The routing key, with `${ }` in it; at most 255 bytes. The default is an empty one.
+    /// The routing key; may contain `${ }`; at most 255 bytes. The default is an empty one.
     key: Option<Spanned<String>>,
-    /// The queue: the same as the default exchange and the queue's name as key.
+    /// The queue: short for the default exchange with the queue's name as key.
     queue: Option<Spanned<String>>,
-    /// Several queues, of which each gets a message in turn.
+    /// Several queues, used in turn (round robin).
     queues: Option<Spanned<Vec<Spanned<String>>>>,
-    /// The body, with `${ }` in its texts: a text is sent as it is, anything else as JSON. The
+    /// The body, with `${ }` in its strings: a string is sent as it is, anything else as JSON. The
     /// default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
-    /// Headers of the message: a mapping of names to texts, numbers and booleans, with `${ }` in
-    /// the texts. One that is null is left out.
+    /// Headers of the message: a mapping of names to strings, numbers and booleans, with `${ }` in
+    /// the strings. A header that is null is omitted.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     headers: Option<AnyValue>,
-    /// Whether the broker keeps the message on disk.
+    /// Whether the message is persistent: the broker writes it to disk.
     #[serde(default = "yes")]
     persistent: bool,
-    /// Whether it is an error that no queue wants the message. The default is what `confirm` is.
+    /// Whether a message that is routed to no queue is an error. The default is the value of
+    /// `confirm`.
     mandatory: Option<Spanned<bool>>,
-    /// Whether the step waits until the broker has taken the message.
+    /// Whether the step waits for the broker's publisher confirm.
     #[serde(default = "yes")]
     confirm: bool,
-    /// How long the message may wait in a queue, from 1ms to 30d. The default is for ever.
+    /// How long the message may wait in a queue (message TTL), from 1ms to 30d. The default is no
+    /// limit.
     expiration: Option<Spanned<config::Duration>>,
-    /// The message's id, with `${ }` in it; at most 255 bytes.
+    /// The message id; may contain `${ }`; at most 255 bytes.
     id: Option<Spanned<String>>,
     /// The media type of the body. The default is that of the message's body.
     content_type: Option<Spanned<String>>,
-    /// How urgent it is, for queues with priorities, from 0 to 255.
+    /// The priority, for queues with priorities, from 0 to 255.
     priority: Option<Spanned<u64>>,
-    /// Whether the message says when it was made.
+    /// Whether the message has a timestamp.
     #[serde(default)]
     timestamp: bool,
 }

@@ -46,19 +46,19 @@ struct RequestConfig {
     to: Spanned<String>,
     /// The exchange, the same for every message. Either this or `queue`.
     exchange: Option<Spanned<String>>,
-    /// The routing key, with `${ }` in it; at most 255 bytes. The default is an empty one.
+    /// The routing key; may contain `${ }`; at most 255 bytes. The default is an empty one.
     key: Option<Spanned<String>>,
-    /// The queue that somebody listens on.
+    /// The queue of the responder.
     queue: Option<Spanned<String>>,
-    /// The body, with `${ }` in its texts: a text is sent as it is, anything else as JSON. The
+    /// The body, with `${ }` in its strings: a string is sent as it is, anything else as JSON. The
     /// default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
-    /// Headers of the message: a mapping of names to texts, numbers and booleans, with `${ }` in
-    /// the texts. One that is null is left out.
+    /// Headers of the message: a mapping of names to strings, numbers and booleans, with `${ }` in
+    /// the strings. A header that is null is omitted.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
@@ -66,8 +66,8 @@ struct RequestConfig {
     headers: Option<AnyValue>,
     /// The media type of the body. The default is that of the message's body.
     content_type: Option<Spanned<String>>,
-    /// How long to wait for the answer, from 10ms to 1h. A request that nobody has taken by then
-    /// is dropped by the broker.
+    /// How long to wait for the answer, from 10ms to 1h. The broker drops a request that no
+    /// consumer has taken by then.
     #[schemars(extend("default" = "30s"))]
     wait: Option<Spanned<config::Duration>>,
 }

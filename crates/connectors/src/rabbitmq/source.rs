@@ -45,38 +45,38 @@ struct ConsumeConfig {
         reason = "read from the tree, which knows the place of each"
     )]
     queue: Queues,
-    /// How many messages of each queue may be in flows at once, on all workers together, from 1 to
-    /// 65535. The default is `prefetch` where only that is given, else 100.
+    /// The largest number of messages of each queue in flows at a time, on all workers together,
+    /// from 1 to 65535. The default is `prefetch` if only that is set, otherwise 100.
     concurrent: Option<Spanned<u64>>,
-    /// How many messages of each queue the broker may send before they are acknowledged, on all
+    /// The prefetch count: the largest number of unacknowledged messages of each queue, on all
     /// workers together, from `concurrent` to 65535. The default is twice `concurrent`.
     prefetch: Option<Spanned<u64>>,
-    /// Whether messages of a queue are taken one after the other: by one worker, and only while
-    /// nobody else consumes from the queue.
+    /// Whether messages of a queue are processed one after another, by one worker, as the queue's
+    /// exclusive consumer.
     #[serde(default)]
     ordered: bool,
     /// When a message is acknowledged.
     #[serde(default)]
     #[allow(dead_code, reason = "there is one way so far")]
     acknowledge: Acknowledge,
-    /// What happens to a message whose flow has failed or replied with a status from 400 on.
+    /// What happens to a message whose flow has failed, or has replied with a status from 400 on.
     #[serde(default)]
     on_failure: OnFailure,
-    /// With `on_failure: requeue`, how often a message comes again before it is rejected, from 1
+    /// With `on_failure: requeue`: how often a message is redelivered before it is rejected, from 1
     /// to 1000.
     #[schemars(extend("default" = 5))]
     redeliveries: Option<Spanned<u64>>,
-    /// With `on_failure: requeue`, how long a message is kept before it goes back, from 0s to 5m.
+    /// With `on_failure: requeue`: how long a message is held before it is requeued, from 0s to 5m.
     #[schemars(extend("default" = "1s"))]
     delay: Option<Spanned<config::Duration>>,
-    /// The most bytes of messages under way, on all workers together, from 1MiB to 64GiB. A message
-    /// counts 8KiB more than its size. The default is 64MiB, or 16KiB for each message that the
-    /// broker may send where that is more.
+    /// The memory for messages in progress, on all workers together, from 1MiB to 64GiB. A message
+    /// counts as its size plus 8KiB. The default is 64MiB, or 16KiB for each message of `prefetch`
+    /// if that is more.
     memory: Option<Spanned<ByteSize>>,
-    /// Whether the flow's reply is published to the queue that the message names (`reply-to`).
+    /// Whether the flow's reply is published to the queue in the message's `reply-to`.
     #[serde(default)]
     reply: bool,
-    /// How bodies are read, whatever the messages say: `json`, `xml`, `form`, `csv`, `text` or
+    /// How bodies are decoded, whatever their content type: `json`, `xml`, `form`, `csv`, `text` or
     /// `bytes`.
     decode: Option<Format>,
 }

@@ -19,7 +19,7 @@ pub(super) struct DeclareConfig {
     /// The queues.
     #[serde(default)]
     queues: Vec<QueueConfig>,
-    /// Which messages of an exchange go to a queue or to another exchange.
+    /// The bindings: which messages of an exchange go to a queue or to another exchange.
     #[serde(default)]
     bindings: Vec<BindingConfig>,
 }
@@ -32,13 +32,13 @@ struct ExchangeConfig {
     /// `direct`, `fanout`, `topic`, `headers`, or a type that a plugin of the broker brings.
     #[serde(rename = "type")]
     kind: Spanned<String>,
-    /// Whether it outlives a restart of the broker.
+    /// Whether it survives a restart of the broker.
     #[serde(default = "yes")]
     durable: bool,
-    /// Whether it goes when nothing is bound to it any more.
+    /// Whether it is deleted when nothing is bound to it any more.
     #[serde(default)]
     auto_delete: bool,
-    /// Whether only other exchanges can send to it.
+    /// Whether only other exchanges can publish to it.
     #[serde(default)]
     internal: bool,
     /// More arguments, such as `alternate-exchange`.
@@ -55,20 +55,22 @@ struct QueueConfig {
     /// changed it.
     #[serde(rename = "type")]
     kind: Option<QueueType>,
-    /// Whether it outlives a restart of the broker.
+    /// Whether it survives a restart of the broker.
     #[serde(default = "yes")]
     durable: bool,
-    /// Whether only the connection that has declared it may use it; it goes with that one.
+    /// Whether only the connection that has declared it may use it; it is deleted with that
+    /// connection.
     #[serde(default)]
     exclusive: bool,
-    /// Whether it goes with its last consumer.
+    /// Whether it is deleted with its last consumer.
     #[serde(default)]
     auto_delete: bool,
-    /// Where messages go that are rejected, have waited too long, or have no room.
+    /// The dead-letter exchange, for messages that are rejected, expire, or exceed the maximum
+    /// length.
     dead_letter: Option<DeadLetter>,
-    /// The most messages that wait in it.
+    /// The largest number of waiting messages.
     max_length: Option<Spanned<u64>>,
-    /// What happens to a message for which there is no room. The default is `drop-head`.
+    /// What happens when the queue is full. The default is `drop-head`.
     overflow: Option<Overflow>,
     /// How long a message may wait in it.
     message_ttl: Option<Spanned<config::Duration>>,
@@ -102,7 +104,7 @@ enum Overflow {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DeadLetter {
-    /// The exchange; an empty text is the default exchange, where `key` is a queue's name.
+    /// The exchange; an empty string is the default exchange, where `key` is a queue's name.
     exchange: Spanned<String>,
     /// The routing key. The default is the message's own.
     key: Option<Spanned<String>>,

@@ -110,7 +110,7 @@ pub enum Action {
         ttl: Option<Duration>,
         /// When it is done at all.
         condition: Option<Condition>,
-        /// Whether the time stays that the key has left.
+        /// Whether `set` keeps the remaining time to live of the key.
         keep_ttl: bool,
     },
     /// `DEL`

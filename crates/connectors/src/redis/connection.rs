@@ -35,21 +35,21 @@ const DATABASES: i64 = 1 << 20;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RedisConfig {
-    /// `redis://user:password@host:port/database`, or `rediss://` with TLS. The port is 6379 and the
-    /// database 0 unless they are said.
+    /// `redis://user:password@host:port/database`, or `rediss://` with TLS. The default port is
+    /// 6379, the default database 0.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
     #[schemars(with = "String")]
     redis: AnyValue,
-    /// The longest until a connection is made, from 10ms to 5m.
+    /// How long connecting may take, from 10ms to 5m.
     #[schemars(extend("default" = "5s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
-    /// The longest until a command is answered, from 1ms to 5m.
+    /// How long a command may take, from 1ms to 5m.
     #[schemars(extend("default" = "5s"))]
     timeout: Option<Spanned<config::Duration>>,
-    /// TLS to a `rediss` URL.
+    /// TLS for a `rediss` URL.
     tls: Option<Spanned<TlsConfig>>,
 }
 

@@ -47,41 +47,42 @@ const OF_CHANNEL: [&str; 1] = ["buffer"];
 struct SourceConfig {
     /// The connection: a `redis` one of `use:`.
     connection: Spanned<String>,
-    /// The stream whose entries start the flow. It is made when it is not there.
+    /// The stream whose entries start the flow. It is created if it is missing.
     stream: Option<Spanned<String>>,
     /// The channel whose messages start the flow.
     channel: Option<Spanned<String>>,
     /// The pattern of channels whose messages start the flow: `*`, `?`, `[ab]`.
     pattern: Option<Spanned<String>>,
-    /// The group of consumers that share the stream: each entry goes to one of them. It is made
-    /// when it is not there.
+    /// The consumer group that shares the stream: each entry goes to one of its consumers. It is
+    /// created if it is missing.
     group: Option<Spanned<String>>,
-    /// What the server calls the engine; each worker adds its number. No other engine may have the
-    /// same name. The default is the name of the machine.
+    /// The consumer name, to which each worker adds its number. It must be different for each
+    /// engine. The default is the host name.
     consumer: Option<Spanned<String>>,
-    /// Where a group begins that has to be made. The default is `new`.
+    /// Where a new group starts: with new entries (`new`, the default) or with all that the stream
+    /// holds (`all`).
     start: Option<Spanned<Start>>,
-    /// How many entries are asked for at a time, from 1 to 1000. The default is 16.
+    /// The number of entries to read at a time, from 1 to 1000. The default is 16.
     batch: Option<Spanned<u64>>,
-    /// After which time an entry is taken over that another consumer has been given and not
-    /// acknowledged, or whose flow has failed; from 100ms to 1d. The default is 1m.
+    /// How long an entry stays pending, because its consumer has not acknowledged it or its flow
+    /// has failed, before it is claimed; from 100ms to 1d. The default is 1m.
     idle: Option<Spanned<config::Duration>>,
-    /// What becomes of an entry whose flow has failed. The default is `leave`.
+    /// What happens to an entry whose flow has failed. The default is `leave`.
     on_failure: Option<Spanned<OnFailureConfig>>,
     /// With `on_failure: dead-letter`: the stream that entries are moved to.
     dead_letter: Option<Spanned<String>>,
-    /// With `on_failure: dead-letter`: how often an entry is tried, from 1 to 1000. The default is
-    /// 5.
+    /// With `on_failure: dead-letter`: the number of attempts, from 1 to 1000. The default is 5.
     deliveries: Option<Spanned<u64>>,
-    /// The field of an entry that is the body. Without it the body is an object of all fields.
+    /// The field of an entry that becomes the body. Without it the body is an object of all fields.
     field: Option<Spanned<String>>,
-    /// How many messages may wait while flows are busy, from 1 to 1000000; further ones are lost
-    /// and counted. The default is 1000.
+    /// The number of messages that may wait while flows are busy, from 1 to 1000000; further ones
+    /// are dropped and counted. The default is 1000.
     buffer: Option<Spanned<u64>>,
-    /// How many flows may run at a time, from 1 to 4096. For a stream the workers share them. The
-    /// default is 16; with 1 they run in order.
+    /// The number of flows that may run at a time, from 1 to 4096; for a stream, on all workers
+    /// together. The default is 16; with 1 they run in order.
     parallel: Option<Spanned<u64>>,
-    /// How bodies are read: `json`, `xml`, `form`, `csv`, `text` or `bytes`. The default is `text`.
+    /// How bodies are decoded: `json`, `xml`, `form`, `csv`, `text` or `bytes`. The default is
+    /// `text`.
     decode: Option<Spanned<Format>>,
 }
 

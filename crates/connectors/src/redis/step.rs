@@ -47,76 +47,76 @@ const PLACES: i64 = 1 << 32;
 struct CommandConfig {
     /// The connection: a `redis` one of `use:`.
     to: Spanned<String>,
-    /// Reads a key. The result is null when there is none.
+    /// Reads a key. The result is null if it does not exist.
     get: Option<Spanned<String>>,
-    /// Sets a key to `value`. The result is whether it was done.
+    /// Sets a key to `value`. The result is whether it was set.
     set: Option<Spanned<String>>,
-    /// Deletes a key. The result is whether there was one.
+    /// Deletes a key. The result is whether it existed.
     delete: Option<Spanned<String>>,
-    /// The result is whether there is such a key.
+    /// The result is whether the key exists.
     exists: Option<Spanned<String>>,
-    /// Lets a key go after `ttl`. The result is whether there is one.
+    /// Lets a key expire after `ttl`. The result is whether it exists.
     expire: Option<Spanned<String>>,
-    /// Adds `by` to the number that a key has, 0 when there is none. The result is the sum.
+    /// Adds `by` to the number in a key; a missing key counts as 0. The result is the sum.
     incr: Option<Spanned<String>>,
-    /// Reads one `field` of a hash. The result is null when there is none.
+    /// Reads one `field` of a hash. The result is null if it does not exist.
     hget: Option<Spanned<String>>,
-    /// Sets fields of a hash. The result is the number of those that are new.
+    /// Sets fields of a hash. The result is the number of new fields.
     hset: Option<Spanned<String>>,
-    /// Deletes one `field` of a hash. The result is whether there was one.
+    /// Deletes one `field` of a hash. The result is whether it existed.
     hdel: Option<Spanned<String>>,
-    /// Reads a hash. The result is an object, an empty one when there is none.
+    /// Reads a hash. The result is an object, `{}` if there is no such hash.
     hgetall: Option<Spanned<String>>,
-    /// Puts `value` or `values` onto a list. The result is its length then.
+    /// Adds `value` or `values` to a list. The result is its new length.
     push: Option<Spanned<String>>,
-    /// Takes one item off a list. The result is null when there is none.
+    /// Removes one item from a list. The result is the item, or null if the list is empty.
     pop: Option<Spanned<String>>,
     /// Reads a list from `start` to `stop`.
     range: Option<Spanned<String>>,
     /// The result is the length of a list.
     length: Option<Spanned<String>>,
-    /// Adds `value` or `values` to a set. The result is the number of those that are new.
+    /// Adds `value` or `values` to a set. The result is the number of new members.
     sadd: Option<Spanned<String>>,
-    /// Removes `value` or `values` from a set. The result is the number of those that were there.
+    /// Removes `value` or `values` from a set. The result is the number of removed members.
     srem: Option<Spanned<String>>,
-    /// Reads a set. The result is a list in no order.
+    /// Reads a set. The result is a list in no particular order.
     smembers: Option<Spanned<String>>,
-    /// Sends `value` to the subscribers of a channel. The result is how many there are.
+    /// Sends `value` to the subscribers of a channel. The result is their number.
     publish: Option<Spanned<String>>,
     /// Adds an entry with `fields` to a stream. The result is its id.
     xadd: Option<Spanned<String>>,
-    /// What is kept or sent, with `${ }` in its texts: texts and bytes as they are, anything else
-    /// as JSON. The default is the message's body.
+    /// The value, with `${ }` in its strings: strings and bytes as they are, anything else as JSON.
+    /// The default is the message's body.
     value: Option<AnyValue>,
-    /// A list of what is kept, one by one.
+    /// A list of values, each stored on its own.
     values: Option<AnyValue>,
-    /// The name of one field of a hash, with `${ }` in it.
+    /// The name of one field of a hash; may contain `${ }`.
     field: Option<Spanned<String>>,
-    /// Fields with their values, with `${ }` in the texts: a mapping, or an expression that gives
-    /// one. The default for `xadd` is one field `body` with `value`.
+    /// Fields with their values, with `${ }` in the strings: a mapping, or an expression for one.
+    /// The default for `xadd` is one field `body` with `value`.
     fields: Option<AnyValue>,
-    /// After which time the key goes, from 1ms to 3650d. The default for `set` is never.
+    /// The time to live, from 1ms to 3650d. The default for `set` is none.
     ttl: Option<Spanned<config::Duration>>,
-    /// When `set` is done: always unless this is said.
+    /// Sets the key only if it is `absent` (NX) or `present` (XX). The default is always.
     #[serde(rename = "if")]
     condition: Option<Spanned<If>>,
-    /// Whether the time stays that the key has left.
+    /// Whether `set` keeps the remaining time to live of the key.
     keep_ttl: Option<Spanned<bool>>,
-    /// What is added: a whole number, or an expression that gives one. The default is 1.
+    /// The increment: an integer, or an expression for one. The default is 1.
     by: Option<AnyValue>,
-    /// The end of the list: `push` is at the right and `pop` at the left unless this is said, so
-    /// that what came first goes first.
+    /// The end of the list. The default is `right` for `push` and `left` for `pop`: first in, first
+    /// out.
     side: Option<Spanned<End>>,
-    /// How long `pop` asks again while there is nothing, from 1ms to 5m.
+    /// How long `pop` waits for an item, from 1ms to 5m.
     wait: Option<Spanned<config::Duration>>,
-    /// The first place of the list, from 0; from -1 backwards from its end. The default is 0.
+    /// The first index, from 0; negative numbers count from the end. The default is 0.
     start: Option<Spanned<i64>>,
-    /// The last place of the list. The default is -1, its end.
+    /// The last index. The default is -1, the end of the list.
     stop: Option<Spanned<i64>>,
-    /// About how many entries the stream keeps, the newest ones.
+    /// The approximate number of entries that the stream keeps; older ones are trimmed.
     maxlen: Option<Spanned<u64>>,
-    /// How what the server keeps is read: `text`, or bytes where it is no UTF-8; `json`; `bytes`.
-    /// The default is `text`.
+    /// How the stored value is decoded: `text` (bytes if it is not UTF-8), `json` or `bytes`. The
+    /// default is `text`.
     format: Option<Spanned<Format>>,
 }
 

@@ -35,8 +35,8 @@ const SCHEMES: [Scheme; 2] = [("smtp", 587, false), ("smtps", 465, true)];
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SmtpConfig {
-    /// `smtp://user:password@host:port`, where TLS begins with STARTTLS, or `smtps://` with TLS from
-    /// the first byte. The port is 587 or 465 unless it is said.
+    /// `smtp://user:password@host:port`, where TLS begins with STARTTLS, or `smtps://` with TLS
+    /// from the first byte. The default port is 587 or 465.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
@@ -45,13 +45,14 @@ struct SmtpConfig {
     smtp: AnyValue,
     /// Whether `smtp` URLs use TLS. The default is `required`.
     starttls: Option<Spanned<StartTls>>,
-    /// The most connections of all workers, from 1 to 1000; each worker has at least one.
+    /// The largest number of connections, of all workers together, from 1 to 1000; each worker has
+    /// at least one.
     #[schemars(extend("default" = 4))]
     pool: Option<Spanned<u64>>,
-    /// The longest until a connection is made and who asks is known, from 10ms to 5m.
+    /// How long connecting may take, including authentication, from 10ms to 5m.
     #[schemars(extend("default" = "10s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
-    /// The longest until a mail is taken, from 10ms to 30m, waiting for a connection included.
+    /// How long sending a mail may take, including the wait for a connection, from 10ms to 30m.
     #[schemars(extend("default" = "1m"))]
     timeout: Option<Spanned<config::Duration>>,
     /// TLS to the server.

@@ -61,24 +61,24 @@ const RESERVED: [&str; 14] = [
 struct MailConfig {
     /// The connection: an `smtp` one of `use:`.
     via: Spanned<String>,
-    /// Who sends it: `shop@example.com` or `The shop <shop@example.com>`.
+    /// The sender: `shop@example.com` or `The shop <shop@example.com>`.
     from: Spanned<String>,
-    /// Who gets it: an address, a list of addresses, or an expression that gives one of both.
+    /// The recipients: an address, a list of addresses, or an expression for one of these.
     to: AnyValue,
-    /// Who gets a copy.
+    /// Recipients of a copy.
     cc: Option<AnyValue>,
-    /// Who gets a copy that the others do not know of.
+    /// Recipients of a blind copy.
     bcc: Option<AnyValue>,
-    /// Who gets answers.
+    /// The addresses for answers.
     reply_to: Option<AnyValue>,
     /// The subject: one line.
     subject: Spanned<String>,
     /// The text.
     text: Option<Spanned<String>>,
-    /// The text as HTML. Values in it are put there as they are: escape those that may have `<` in
-    /// them with `@html`.
+    /// The text as HTML. Values are inserted as they are: escape those that may contain `<` with
+    /// `@html`.
     html: Option<Spanned<String>>,
-    /// Files that go with it.
+    /// Attached files.
     attachments: Option<Vec<AttachmentConfig>>,
     /// Further headers.
     headers: Option<AnyValue>,
@@ -88,12 +88,12 @@ struct MailConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AttachmentConfig {
-    /// The file's name, with `${ }` in it.
+    /// The file's name; may contain `${ }`.
     name: Spanned<String>,
     /// The media type, the same for every message. The default is `application/octet-stream`.
     r#type: Option<Spanned<String>>,
-    /// What is in it, with `${ }` in its texts: texts and bytes as they are, anything else as JSON.
-    /// The default is the message's body.
+    /// The content, with `${ }` in its strings: strings and bytes as they are, anything else as
+    /// JSON. The default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
@@ -138,11 +138,11 @@ pub struct Made {
     pub from: String,
     /// Who gets it.
     pub to: Vec<String>,
-    /// Who gets a copy.
+    /// Recipients of a copy.
     pub cc: Vec<String>,
-    /// Who gets a copy that the others do not know of.
+    /// Recipients of a blind copy.
     pub bcc: Vec<String>,
-    /// Who gets answers.
+    /// The addresses for answers.
     pub reply_to: Vec<String>,
     /// The subject.
     pub subject: String,

@@ -40,19 +40,19 @@ struct SoapConfig {
     soap: Spanned<String>,
     /// The URL of the service. The default is the address in the WSDL file.
     endpoint: Option<Spanned<String>>,
-    /// The port of the WSDL file. The default is its first one that speaks SOAP over HTTP.
+    /// The port of the WSDL file. The default is its first one for SOAP over HTTP.
     port: Option<Spanned<String>>,
-    /// TLS to an `https` URL.
+    /// TLS for an `https` URL.
     tls: Option<Spanned<TlsConfig>>,
-    /// How every HTTP request says who asks.
+    /// HTTP authentication, added to every request.
     auth: Option<Spanned<AuthConfig>>,
-    /// What the WS-Security header of every message says.
+    /// The WS-Security header of every message.
     security: Option<Spanned<SecurityConfig>>,
-    /// The longest until a connection is made, from 10ms to 5m.
+    /// How long connecting may take, from 10ms to 5m.
     #[schemars(extend("default" = "5s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
-    /// The most connections to the service, of all workers together, from 1 to 100000. The default
-    /// is no limit.
+    /// The largest number of connections to the service, of all workers together, from 1 to 100000.
+    /// The default is no limit.
     connections: Option<Spanned<u64>>,
 }
 
@@ -62,7 +62,7 @@ struct SoapConfig {
 struct AuthConfig {
     /// A token, sent as `Authorization: Bearer TOKEN` (RFC 6750).
     bearer: Option<String>,
-    /// A name and a password, sent as `Authorization: Basic ...` (RFC 7617).
+    /// User name and password, sent as `Authorization: Basic ...` (RFC 7617).
     basic: Option<BasicConfig>,
 }
 
@@ -70,7 +70,7 @@ struct AuthConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BasicConfig {
-    /// The name, without a colon.
+    /// The user name, without a colon.
     user: String,
     /// The password.
     password: String,
@@ -80,14 +80,14 @@ struct BasicConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SecurityConfig {
-    /// The name of a UsernameToken.
+    /// The user name of the UsernameToken.
     username: Option<String>,
-    /// Its password.
+    /// The password of the UsernameToken.
     password: Option<String>,
     /// Whether a digest of the password is sent, with a nonce and the time, instead of the
     /// password itself. The default is false.
     digest: Option<Spanned<bool>>,
-    /// How long a message is good, from 1s to 1h: it gets a timestamp that says so.
+    /// How long a message is valid, from 1s to 1h: it gets a timestamp with this lifetime.
     timestamp: Option<Spanned<config::Duration>>,
 }
 

@@ -41,22 +41,22 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct SoapConfig {
     /// The connection: a `soap` one of `use:`.
     to: Spanned<String>,
-    /// The operation, the same for every message, as the WSDL file calls it.
+    /// The name of the operation in the WSDL file, the same for every message.
     operation: Spanned<String>,
-    /// The content of the SOAP body, with `${ }` in its texts. The default is the message's body.
+    /// The content of the SOAP body, with `${ }` in its strings. The default is the message's body.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     body: Option<AnyValue>,
-    /// The blocks of the SOAP header by their names, with `${ }` in their texts. One that the WSDL
-    /// file does not declare says its namespace as `@xmlns`.
+    /// The blocks of the SOAP header by name, with `${ }` in their strings. A block that the WSDL
+    /// file does not declare needs its namespace as `@xmlns`.
     #[allow(
         dead_code,
         reason = "read from the tree, which keeps the text of numbers"
     )]
     header: Option<AnyValue>,
-    /// Header lines of the HTTP request, with `${ }` in their texts. One that is null is left out.
+    /// Headers of the HTTP request, with `${ }` in their strings. A header that is null is omitted.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"

@@ -34,24 +34,25 @@ macro_rules! server {
             #[doc = $url]
             #[allow(dead_code, reason = "read from the tree, where its place is known")]
             $key: String,
-            /// The most connections, of all workers together, from 1 to 10000.
+            /// The largest number of connections, of all workers together, from 1 to 10000.
             #[schemars(extend("default" = 10))]
             pool: Option<Spanned<u64>>,
-            /// The longest that a statement waits for a free connection, from 1ms to 1d; then it
-            /// fails with `unavailable`.
+            /// How long a statement waits for a free connection, from 1ms to 1d; then it fails with
+            /// `unavailable`.
             #[schemars(extend("default" = "5s"))]
             wait: Option<Spanned<config::Duration>>,
-            /// The longest until a connection is made, from 10ms to 5m.
+            /// How long connecting may take, from 10ms to 5m.
             #[schemars(extend("default" = "5s"))]
             connect_timeout: Option<Spanned<config::Duration>>,
-            /// The longest that a statement may take, from 1ms to 1d. `timeout` beside a step may
-            /// end it sooner.
+            /// How long a statement may take, from 1ms to 1d. `timeout` beside a step may end it
+            /// sooner.
             #[schemars(extend("default" = "30s"))]
             statement_timeout: Option<Spanned<config::Duration>>,
-            /// TLS, which the server must then speak with a certificate that is good; `{}` trusts
-            /// the system's authorities. Without it the connection is in clear text.
+            /// TLS: the server must present a valid certificate; `{}` trusts the system's
+            /// authorities. Without this key the connection is in clear text.
             tls: Option<Spanned<TlsConfig>>,
-            /// What becomes of exact numbers with a fraction, such as `numeric(12,2)`.
+            /// How exact decimal numbers, such as `numeric(12,2)`, are read: as JSON numbers or as
+            /// strings.
             #[serde(default)]
             decimals: Decimals,
         }

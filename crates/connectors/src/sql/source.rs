@@ -43,33 +43,33 @@ const TABLE: &str = "intertie_cursor";
 struct SourceConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     connection: Spanned<String>,
-    /// The query that finds rows, the oldest first. With `cursor` it has `:cursor`, the value of
-    /// that column in the last row that is done with, and an `order by` for it.
+    /// The query that finds rows, the oldest first. With `cursor` it must contain `:cursor`, the
+    /// value of that column in the last processed row, and an `order by` for it.
     query: Spanned<String>,
-    /// The column that grows from row to row. Either this or `after`.
+    /// The column whose values increase from row to row. Either this or `after`.
     cursor: Option<Spanned<String>>,
-    /// The cursor before the first row: a number or a text.
+    /// The initial cursor: a number or a string.
     #[schemars(extend("default" = 0))]
     #[allow(dead_code, reason = "read from the tree, which knows the place")]
     start: Option<AnyValue>,
-    /// The table of the same database that keeps the cursor.
+    /// The table of the same database in which the cursor is stored.
     #[schemars(extend("default" = "intertie_cursor"))]
     table: Option<Spanned<String>>,
-    /// Whether that table is created when it is not there.
+    /// Whether the table is created if it is missing.
     create: Option<Spanned<bool>>,
-    /// A statement that marks a row that is done with, so that the query does not find it again.
-    /// Its arguments are the row's columns: `:id`. Either this or `cursor`.
+    /// A statement that marks a row as processed, so that the query does not find it again. Its
+    /// arguments are the row's columns: `:id`. Either this or `cursor`.
     after: Option<Spanned<String>>,
-    /// How often the query is run when it has found fewer rows than a batch, from 50ms to 1d.
+    /// The interval between queries that find fewer rows than `batch`, from 50ms to 1d.
     #[schemars(extend("default" = "5s"))]
     every: Option<Spanned<config::Duration>>,
-    /// The most rows that one query takes, from 1 to 10000.
+    /// The largest number of rows to use of one query, from 1 to 10000.
     #[schemars(extend("default" = 100))]
     batch: Option<Spanned<u64>>,
-    /// What happens when the flow fails with a row and does not handle that.
+    /// What happens if the flow fails for a row.
     #[serde(default)]
     on_failure: OnFailure,
-    /// How long until it is tried again, the query too, from 10ms to 1h.
+    /// The delay before a failed flow or query is retried, from 10ms to 1h.
     #[schemars(extend("default" = "10s"))]
     delay: Option<Spanned<config::Duration>>,
 }

@@ -31,15 +31,14 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
 struct SqliteConfig {
     /// The database file, relative to the flow file's own folder.
     sqlite: Spanned<String>,
-    /// The most connections, of all workers together, from 1 to 10000.
+    /// The largest number of connections, of all workers together, from 1 to 10000.
     #[schemars(extend("default" = 10))]
     pool: Option<Spanned<u64>>,
-    /// The longest that a statement waits for a free connection, or for others that write, from
-    /// 1ms to 1d; then it fails with `unavailable`.
+    /// How long a statement waits for a free connection, or for other writers, from 1ms to 1d; then
+    /// it fails with `unavailable`.
     #[schemars(extend("default" = "5s"))]
     wait: Option<Spanned<config::Duration>>,
-    /// The longest that a statement may take, from 1ms to 1d. `timeout` beside a step may end it
-    /// sooner.
+    /// How long a statement may take, from 1ms to 1d. `timeout` beside a step may end it sooner.
     #[schemars(extend("default" = "30s"))]
     statement_timeout: Option<Spanned<config::Duration>>,
 }

@@ -46,31 +46,31 @@ struct SqlServerConfig {
     /// `sqlserver://user:password@host:port/database`.
     #[allow(dead_code, reason = "read from the tree, where its place is known")]
     sqlserver: String,
-    /// The most connections, of all workers together, from 1 to 10000.
+    /// The largest number of connections, of all workers together, from 1 to 10000.
     #[schemars(extend("default" = 10))]
     pool: Option<Spanned<u64>>,
-    /// The longest that a statement waits for a free connection, from 1ms to 1d; then it fails with
+    /// How long a statement waits for a free connection, from 1ms to 1d; then it fails with
     /// `unavailable`.
     #[schemars(extend("default" = "5s"))]
     wait: Option<Spanned<config::Duration>>,
-    /// The longest until a connection is made, from 10ms to 5m.
+    /// How long connecting may take, from 10ms to 5m.
     #[schemars(extend("default" = "5s"))]
     connect_timeout: Option<Spanned<config::Duration>>,
-    /// The longest that a statement may take, from 1ms to 1d. `timeout` beside a step may end it
-    /// sooner.
+    /// How long a statement may take, from 1ms to 1d. `timeout` beside a step may end it sooner.
     #[schemars(extend("default" = "30s"))]
     statement_timeout: Option<Spanned<config::Duration>>,
-    /// Whether everything is encrypted by TLS.
+    /// Whether the connection is encrypted with TLS.
     #[serde(default)]
     encrypt: Encrypt,
-    /// How TLS is checked. `ca` is trusted beside the system's authorities; `cert` and `key` cannot
-    /// be used.
+    /// TLS settings. `ca` is trusted in addition to the system's authorities; `cert` and `key`
+    /// cannot be used.
     tls: Option<Spanned<TlsConfig>>,
-    /// What becomes of exact numbers with a fraction, such as `numeric(12,2)` and `money`.
+    /// How exact decimal numbers, such as `numeric(12,2)` and `money`, are read: as JSON numbers or
+    /// as strings.
     #[serde(default)]
     decimals: Decimals,
-    /// What texts are bound as. Where columns are `varchar`, `nvarchar` keeps the server from using
-    /// their indexes.
+    /// The type that strings are bound as. An `nvarchar` argument keeps the server from using the
+    /// index of a `varchar` column.
     #[serde(default)]
     texts: Texts,
 }

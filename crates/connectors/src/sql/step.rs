@@ -52,37 +52,37 @@ const SETS_MAX: usize = 100;
 struct SqlConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     to: Spanned<String>,
-    /// The statement, the same for every message, with `:name` where arguments belong.
+    /// The statement, the same for every message, with `:name` for each argument.
     query: Option<Spanned<String>>,
-    /// The name of a procedure to call, instead of a statement.
+    /// The name of a stored procedure to call, instead of a statement.
     procedure: Option<Spanned<String>>,
-    /// The arguments by name, with `${ }` in their texts: null, booleans, numbers, texts, bytes;
-    /// for `postgres` also arrays and objects.
+    /// The arguments by name, with `${ }` in their strings: null, booleans, numbers, strings,
+    /// bytes; for `postgres` also lists and objects.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
     args: Option<AnyValue>,
-    /// What comes out of a procedure: the names of its parameters and their types.
+    /// The output parameters of a procedure, with their types.
     #[allow(
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
     out: Option<AnyValue>,
-    /// What the result is. The default is `many`.
+    /// The form of the result. The default is `many`.
     rows: Option<Spanned<Rows>>,
-    /// What is done with each batch of `rows: stream`.
+    /// The steps for each batch of `rows: stream`.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Option<Steps>,
-    /// How many rows a batch of `rows: stream` has, from 1 to 100000. It has fewer when they take
-    /// more than 1MiB.
+    /// The number of rows in a batch of `rows: stream`, from 1 to 100000. A batch of more than 1MiB
+    /// has fewer.
     #[schemars(extend("default" = 100))]
     batch: Option<Spanned<u64>>,
-    /// The most rows of a result that is collected, from 1 to 100000000; more are an error. Without
-    /// it `bytes_max` alone bounds it.
+    /// The largest number of rows of a result that is held in memory, from 1 to 100000000; more are
+    /// an error. Without it only `bytes_max` applies.
     rows_max: Option<Spanned<u64>>,
-    /// The most bytes that the rows of a result, or a row of `rows: stream`, may take in memory, up
-    /// to 1GiB; more are an error. The default is 64MiB.
+    /// The memory for the rows of a result, or for one row of `rows: stream`, up to 1GiB; more is
+    /// an error. The default is 64MiB.
     bytes_max: Option<Spanned<ByteSize>>,
 }
 

@@ -41,10 +41,10 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 struct TransactionConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     to: Spanned<String>,
-    /// How much it sees of other transactions. The default is that of the server; `sqlite` has
-    /// only `serializable`, `mysql` no `snapshot`.
+    /// The isolation level. The default is the server's; `sqlite` has only `serializable`, `mysql`
+    /// no `snapshot`.
     isolation: Option<Spanned<Isolation>>,
-    /// What is done in the transaction.
+    /// The steps in the transaction.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     steps: Steps,
 }

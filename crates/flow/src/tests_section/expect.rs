@@ -36,7 +36,7 @@ pub struct MessageExpectation {
     pub headers: Vec<Field>,
     /// What the body is equal to.
     pub body: Option<Spanned<ValueTemplate>>,
-    /// What the body has among other things.
+    /// What the body must contain.
     pub contains: Option<Spanned<ValueTemplate>>,
     /// The bytes of the body.
     pub file: Option<Spanned<Bytes>>,
@@ -76,7 +76,7 @@ pub struct ErrorExpectation {
     pub status: Option<Spanned<u64>>,
     /// The step that failed.
     pub step: Option<Spanned<String>>,
-    /// What the caller reads of it.
+    /// The detail that the caller sees.
     pub detail: Option<Spanned<String>>,
 }
 

@@ -25,7 +25,7 @@ pub struct Answer {
     pub span: Span,
     /// The condition on the request.
     pub when: Option<Expression>,
-    /// How often it answers at most.
+    /// The largest number of answers.
     pub times: Option<u64>,
     /// How long it takes.
     pub delay: Duration,

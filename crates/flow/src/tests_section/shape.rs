@@ -65,23 +65,23 @@ type Fields = BTreeMap<String, Scalars>;
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "describes a test to the schema")]
 pub(super) struct Case {
-    /// What is tested, in one line; unique among the tests of the flow.
+    /// What the test shows, in one line; unique among the tests of the flow.
     name: String,
-    /// The message that starts the flow. Without it an empty one.
+    /// The message that starts the flow. The default is an empty one.
     #[serde(rename = "in")]
     input: Option<Input>,
     /// The time of day when the test starts, such as `2026-01-31T12:00:00Z`.
     #[schemars(extend("default" = "2026-01-01T00:00:00Z"))]
     at: Option<String>,
-    /// Values of names that `engine.env` declares.
+    /// Values of the environment variables that `engine.env` lists.
     env: Option<Texts>,
-    /// Values of secrets that `engine.secrets` declares. Without one a secret is `secret-NAME`:
-    /// tests never read real ones.
+    /// Values of the secrets that `engine.secrets` lists. The default value of a secret is
+    /// `secret-NAME`: tests never read real ones.
     secrets: Option<Texts>,
-    /// What stands in for other systems: by the name of a connection or of a step, by the host and
-    /// port of a URL, or by the name of a called flow.
+    /// Mocks of other systems: by the name of a connection or of a step, by the host and port of a
+    /// URL, or by the name of a called flow.
     mock: Option<BTreeMap<String, Mocks>>,
-    /// What must be so when the flow has ended. Without it, that it has not failed.
+    /// The assertions at the end of the flow. Without any, the flow must not fail.
     expect: Option<Expect>,
 }
 
@@ -90,19 +90,19 @@ pub(super) struct Case {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "describes a test to the schema")]
 struct Input {
-    /// The method. The default is the first that the trigger names; else `POST` with a body, and
-    /// `GET` without.
+    /// The method. The default is the first one that the trigger names, otherwise `POST` with a
+    /// body and `GET` without.
     method: Option<String>,
-    /// The path, perhaps with a query. The default is the trigger's, when it has no parameters.
+    /// The path, which may have a query. The default is the trigger's, if that has no parameters.
     path: Option<String>,
     /// Parameters of the query.
     query: Option<Fields>,
     /// Header fields.
     headers: Option<Fields>,
-    /// The `Content-Type`. The default goes by the body: `application/json`, or `text/plain` for a
-    /// text; by its name for a file.
+    /// The `Content-Type`. The default depends on the body: `application/json`, or `text/plain` for
+    /// a string; for a file, on its extension.
     content_type: Option<String>,
-    /// The body: a text as it is, anything else as JSON, or as XML or a form when the content type
+    /// The body: a string as it is, anything else as JSON, or as XML or a form if the content type
     /// says so.
     body: Option<Any>,
     /// A file with the body, relative to this one.
@@ -135,13 +135,13 @@ impl JsonSchema for Mocks {
 pub(super) struct Mock {
     /// A condition on the request.
     when: Option<String>,
-    /// How often it answers at most.
+    /// The largest number of answers.
     #[schemars(range(min = 1, max = 1_000_000))]
     times: Option<u64>,
-    /// How long it takes, in the time of the test.
+    /// How long it takes, by the clock of the test.
     #[schemars(extend("default" = "0ms"))]
     delay: Option<config::Duration>,
-    /// How it fails, in place of a reply.
+    /// The failure, instead of a reply.
     error: Option<MockError>,
     /// The status.
     #[schemars(range(min = 200, max = 599), extend("default" = 200))]
@@ -191,25 +191,25 @@ struct Expect {
     /// The status of the reply.
     #[schemars(range(min = 200, max = 599))]
     status: Option<u16>,
-    /// Header fields of the reply; others may be there. `null` for one that is not.
+    /// Headers of the reply; others may be present. `null` asserts that a header is absent.
     headers: Option<Fields>,
-    /// The body of the reply: equal as a value, or as a text.
+    /// The body of the reply, equal as a value or as text.
     body: Option<Any>,
-    /// What the body has among other things: members of objects, items of lists, a part of a text.
+    /// What the body must contain: members of objects, items of lists, a substring.
     body_contains: Option<Any>,
     /// A file with the body, relative to this one.
     file: Option<String>,
-    /// Conditions: `.` is the body of the reply, `$reply` its status and headers; names of the flow
-    /// and `$error` have their values.
+    /// Conditions in jq: `.` is the body of the reply, `$reply` its status and headers; the flow's
+    /// variables and `$error` are available.
     #[serde(rename = "where")]
     conditions: Option<Conditions>,
-    /// The calls to other systems, by the same names as mocks: how many, or each in order.
+    /// The calls to other systems, by the same names as mocks: their number, or each call in order.
     calls: Option<BTreeMap<String, Calls>>,
-    /// The values of names at the end.
+    /// The values of variables at the end.
     variables: Option<BTreeMap<String, Any>>,
-    /// The failure that ended the steps, whether or not the flow has then answered it.
+    /// The failure that ended the steps, whether or not the flow has handled it.
     error: Option<Failure>,
-    /// How long the flow took, in the time of the test.
+    /// How long the flow took, by the clock of the test.
     took: Option<Took>,
 }
 
@@ -266,17 +266,17 @@ pub(super) struct ExpectedCall {
     method: Option<String>,
     /// The path.
     path: Option<String>,
-    /// Parameters of the query; others may be there. `null` for one that is not.
+    /// Query parameters; others may be present. `null` asserts that one is absent.
     query: Option<Fields>,
-    /// Header fields; others may be there. `null` for one that is not.
+    /// Headers; others may be present. `null` asserts that one is absent.
     headers: Option<Fields>,
-    /// The body: equal as a value, or as a text.
+    /// The body, equal as a value or as text.
     body: Option<Any>,
-    /// What the body has among other things.
+    /// What the body must contain.
     body_contains: Option<Any>,
     /// A file with the body, relative to this one.
     file: Option<String>,
-    /// Conditions: `.` is the request, as mocks see it.
+    /// Conditions in jq: `.` is the request, as mocks see it.
     #[serde(rename = "where")]
     conditions: Option<Conditions>,
 }
@@ -300,13 +300,13 @@ impl JsonSchema for Failure {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "describes a test to the schema")]
 struct FailureParts {
-    /// Its kind, as `on_error` names it: `timeout`, `5xx`, a type that the flow raises.
+    /// Its kind, as in `on_error`: `timeout`, `5xx`, a type that the flow raises.
     kind: Option<String>,
     /// Its status.
     status: Option<u16>,
     /// The step that failed: its name, or its number and verb such as `4 (choose)`.
     step: Option<String>,
-    /// What the caller reads of it.
+    /// The detail that the caller sees.
     detail: Option<String>,
 }
 
@@ -330,8 +330,8 @@ impl JsonSchema for Took {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "describes a test to the schema")]
 struct TookBounds {
-    /// The shortest.
+    /// The minimum.
     at_least: Option<config::Duration>,
-    /// The longest.
+    /// The maximum.
     at_most: Option<config::Duration>,
 }

@@ -18,15 +18,15 @@ struct CommonConfig {
     /// Where to listen: `:8080` for all interfaces, `127.0.0.1:8080`, `localhost:8080`. The default
     /// is `engine.listen`.
     listen: Option<Spanned<String>>,
-    /// Which path: literal, `{name}` for one segment, `*` at the end for all the rest.
+    /// The path: literal segments, `{name}` for one segment, `*` at the end for the rest.
     path: Spanned<String>,
-    /// The most bytes of a request; a larger one is refused with 413. From 1B to 1GiB; the default
-    /// is `engine.limits.body`.
+    /// The largest request body, from 1B to 1GiB; a larger one gets 413. The default is
+    /// `engine.limits.body`.
     body_max: Option<Spanned<ByteSize>>,
-    /// TLS. All flows on one address have the same.
+    /// TLS. All flows on one address must have the same settings.
     tls: Option<Spanned<TlsConfig>>,
-    /// The protocols that are taken, the preferred one first. The default is `[h2, http/1.1]` with
-    /// TLS and `[http/1.1]` without. All flows on one address have the same.
+    /// The protocols to accept, the preferred one first. The default is `[h2, http/1.1]` with TLS
+    /// and `[http/1.1]` without. All flows on one address must have the same.
     protocols: Option<Spanned<Vec<Protocol>>>,
 }
 

@@ -107,27 +107,26 @@ pub(crate) struct HttpStart {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HttpConfig {
-    /// `GET`, `GET,POST`, a list of methods, or `any` (the default). `GET` takes `HEAD` too where
-    /// no flow names `HEAD`.
+    /// `GET`, `GET,POST`, a list of methods, or `any` (the default). `GET` also matches `HEAD`,
+    /// unless another flow names `HEAD`.
     method: Option<MethodsConfig>,
     /// Where to listen: `:8080` for all interfaces, `127.0.0.1:8080`, `[::1]:8080`,
     /// `localhost:8080`. The default is `engine.listen`.
     listen: Option<Spanned<String>>,
-    /// Which paths: literal, `{name}` for one segment, `*` at the end for all the rest. The most
+    /// The path: literal segments, `{name}` for one segment, `*` at the end for the rest. The most
     /// specific path wins, then a named method wins over `any`.
     path: Spanned<String>,
-    /// The most bytes of a body that the flow reads into memory; a larger one is refused with 413.
-    /// From 1B to 1GiB; the default is `engine.limits.body`. A flow that only forwards streams its
-    /// bodies and has no such limit.
+    /// The largest body that the flow reads into memory, from 1B to 1GiB; a larger one gets 413.
+    /// The default is `engine.limits.body`. Bodies that are streamed by `forward` have no limit.
     body_max: Option<Spanned<ByteSize>>,
-    /// How bodies are read, whatever their `Content-Type` says: `json`, `xml`, `form`, `csv`,
-    /// `text` or `bytes`.
+    /// How bodies are decoded, whatever their `Content-Type`: `json`, `xml`, `form`, `csv`, `text`
+    /// or `bytes`.
     decode: Option<Format>,
-    /// TLS. All flows on one address have the same.
+    /// TLS. All flows on one address must have the same settings.
     tls: Option<Spanned<TlsConfig>>,
-    /// The protocols that are taken, the preferred one first. The default is `[h2, http/1.1]` with
-    /// TLS, where the client chooses, and `[http/1.1]` without, where `h2` besides is HTTP/2 with
-    /// prior knowledge. All flows on one address have the same.
+    /// The protocols to accept, the preferred one first. The default is `[h2, http/1.1]` with TLS,
+    /// where ALPN decides, and `[http/1.1]` without; there `h2` means HTTP/2 with prior knowledge.
+    /// All flows on one address must have the same.
     protocols: Option<Spanned<Vec<Protocol>>>,
 }
 

@@ -12,19 +12,19 @@ use crate::codes::LISTENER_TLS;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsConfig {
-    /// The file with the certificate chain, the own certificate first.
+    /// The file with the certificate chain, the server's own certificate first.
     cert: Spanned<String>,
     /// The file with the private key.
     key: Spanned<String>,
-    /// Further certificates, each for the names it holds: a client that asks for one of them (SNI)
-    /// gets it.
+    /// Further certificates, chosen by the name that the client asks for (SNI).
     sni: Option<Vec<IdentityConfig>>,
-    /// The file with the authorities of client certificates (mutual TLS).
+    /// The file with the certificate authorities of client certificates (mutual TLS).
     client_ca: Option<Spanned<String>>,
-    /// Whether clients must show a certificate, or may. Only with `client_ca`.
+    /// Whether clients must present a certificate (`required`) or may (`optional`). Only with
+    /// `client_ca`.
     #[schemars(extend("default" = "required"))]
     client_auth: Option<Spanned<ClientAuth>>,
-    /// The lowest version of TLS.
+    /// The minimum version of TLS.
     #[serde(default)]
     min_version: TlsVersion,
 }

@@ -31,19 +31,20 @@ pub const DEFINITION: SourceDefinition = SourceDefinition {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceConfig {
-    /// The name of the store, as steps `store` have it under `in`.
+    /// The name of the store, as in `store: { in: NAME }`.
     name: Spanned<String>,
-    /// How many messages may be under way at a time, of all workers together, from 1 to 10000.
+    /// The number of messages that may be in progress at a time, on all workers together, from 1 to
+    /// 10000.
     #[schemars(extend("default" = 16))]
     concurrent: Option<Spanned<u64>>,
-    /// Which messages wait for each other: `false` for none, `by-key` for those of the same `key`,
-    /// `true` for all. A message that is tried again holds up those behind it.
+    /// Which messages are kept in order: `false` for none, `by-key` for those with the same `key`,
+    /// `true` for all. A message that is being retried delays those behind it.
     ordered: Option<Spanned<Ordered>>,
-    /// When a delivery that failed is tried again.
+    /// How failed deliveries are retried.
     #[serde(default)]
     retry: Option<RetryConfig>,
-    /// How bodies are read, whatever their `Content-Type` says: `json`, `xml`, `form`, `csv`,
-    /// `text` or `bytes`.
+    /// How bodies are decoded, whatever their `Content-Type`: `json`, `xml`, `form`, `csv`, `text`
+    /// or `bytes`.
     decode: Option<Format>,
 }
 
@@ -53,22 +54,23 @@ struct SourceConfig {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct RetryConfig {
-    /// After which failures: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any other
-    /// the message is a dead letter at once.
+    /// The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any other
+    /// the message becomes a dead letter at once.
     on: Option<Spanned<Vec<OneName>>>,
-    /// How often, beside the first try, from 0 to 1000000; then the message is a dead letter.
+    /// The number of retries after the first attempt, from 0 to 1000000; then the message becomes a
+    /// dead letter.
     #[schemars(extend("default" = 20))]
     times: Option<Spanned<u64>>,
-    /// How long it waits before the first of them, from 1ms to 1d.
+    /// The delay before the first retry, from 1ms to 1d.
     #[schemars(extend("default" = "1s"))]
     delay: Option<Spanned<config::Duration>>,
-    /// By what the wait grows each time, from 1 to 10.
+    /// The factor by which the delay grows with each retry, from 1 to 10.
     #[schemars(extend("default" = 2))]
     backoff: Option<Spanned<f64>>,
-    /// The longest wait, from 1ms to 1d. A `Retry-After` may ask for more.
+    /// The longest delay, from 1ms to 1d. A `Retry-After` may ask for more.
     #[schemars(extend("default" = "5m"))]
     delay_max: Option<Spanned<config::Duration>>,
-    /// The part of each wait that is left to chance, from `0%` to `100%`.
+    /// The random part of each delay, from `0%` to `100%`.
     #[schemars(extend("default" = "20%"))]
     jitter: Option<Spanned<String>>,
 }
@@ -118,7 +120,7 @@ impl JsonSchema for Forms {
     }
 }
 
-/// When a delivery that failed is tried again.
+/// How failed deliveries are retried.
 #[derive(Clone, Debug)]
 pub(super) struct Tries {
     pub on: Vec<Matcher>,

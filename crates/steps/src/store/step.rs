@@ -39,17 +39,17 @@ const COME_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StoreConfig {
-    /// The name of the store. Flows whose source is `store` with this name take the message.
+    /// The name of the store. Flows with the trigger `store` of this name take the message.
     r#in: Spanned<String>,
-    /// What tells messages apart that have to keep their order, such as `"${ .orderId }"`, for
-    /// sources with `ordered: by-key`.
+    /// The ordering key, such as `"${ .orderId }"`: for triggers with `ordered: by-key`, messages
+    /// with the same key are delivered in order.
     key: Option<AnyValue>,
-    /// How much the store may hold, dead letters included, from 1KiB to 64GiB; then the step fails
-    /// with `unavailable`.
+    /// The largest size of the store, dead letters included, from 1KiB to 64GiB; then the step
+    /// fails with `unavailable`.
     #[schemars(extend("default" = "1GiB"))]
     max: Option<Spanned<ByteSize>>,
-    /// How many messages the store may hold, dead letters included, from 1 to 10000000; then the
-    /// step fails with `unavailable`.
+    /// The largest number of messages in the store, dead letters included, from 1 to 10000000; then
+    /// the step fails with `unavailable`.
     #[schemars(extend("default" = 1_000_000))]
     max_messages: Option<Spanned<u64>>,
 }

@@ -11,14 +11,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PollConfig {
-    /// What is asked: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
-    /// `use:`, which says who asks. `${ }` is possible in path and query; each value is encoded.
+    /// The URL to poll: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
+    /// `use:`, which adds authentication. `${ }` is possible in path and query; each value is
+    /// encoded.
     #[allow(dead_code, reason = "read from the tree with the request")]
     pub url: String,
-    /// The time from one request to the next, from 100ms to 1d. A late answer leaves requests out;
-    /// there is never a second one under way.
+    /// The interval between requests, from 100ms to 1d. Requests that fall due while one is in
+    /// progress are skipped.
     pub every: Spanned<config::Duration>,
-    /// The longest time that each request is put off by chance, from 0s to `every`.
+    /// Each request is delayed by a random time up to this, from 0s to `every`.
     #[schemars(extend("default" = "0s"))]
     pub jitter: Option<Spanned<config::Duration>>,
     /// The method. The default is `POST` with a `body`, else `GET`.
@@ -27,47 +28,48 @@ pub(super) struct PollConfig {
     /// Headers of the request, with `${ }` in their values.
     #[allow(dead_code, reason = "read from the tree with the request")]
     pub headers: Option<Anything>,
-    /// Parameters of the query, with `${ }` in their values: a list becomes several, null none.
+    /// Query parameters, with `${ }` in their values: a list becomes several parameters, null is
+    /// omitted.
     #[allow(dead_code, reason = "read from the tree with the request")]
     pub query: Option<Anything>,
-    /// The body, with `${ }` in its texts: a text is sent as it is, anything else as JSON, or as a
-    /// form or XML when the `Content-Type` says so.
+    /// The body, with `${ }` in its strings: a string is sent as it is, anything else as JSON, or
+    /// as a form or XML if the `Content-Type` says so.
     #[allow(dead_code, reason = "read from the tree with the request")]
     pub body: Option<AnyValue>,
-    /// TLS to an `https` URL.
+    /// TLS for an `https` URL.
     #[allow(dead_code, reason = "read from the tree with the request")]
     pub tls: Option<Anything>,
-    /// The longest that one request may take, from 10ms to 1h.
+    /// The time-out of a request, from 10ms to 1h.
     #[schemars(extend("default" = "10s"))]
     pub timeout: Option<Spanned<config::Duration>>,
-    /// Whether a request that failed is tried again before the next one is due.
+    /// How failed requests are retried before the next one is due.
     pub retry: Option<RetryConfig>,
-    /// How many redirects are followed, all on the same host. From 0 to 20.
+    /// How many redirects are followed, on the same host only, from 0 to 20.
     #[schemars(extend("default" = 5))]
     #[allow(dead_code, reason = "read from the tree with the request")]
     pub redirects: Option<u64>,
-    /// How the answer's body is read, whatever its `Content-Type` says.
+    /// How the answer's body is decoded, whatever its `Content-Type`.
     #[serde(default)]
     pub decode: Decode,
-    /// The part of the answer that is meant, as a JSON Pointer (RFC 6901) such as `/data/items`.
+    /// The part of the answer to use, as a JSON Pointer (RFC 6901) such as `/data/items`.
     pub pointer: Option<Spanned<String>>,
-    /// A jq expression that makes the document of the answer. Null is no document: nothing happens.
+    /// A jq expression that computes the document from the answer. Null means that there is no
+    /// document, and nothing happens.
     pub map: Option<Spanned<String>>,
     /// A jq expression for what `$last.kept` is at the next request, at most 16 KiB as JSON. It
     /// sees the whole answer, before `pointer` and `map`.
     pub keep: Option<Spanned<String>>,
-    /// The answer comes in pages, whose items are put together in one list.
+    /// How to read an answer that comes in pages; their items are joined into one list.
     pub pagination: Option<Spanned<PaginationConfig>>,
-    /// Whether the answer is asked for only if it has changed, by the `ETag` or `Last-Modified` of
-    /// the last one (RFC 9110, section 13.1). The default is `true` for a `GET` without
-    /// `pagination`.
+    /// Whether requests are conditional on the `ETag` or `Last-Modified` of the last answer (RFC
+    /// 9110, section 13.1). The default is `true` for a `GET` without `pagination`.
     pub conditional: Option<Spanned<bool>>,
     /// When requests are made.
     pub when: Option<When>,
-    /// Whether the flow is started only for a document that differs from the last one.
+    /// Whether the flow is started only if the document differs from the last one.
     #[schemars(extend("default" = true))]
     pub changes: Option<bool>,
-    /// The most bytes of an answer, of all its pages together: from 1B to 64MiB.
+    /// The largest answer, all pages together, from 1B to 64MiB.
     #[schemars(extend("default" = "1MiB"))]
     pub body_max: Option<Spanned<ByteSize>>,
 }
@@ -112,19 +114,19 @@ impl From<Decode> for Format {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RetryConfig {
-    /// After which failures: kinds, `4xx`, `5xx`, statuses. The default is `500`, `503`, `504`,
+    /// The failures to retry: kinds, `4xx`, `5xx`, statuses. The default is `500`, `503`, `504`,
     /// `connection` and `timeout`.
     pub on: Option<Spanned<Vec<OneName>>>,
-    /// How often, beside the first try: from 0 to 100.
+    /// The number of retries after the first attempt, from 0 to 100.
     #[schemars(extend("default" = 3))]
     pub times: Option<Spanned<u64>>,
-    /// How long it waits before the first of them, from 1ms to 1d.
+    /// The delay before the first retry, from 1ms to 1d.
     #[schemars(extend("default" = "1s"))]
     pub delay: Option<Spanned<config::Duration>>,
-    /// By what the wait grows each time: from 1 to 10.
+    /// The factor by which the delay grows with each retry, from 1 to 10.
     #[schemars(extend("default" = 2))]
     pub backoff: Option<Spanned<f64>>,
-    /// The longest wait, from 1ms to 1d.
+    /// The longest delay, from 1ms to 1d.
     #[schemars(extend("default" = "10s"))]
     pub max: Option<Spanned<config::Duration>>,
 }
@@ -144,21 +146,23 @@ pub(super) enum OneName {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PaginationConfig {
-    /// Pages have numbers.
+    /// Pages are numbered.
     pub page: Option<PageConfig>,
-    /// Pages begin at the number of an item.
+    /// Pages are addressed by the index of their first item.
     pub offset: Option<OffsetConfig>,
-    /// Each page says by what the next one is asked for.
+    /// Each page contains a cursor for the next one.
     pub cursor: Option<CursorConfig>,
-    /// The `Link` header has the next page's URL with `rel="next"` (RFC 8288).
+    /// The `Link` header contains the URL of the next page, with `rel="next"` (RFC 8288).
     #[serde(default)]
     pub link: bool,
-    /// Where the body has the next page's URL: a JSON Pointer, or a jq expression. The last page
-    /// has null, an empty text or nothing there.
+    /// Where the body contains the URL of the next page: a JSON Pointer or a jq expression. On the
+    /// last page it is null, an empty string or missing.
     pub next: Option<Spanned<String>>,
-    /// Where a page has its list of items, as a JSON Pointer. Without it the page is the list.
+    /// Where a page contains its list of items, as a JSON Pointer. Without it, the page itself is
+    /// the list.
     pub items: Option<Spanned<String>>,
-    /// The most pages, from 1 to 10000. An answer that has more is a failure, not cut off.
+    /// The largest number of pages, from 1 to 10000. More pages are a failure; the list is never
+    /// truncated.
     #[schemars(extend("default" = 100))]
     pub max_pages: Option<Spanned<u64>>,
 }
@@ -167,12 +171,13 @@ pub(super) struct PaginationConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PageConfig {
-    /// The query parameter with the number.
+    /// The query parameter with the page number.
     #[schemars(extend("default" = "page"))]
     pub param: Option<Spanned<String>>,
-    /// The query parameter with `size`, when the system wants to be told.
+    /// The query parameter with `size`, if the API has one.
     pub size_param: Option<Spanned<String>>,
-    /// How many items a full page has, from 1 to 100000. Without it the last page is an empty one.
+    /// The number of items on a full page, from 1 to 100000. Without it, paging ends with an empty
+    /// page.
     pub size: Option<Spanned<u64>>,
     /// The number of the first page.
     #[schemars(extend("default" = 1))]
@@ -183,29 +188,29 @@ pub(super) struct PageConfig {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OffsetConfig {
-    /// The query parameter with the number of the first item.
+    /// The query parameter with the index of the first item.
     #[schemars(extend("default" = "offset"))]
     pub param: Option<Spanned<String>>,
     /// The query parameter with `size`.
     #[schemars(extend("default" = "limit"))]
     pub size_param: Option<Spanned<String>>,
-    /// How many items a full page has, from 1 to 100000.
+    /// The number of items on a full page, from 1 to 100000.
     #[schemars(extend("default" = 100))]
     pub size: Option<Spanned<u64>>,
-    /// The number of the first item.
+    /// The index of the first item.
     #[schemars(extend("default" = 0))]
     pub start: Option<u64>,
 }
 
-/// Each page says by what the next one is asked for.
+/// Each page contains a cursor for the next one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CursorConfig {
-    /// The query parameter with it; the first page is asked for without.
+    /// The query parameter with the cursor; the request for the first page does not have it.
     #[schemars(extend("default" = "cursor"))]
     pub param: Option<Spanned<String>>,
-    /// Where a page has it: a JSON Pointer, or a jq expression. The last page has null, false, an
-    /// empty text or nothing there.
+    /// Where a page contains the cursor: a JSON Pointer or a jq expression. On the last page it is
+    /// null, false, an empty string or missing.
     pub next: Spanned<String>,
 }
 

@@ -51,30 +51,29 @@ const HANDSHAKE_FIELDS: [&str; 9] = [
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WebSocketConfig {
-    /// How messages are read: `json`, `xml`, `form`, `csv`, `text` or `bytes`. The default is a
+    /// How messages are decoded: `json`, `xml`, `form`, `csv`, `text` or `bytes`. The default is a
     /// string for a text message and bytes for a binary one.
     decode: Option<Format>,
-    /// The most bytes of a message; a larger one closes the connection with 1009. From 1B to 64MiB.
+    /// The largest message, from 1B to 64MiB; a larger one closes the connection with 1009.
     #[schemars(extend("default" = "1MiB"))]
     message_max: Option<Spanned<ByteSize>>,
-    /// The subprotocols that the flow speaks. The first that a client offers and that is listed
-    /// here is agreed on; `$headers["sec-websocket-protocol"]` says which.
+    /// The supported subprotocols. The first one that the client offers and that is listed here is
+    /// chosen; it is in `$headers["sec-websocket-protocol"]`.
     #[serde(default)]
     subprotocols: Vec<Spanned<String>>,
-    /// Whether messages are compressed with clients that offer it (`permessage-deflate`).
+    /// Whether messages are compressed for clients that offer it (`permessage-deflate`).
     #[serde(default)]
     compression: bool,
-    /// After how long a silence a client is asked whether it is there, and how long it may take to
-    /// answer. From 1s to 1h.
+    /// A client that is silent for this time is pinged, and has the same time to answer. From 1s to
+    /// 1h.
     #[schemars(extend("default" = "30s"))]
     ping: Option<Spanned<config::Duration>>,
-    /// How many messages of one connection may be in the flow at once, from 1 to 1000. With 1 they
-    /// are answered in their order; with more, each when it is done.
+    /// The number of messages of one connection that may be in progress at a time, from 1 to 1000.
+    /// With 1 they are answered in order; with more, each as soon as it is done.
     #[schemars(extend("default" = 1))]
     concurrent: Option<Spanned<u64>>,
-    /// The pages that may connect, such as `https://app.example`: a browser that shows another one
-    /// is refused with 403. The default is all of them. Clients that are no browsers may always
-    /// connect.
+    /// The origins whose pages may connect, such as `https://app.example`; browsers on other pages
+    /// get 403. The default is all. Clients that are not browsers may always connect.
     origins: Option<Vec<Spanned<String>>>,
 }
 

@@ -39,8 +39,8 @@ struct SoapEndpointConfig {
     wsdl: Spanned<String>,
     /// The port of the WSDL file. The default is the first of each version of SOAP.
     port: Option<Spanned<String>>,
-    /// The only operation that is served. The default is all of them, and `soap-operation` among
-    /// `$headers` says which one it is.
+    /// The only operation to serve. The default is all of them; `$headers["soap-operation"]` is the
+    /// one that was called.
     operation: Option<Spanned<String>>,
 }
 
