@@ -62,11 +62,15 @@ impl Campaign {
             return Ok(true);
         };
         let rows = match way {
-            Way::Queue => (&mut self.servers.postgres)
+            Way::Queue => self
+                .servers
+                .postgres
                 .sql(&format!("select n from worked where n >= {first}")),
-            Way::Announce => (&mut self.servers.mariadb)
+            Way::Announce => self
+                .servers
+                .mariadb
                 .sql(&format!("select n from announced where n >= {first}")),
-            _ => (&mut self.servers.postgres).sql(&format!(
+            _ => self.servers.postgres.sql(&format!(
                 "select n from entries where n >= {first} and side = 2"
             )),
         };
