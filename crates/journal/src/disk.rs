@@ -98,6 +98,14 @@ pub trait DiskFile: Send + Sync {
     /// When the system does not say.
     fn size(&self) -> io::Result<u64>;
 
+    /// Whether parts of it that are all zeros take no space.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    fn has_holes(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Fills `bytes` from this place on.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -511,6 +511,12 @@ impl Disk for Folder {
 impl DiskFile for File {
     fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    fn has_holes(&self) -> io::Result<bool> {
+        let metadata = self.metadata()?;
+        // In units of 512 bytes, whatever the file system has for blocks (stat(2)).
+        Ok(metadata.blocks() * 512 < metadata.len())
     }
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {

@@ -2,11 +2,6 @@
 //! prints the server's URL, then obeys an order a line from stdin and ends each answer with `done`:
 //! `kill` (SIGKILL), `start` (on the same files and port), `sql TEXT`. It ends with its stdin.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "whoever started it reads the panic on stderr"
-)]
-
 use std::io::BufRead;
 
 use testkit::servers::{MariaDb, Postgres, Rabbitmq};
@@ -68,8 +63,8 @@ fn main() {
     let kind = std::env::args().nth(1).unwrap_or_default();
     let mut server = Server::start(&kind);
     println!("{}\ndone", server.url());
-    for order in std::io::stdin().lock().lines() {
-        server.obey(&order.unwrap());
+    for order in std::io::stdin().lock().lines().map_while(Result::ok) {
+        server.obey(&order);
         println!("done");
     }
 }

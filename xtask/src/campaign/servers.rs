@@ -1,5 +1,5 @@
-//! The broker and the databases of a campaign: real ones, in processes of the crate `testkit`, that
-//! are killed and started again on the same files.
+//! The broker and the databases of a campaign: real ones, in processes of an example of the crate
+//! `testkit`, that are killed and started again on the same files.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -23,9 +23,9 @@ pub struct Servers {
 impl Servers {
     /// Builds what starts them, and starts them.
     pub fn start(root: &Path, target: &Path, log: &File) -> Result<Self, Failure> {
-        let build = ["build", "-p", "testkit", "--bin", "real-server"];
+        let build = ["build", "-p", "testkit", "--example", "real-server"];
         cargo(root).args(build).run()?;
-        let binary = target.join("debug/real-server");
+        let binary = target.join("debug/examples/real-server");
         let start = |kind| Server::start(&binary, kind, log);
         let mut servers = Self {
             broker: start("rabbitmq")?,

@@ -15,6 +15,8 @@ use crate::frame::{Format, FrameHead, Header, Holds};
 
 /// How much of the last file is written again at once.
 const PART: usize = 1 << 20;
+/// What a file system takes space for.
+const BLOCK: usize = 4096;
 /// What is said of what stands between frames that are whole.
 const DAMAGED: &str = "what stands there is not what was written, and more follows";
 
@@ -388,18 +390,33 @@ fn read_manifest(disk: &mut dyn Disk, format: &Format) -> Result<Option<Manifest
     Ok(Some(manifest))
 }
 
-/// Writes a file again and has it on the disk.
+/// Writes a file again and has it on the disk. Its holes stay: they would take space.
 pub(crate) fn write_again(file: &dyn DiskFile, size: u64) -> io::Result<()> {
     let mut bytes = vec![0; PART.min(size as usize)];
+    let has_holes = file.has_holes()?;
     let mut at = 0;
     while at < size {
         let count = (bytes.len() as u64).min(size - at);
         let part = bytes.get_mut(..count as usize).unwrap_or_default();
         file.read_at(at, part)?;
-        file.write_at(at, part)?;
+        match has_holes {
+            true => write_data(file, at, part)?,
+            false => file.write_at(at, part)?,
+        }
         at += count;
     }
     file.sync()
+}
+
+/// Writes the blocks that are not all zeros.
+fn write_data(file: &dyn DiskFile, start: u64, part: &[u8]) -> io::Result<()> {
+    let places = (start..).step_by(BLOCK);
+    for (at, block) in places.zip(part.chunks(BLOCK)) {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_at(at, block)?;
+        }
+    }
+    Ok(())
 }
 
 /// The head of the frame at this place, when the file is long enough for it.

@@ -347,6 +347,29 @@ fn check(path: &Temporary) {
     );
 }
 
+/// A database has holes. To write them again would take space, and on a full disk there is none: a
+/// start would be refused there.
+#[test]
+fn holes_of_a_file_take_no_space_when_it_is_written_again() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let path = Temporary::new("holes");
+    fs::create_dir(&path.0).unwrap();
+    let mut options = fs::OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true);
+    let file = options.open(path.0.join("file")).unwrap();
+    file.set_len(8 << 20).unwrap();
+    file.write_all_at(b"data", (5 << 20) + 4094).unwrap();
+    file.sync_all().unwrap();
+    let blocks = || file.metadata().unwrap().blocks();
+    let before = (blocks(), fs::read(path.0.join("file")).unwrap());
+    crate::log::write_again(&file, 8 << 20).unwrap();
+    assert!(
+        before == (blocks(), fs::read(path.0.join("file")).unwrap()),
+        "{}",
+        blocks()
+    );
+}
+
 /// What the file system has of a folder that is stopped, one file after the other: removed, emptied
 /// and cut.
 #[test]

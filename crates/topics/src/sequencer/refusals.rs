@@ -1,5 +1,5 @@
-//! What is logged of batches that a store refuses: the change, not each of them. A full disk refuses
-//! thousands a second, and the log may be on that disk.
+//! What is logged of batches that a store refuses: the change, not each of them. A full disk
+//! refuses thousands a second, and the log may be on that disk.
 
 use std::mem::{Discriminant, discriminant};
 use std::time::{Duration, Instant};

@@ -78,8 +78,8 @@ impl Tally {
             } = sums;
             let [acknowledged, lost, silent, wrong] = counts;
             println!(
-                "{kind:<18}  {rounds:>6}  {faults:>6}  {told:>4}  {harmless:>8}  {acknowledged:>12}  \
-                 {lost:>4}  {silent:>6}  {wrong:>5}"
+                "{kind:<18}  {rounds:>6}  {faults:>6}  {told:>4}  {harmless:>8}  \
+                 {acknowledged:>12}  {lost:>4}  {silent:>6}  {wrong:>5}"
             );
         }
         let [acknowledged, lost, silent, wrong] = counts;
