@@ -45,9 +45,9 @@ codes! {
     TOO_LARGE = "IT0101", "the file is too large";
     NOT_UTF8 = "IT0102", "the file is not UTF-8";
     SYNTAX = "IT0103", "the file is not YAML";
-    TOO_DEEP = "IT0104", "too many levels within each other";
-    TOO_MANY = "IT0105", "too many values, or an alias within itself";
-    DUPLICATE_KEY = "IT0106", "a key stands twice";
+    TOO_DEEP = "IT0104", "nested too deeply";
+    TOO_MANY = "IT0105", "too many values, or a recursive alias";
+    DUPLICATE_KEY = "IT0106", "duplicate key";
     BAD_KEY = "IT0107", "a key is not plain text";
     TAG = "IT0108", "a YAML tag";
     MERGE_KEY = "IT0109", "a YAML merge key";
@@ -55,7 +55,7 @@ codes! {
     UNKNOWN_KEY = "IT0111", "unknown key";
     WRONG_TYPE = "IT0112", "wrong type of value";
     MISSING_KEY = "IT0113", "a key is missing";
-    NOT_ONE_OF = "IT0114", "not one of the values there are";
+    NOT_ONE_OF = "IT0114", "not one of the allowed values";
     OUT_OF_RANGE = "IT0115", "too small, too large, too short or too long";
     BAD_DURATION = "IT0116", "not a duration";
     BAD_SIZE = "IT0117", "not a size";

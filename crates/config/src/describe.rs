@@ -111,7 +111,10 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
             ("string", "duration") => "duration".to_owned(),
             ("string", "byte-size") => "size".to_owned(),
             ("array", _) => match value.get("items") {
-                Some(items) => format!("list of {}", kinds(root, items).join(" or ")),
+                Some(items) => match defined_elsewhere(root, items) {
+                    Some(name) => format!("list of {name}s"),
+                    None => format!("list of {}", kinds(root, items).join(" or ")),
+                },
                 None => "list".to_owned(),
             },
             ("object", _) => "mapping".to_owned(),
@@ -124,6 +127,13 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
     } else {
         words
     }
+}
+
+/// The name of a definition that another schema has, such as `step`.
+fn defined_elsewhere<'a>(root: &Json, schema: &'a Json) -> Option<&'a str> {
+    let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
+    let name = pointer.rsplit('/').next()?;
+    root.pointer(pointer).is_none().then_some(name)
 }
 
 fn code(value: &Json) -> String {

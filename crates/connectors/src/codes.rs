@@ -62,11 +62,11 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: NOT_FIXED,
-        title: "text must be the same for every message",
+        title: "expression not allowed: the text is the same for every message",
     },
     CodeInfo {
         code: BAD_PUBLISH,
-        title: "message cannot be published so",
+        title: "invalid settings of a published message",
     },
     CodeInfo {
         code: BAD_QUERY,
@@ -78,7 +78,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_SOAP,
-        title: "SOAP service cannot be called so",
+        title: "invalid call of a SOAP service",
     },
     CodeInfo {
         code: BAD_TLS,
@@ -86,7 +86,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_STATEMENT,
-        title: "statement that cannot be run so",
+        title: "statement not allowed here",
     },
     CodeInfo {
         code: BAD_TRANSACTION,
@@ -102,11 +102,11 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_DECLARE,
-        title: "exchange, queue or binding cannot be declared so",
+        title: "invalid declaration of an exchange, queue or binding",
     },
     CodeInfo {
         code: BAD_CONSUME,
-        title: "queue cannot be consumed so",
+        title: "invalid settings of a RabbitMQ consumer",
     },
     CodeInfo {
         code: BAD_WSDL,
@@ -114,22 +114,22 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_SOAP_BODY,
-        title: "SOAP message is not what the WSDL file says",
+        title: "SOAP message does not match the WSDL file",
     },
     CodeInfo {
         code: BAD_COMMAND,
-        title: "Redis cannot be given this command so",
+        title: "invalid Redis command",
     },
     CodeInfo {
         code: BAD_REDIS_SOURCE,
-        title: "Redis cannot be read so",
+        title: "invalid settings of a Redis trigger",
     },
     CodeInfo {
         code: BAD_MAIL,
-        title: "mail cannot be sent so",
+        title: "invalid settings of a mail",
     },
     CodeInfo {
         code: BAD_SMTP,
-        title: "mail server cannot be used so",
+        title: "invalid settings of a mail server",
     },
 ];

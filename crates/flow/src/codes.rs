@@ -70,7 +70,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: FLOW_NAME_TAKEN,
-        title: "flow name taken",
+        title: "duplicate flow name",
     },
     CodeInfo {
         code: BAD_NAME,
@@ -82,7 +82,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: EXPRESSION,
-        title: "no expression can stand here",
+        title: "expression not allowed here",
     },
     CodeInfo {
         code: ENVIRONMENT,
@@ -130,7 +130,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: ROUTE_CONFLICT,
-        title: "two flows take the same requests",
+        title: "two flows match the same requests",
     },
     CodeInfo {
         code: OVERLAPPING_LISTENERS,
@@ -154,7 +154,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: STEP_NAME_TAKEN,
-        title: "step name taken",
+        title: "duplicate step name",
     },
     CodeInfo {
         code: UNKNOWN_CONNECTION,
@@ -170,7 +170,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_TEST,
-        title: "a test says what cannot be",
+        title: "contradictory test",
     },
     CodeInfo {
         code: UNKNOWN_IN_TEST,

@@ -23,7 +23,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: EXPIRES_SOON,
-        title: "certificate ends soon",
+        title: "certificate expires soon",
     },
     CodeInfo {
         code: BAD_SECRET,

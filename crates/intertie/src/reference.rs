@@ -192,6 +192,14 @@ fn trigger_page() -> String {
     page("`http`: a trigger", &[words, &keys, &example(yaml)])
 }
 
+/// The summary and what follows it. Prose that begins with the summary's words stands alone.
+fn opening(summary: &str, documentation: &str) -> String {
+    match documentation.starts_with(summary.trim_end_matches('.')) {
+        true => documentation.to_owned(),
+        false => format!("{summary}\n\n{documentation}"),
+    }
+}
+
 fn connection_page(connection: &ConnectionDefinition) -> String {
     let title = format!("`{}`: a connection", connection.name);
     let keys = keys(&(connection.schema)());
@@ -217,29 +225,15 @@ fn connection_page(connection: &ConnectionDefinition) -> String {
 fn source_page(source: &SourceDefinition) -> String {
     let title = format!("`{}`: a trigger", source.name);
     let keys = keys(&(source.schema)());
-    page(
-        &title,
-        &[
-            source.summary,
-            source.documentation,
-            &keys,
-            &example(source.example),
-        ],
-    )
+    let words = opening(source.summary, source.documentation);
+    page(&title, &[&words, &keys, &example(source.example)])
 }
 
 fn endpoint_page(endpoint: &EndpointDefinition) -> String {
     let title = format!("`{}`: a trigger", endpoint.name);
     let keys = keys(&flow::schema::endpoint_keys(endpoint));
-    page(
-        &title,
-        &[
-            endpoint.summary,
-            endpoint.documentation,
-            &keys,
-            &example(endpoint.example),
-        ],
-    )
+    let words = opening(endpoint.summary, endpoint.documentation);
+    page(&title, &[&words, &keys, &example(endpoint.example)])
 }
 
 fn document_page(document: &DocumentDefinition) -> String {
@@ -258,7 +252,8 @@ fn step_page(name: &str, forms: &[&StepDefinition]) -> String {
     if let [step] = forms {
         let keys = keys(&(step.schema)());
         let example = example(step.example);
-        return page(&title, &[step.summary, step.documentation, &keys, &example]);
+        let words = opening(step.summary, step.documentation);
+        return page(&title, &[&words, &keys, &example]);
     }
     let keys_of = |step: &StepDefinition| step.form().unwrap_or_default();
     let names: Vec<String> = forms
@@ -272,8 +267,7 @@ fn step_page(name: &str, forms: &[&StepDefinition]) -> String {
     for step in forms {
         let below = |text: String| text.replace("## ", "### ");
         parts.push(format!("## `{name}: {{ {}: … }}`", keys_of(step)));
-        parts.push(step.summary.to_owned());
-        parts.push(step.documentation.to_owned());
+        parts.push(opening(step.summary, step.documentation));
         parts.push(below(keys(&(step.schema)())));
         parts.push(below(example(step.example)));
     }

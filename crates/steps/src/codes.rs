@@ -140,7 +140,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: NOT_EVALUATED,
-        title: "text that is not evaluated",
+        title: "text looks like an expression, but is not evaluated",
     },
     CodeInfo {
         code: BAD_VARIABLE,
@@ -180,7 +180,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_KEY,
-        title: "key that does not tell messages apart",
+        title: "key is the same for every message",
     },
     CodeInfo {
         code: BAD_TEXT,
@@ -224,7 +224,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_DELIVERY,
-        title: "bad tries of a delivery",
+        title: "bad retry settings of a store",
     },
     CodeInfo {
         code: BAD_OAUTH2,
@@ -240,7 +240,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_WEBSOCKET,
-        title: "WebSocket target where none can be",
+        title: "WebSocket target not allowed here",
     },
     CodeInfo {
         code: BAD_FILE_NAME,

@@ -26,7 +26,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_PUBLISHER,
-        title: "bad way to publish by HTTP",
+        title: "bad settings for publishing by HTTP",
     },
     CodeInfo {
         code: UNKNOWN_TOPIC,
@@ -34,15 +34,15 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_SUBSCRIBE,
-        title: "settings of subscriptions that do not fit together",
+        title: "contradictory settings of a subscription",
     },
     CodeInfo {
         code: BAD_MODES,
-        title: "form in which a topic does not come",
+        title: "mode that the topic does not have",
     },
     CodeInfo {
         code: NOT_YET,
-        title: "way to subscribe that is not available in this version",
+        title: "subscription protocol not available in this version",
     },
     CodeInfo {
         code: BAD_TOPIC_SOURCE,

@@ -121,3 +121,14 @@ fn the_reference_table_names_every_key() {
     }
     assert!(page.contains("### `nested`") && page.contains("| `ratio` | number | required |"));
 }
+
+#[test]
+fn the_reference_table_names_what_another_schema_defines() {
+    let steps = serde_json::json!({ "properties": {
+        "steps": { "type": "array", "items": { "$ref": "#/$defs/step" } },
+        "names": { "type": "array", "items": { "$ref": "#/$defs/name" } },
+    }, "$defs": { "name": { "type": "string" } } });
+    let page = crate::describe::markdown(&steps);
+    assert!(page.contains("| `steps` | list of steps |"), "{page}");
+    assert!(page.contains("| `names` | list of string |"), "{page}");
+}

@@ -94,7 +94,7 @@ mod tests {
         for (text, expected) in [
             (
                 "A: hidden\nA: hidden",
-                "line 2 of its content: a key stands twice",
+                "line 2 of its content: duplicate key",
             ),
             ("A: 'hidden", "line 1 of its content: the file is not YAML"),
             (
