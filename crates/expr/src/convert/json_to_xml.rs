@@ -9,6 +9,7 @@ use super::error::{ConvertError, ConvertErrorKind, Reason};
 use super::json_text::{JsonText, Place};
 use super::locate::json_path;
 use super::name::{is_name, is_plain_name};
+use super::xml_notes::XML;
 
 /// Which element is around the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -449,13 +450,14 @@ impl<'a> Writer<'a> {
         let value_at = target.len();
         scalar(&mut self.text, Place::Attribute, target)?;
         let is_empty = target.len() == value_at;
+        let is_xml = target.get(value_at..) == Some(XML.as_bytes());
         target.push(b'"');
         if !frame.has_content {
             frame.tag_end = self.out.len();
         }
         match name.split_once(':') {
             Some(("xmlns", prefix)) => {
-                if is_empty || prefix == "xml" || prefix == "xmlns" {
+                if is_empty || prefix == "xmlns" || (prefix == "xml") != is_xml {
                     let detail = "a namespace prefix that cannot be declared like this";
                     return Err(Reason::unmappable(key_at, detail));
                 }

@@ -1,6 +1,8 @@
 //! Reads XML into notes: which elements there are, in the order of the document, and what stands
 //! in each. Checks everything that makes a document well-formed and that the reader does not.
 
+use std::collections::HashMap;
+
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
@@ -36,6 +38,8 @@ pub(crate) fn read(xml: &str, depth_max: usize) -> Result<Vec<Element<'_>>, Reas
         open: Vec::new(),
         pending: String::new(),
         depth_max,
+        prefixes: HashMap::new(),
+        declared: Vec::new(),
     };
     loop {
         let offset = reader.buffer_position() as usize;
@@ -65,7 +69,14 @@ struct Notes<'a> {
     /// Text since the last tag.
     pending: String,
     depth_max: usize,
+    /// How many open elements declare each prefix.
+    prefixes: HashMap<String, usize>,
+    /// Those prefixes, each with the number of its element.
+    declared: Vec<(usize, String)>,
 }
+
+/// The namespace of the prefix `xml`, which may be declared and need not be.
+pub(super) const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
 impl<'a> Notes<'a> {
     fn take(&mut self, event: Event<'a>, offset: usize) -> Result<(), Reason> {
@@ -115,7 +126,10 @@ impl<'a> Notes<'a> {
                 {
                     Ok(())
                 }
-                Some(_) => Err(Reason::syntax(offset, "the encoding is not UTF-8")),
+                Some(name) => {
+                    let detail = other_encoding(name.as_deref().unwrap_or_default());
+                    Err(Reason::syntax(offset, detail))
+                }
             },
             Event::PI(instruction) if instruction.target().eq_ignore_ascii_case("xml") => {
                 Err(Reason::syntax(offset, "the XML declaration is not first"))
@@ -169,6 +183,11 @@ impl<'a> Notes<'a> {
             }
         }
         let attributes = read_attributes(tag, offset)?;
+        self.declare(number, &attributes, offset)?;
+        let names = attributes.iter().map(|(name, _)| name.as_str());
+        for name in std::iter::once(name).chain(names) {
+            self.check_prefix(name, offset)?;
+        }
         self.elements.push(Element {
             name,
             offset,
@@ -187,7 +206,47 @@ impl<'a> Notes<'a> {
             .current()
             .is_some_and(|element| element.first_child.is_some());
         self.flush(is_between);
-        self.open.pop();
+        let number = self.open.pop();
+        while let Some((_, prefix)) = self.declared.pop_if(|(by, _)| Some(*by) == number) {
+            if let Some(count) = self.prefixes.get_mut(&prefix) {
+                *count -= 1;
+            }
+        }
+    }
+
+    /// Notes the prefixes that an element declares (Namespaces in XML 1.0, sections 2.2 and 3).
+    fn declare(
+        &mut self,
+        number: usize,
+        attributes: &[(String, String)],
+        offset: usize,
+    ) -> Result<(), Reason> {
+        for (name, value) in attributes {
+            let Some(prefix) = name.strip_prefix("xmlns:") else {
+                continue;
+            };
+            let is_xml = prefix == "xml";
+            if value.is_empty() || prefix == "xmlns" || is_xml != (value == XML) {
+                let detail = "a namespace that cannot be declared so";
+                return Err(Reason::syntax(offset, detail));
+            }
+            *self.prefixes.entry(prefix.to_owned()).or_default() += 1;
+            self.declared.push((number, prefix.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn check_prefix(&self, name: &str, offset: usize) -> Result<(), Reason> {
+        // Most names are short and have no prefix.
+        if !name.as_bytes().contains(&b':') {
+            return Ok(());
+        }
+        let prefix = name.split(':').next().unwrap_or_default();
+        let is_declared = self.prefixes.get(prefix).is_some_and(|count| *count > 0);
+        match is_declared || matches!(prefix, "xml" | "xmlns") {
+            true => Ok(()),
+            false => Err(Reason::syntax(offset, "a prefix that is not declared")),
+        }
     }
 
     fn current(&mut self) -> Option<&mut Element<'a>> {
@@ -206,6 +265,21 @@ impl<'a> Notes<'a> {
         if let Some(element) = self.current() {
             element.text.push_str(&text);
         }
+    }
+}
+
+/// What is wrong with an encoding that is declared.
+fn other_encoding(name: &str) -> &'static str {
+    const LATIN1: [&str; 3] = ["iso-8859-1", "latin1", "l1"];
+    let is_one_of = |names: &[&str]| names.iter().any(|it| it.eq_ignore_ascii_case(name));
+    if is_one_of(&LATIN1) {
+        "the document is in ISO-8859-1, and only UTF-8 is read"
+    } else if is_one_of(&["windows-1252", "cp1252"]) {
+        "the document is in windows-1252, and only UTF-8 is read"
+    } else if is_one_of(&["utf-16", "utf-16le", "utf-16be"]) {
+        "the document declares UTF-16, and only UTF-8 is read"
+    } else {
+        "the document declares an encoding other than UTF-8"
     }
 }
 

@@ -5,8 +5,15 @@ use super::error::{ConvertErrorKind, Reason};
 /// Checks what holds for every character of a document: UTF-8, and only characters that XML has
 /// (XML 1.0, section 2.2).
 pub(crate) fn check_characters(xml: &[u8]) -> Result<&str, Reason> {
-    if xml.starts_with(&[0xfe, 0xff]) || xml.starts_with(&[0xff, 0xfe]) {
-        return Err(Reason::syntax(0, "the encoding is not UTF-8"));
+    // XML 1.0, appendix F.1: a mark, or a `<` of two bytes.
+    if matches!(
+        xml,
+        [0xfe, 0xff, ..] | [0xff, 0xfe, ..] | [b'<', 0, ..] | [0, b'<', ..]
+    ) {
+        return Err(Reason::syntax(
+            0,
+            "the document is in UTF-16, and only UTF-8 is read",
+        ));
     }
     let text = std::str::from_utf8(xml)
         .map_err(|error| Reason::syntax(error.valid_up_to(), "the text is not UTF-8"))?;

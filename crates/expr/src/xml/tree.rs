@@ -218,7 +218,12 @@ fn declare(
             },
             None => continue,
         };
-        let is_odd = matches!(prefix, "xml" | "xmlns") || (value.is_empty() && !prefix.is_empty());
+        let is_xml = value == super::XML_NAMESPACE;
+        if prefix == "xml" && is_xml {
+            continue;
+        }
+        let is_odd =
+            matches!(prefix, "xml" | "xmlns") || is_xml || (value.is_empty() && !prefix.is_empty());
         if is_odd {
             let detail = "a namespace that cannot be declared so";
             return Err(Reason::syntax(note.offset, detail));
