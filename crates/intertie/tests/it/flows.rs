@@ -60,6 +60,36 @@ fn the_time_of_a_flow_bounds_streamed_and_called_systems() {
     assert!(told.contains(place), "{told}");
 }
 
+/// Bodies of half a kilobyte and of half a megabyte that a schema makes work of: two branches for
+/// each level, and a pattern that goes back 100,000 times for each text.
+#[test]
+fn the_time_of_a_flow_bounds_a_validation() {
+    let backend = stalled(1);
+    let (engine, port, _folder) = run(
+        backend.port(),
+        "flow: tree\nfrom: { http: POST /tree }\nlimits: { time: 10s }\nsteps:\n  - validate:\n\
+         \x20     schema:\n        $ref: '#/$defs/node'\n        $defs:\n          node:\n\
+         \x20           anyOf:\n\
+         \x20             - { properties: { kind: { const: leaf }, child: { $ref: '#/$defs/node' } } }\n\
+         \x20             - { properties: { kind: { const: group }, child: { $ref: '#/$defs/node' } } }\n\
+         \x20 - reply: {}\n---\n\
+         flow: pattern\nfrom: { http: POST /pattern }\nlimits: { time: 200ms }\nsteps:\n\
+         \x20 - validate: { schema: { items: { pattern: '^(?=(a+)+$)' } } }\n  - reply: {}\n",
+    );
+    let depth = 100;
+    let groups = "{\"kind\":\"group\",\"child\":".repeat(depth);
+    let tree = |kind: &str| format!("{groups}{{\"kind\":\"{kind}\"}}{}", "}".repeat(depth));
+    let json = "application/json";
+    assert_eq!(post(port, "/tree", json, &tree("leaf")).status, 200);
+    let told = post(port, "/tree", json, &tree("other"));
+    assert_eq!(told.status, 400, "{}", told.text());
+    let texts = (0..10_000).map(|it| format!("\"{}-{it}\",", "a".repeat(40)));
+    let texts = format!("[{}0]", texts.collect::<String>());
+    assert_eq!(post(port, "/pattern", json, &texts).status, 504);
+    assert_eq!(post(port, "/pattern", json, "[0]").status, 200);
+    engine.stop();
+}
+
 #[test]
 fn work_ends_with_its_client_unless_it_is_detached() {
     let backend = stalled(2);

@@ -25,7 +25,9 @@ const WORKER_TIME: Duration = Duration::from_millis(5);
 /// The most steps beside the workers, about a second. Errors may take as many again.
 const BESIDE_STEPS: u64 = 60_000_000;
 /// The longest beside the workers.
-const BESIDE_TIME: Duration = Duration::from_secs(10);
+const BESIDE_TIME: Duration = Duration::from_secs(3);
+/// How often one that waits for a place looks whether its caller has gone.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The steps that finding errors may take beyond twice those that found that there are some.
 const ERROR_STEPS: u64 = 50_000;
 /// How many may wait for a place beside the workers, for each place.
@@ -214,45 +216,45 @@ static PLACES: Places = Places {
 };
 
 /// How many run at once: they must leave the workers most of the machine.
-fn running_max() -> usize {
+pub(super) fn running_max() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores / 2).max(1)
 }
 
 /// The right to run beside the workers, soon.
-struct Place;
+pub(super) struct Place(());
 
 /// A place that is in use. It goes back when this is dropped.
-struct Running {
+pub(super) struct Running {
     _place: Place,
 }
 
 impl Place {
     /// A place, unless too many wait for one.
-    fn reserve() -> Option<Self> {
+    pub fn reserve() -> Option<Self> {
         let mut taken = PLACES.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.reserved >= running_max().saturating_mul(1 + WAITING_MAX) {
             return None;
         }
         taken.reserved += 1;
-        Some(Self)
+        Some(Self(()))
     }
 
     /// Waits for its turn. `None` when nobody waits for the result any more.
-    fn run(self, stop: &AtomicBool) -> Option<Running> {
+    pub fn run(self, stop: &AtomicBool) -> Option<Running> {
         let mut taken = PLACES.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while taken.running >= running_max() {
-            let freed = PLACES.freed.wait(taken);
-            taken = freed.unwrap_or_else(PoisonError::into_inner);
+        while !stop.load(Ordering::Relaxed) {
+            if taken.running < running_max() {
+                taken.running += 1;
+                return Some(Running { _place: self });
+            }
+            let freed = PLACES.freed.wait_timeout(taken, LOOK_EVERY);
+            (taken, _) = freed.unwrap_or_else(PoisonError::into_inner);
         }
-        if stop.load(Ordering::Relaxed) {
-            drop(taken);
-            // The place goes back, and with it whoever was woken for it has to look again.
-            PLACES.freed.notify_one();
-            return None;
-        }
-        taken.running += 1;
-        Some(Running { _place: self })
+        drop(taken);
+        // It may have been woken for a place that it does not take.
+        PLACES.freed.notify_one();
+        None
     }
 }
 

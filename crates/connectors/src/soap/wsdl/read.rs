@@ -277,7 +277,7 @@ impl Reader<'_> {
                 "import" => {
                     let namespace = node.attribute("namespace");
                     let is_built_in = known::is_built_in(namespace);
-                    if let Some(location) = location.filter(|_| !is_built_in) {
+                    if let Some(location) = location.filter(|it| !is_built_in && !it.is_empty()) {
                         let name = self.imported(&file, (namespace, location), &place)?;
                         self.want(name, place, None, false);
                     }
