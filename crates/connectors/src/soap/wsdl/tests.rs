@@ -352,7 +352,10 @@ fn schemas_of_standards_are_brought_along() {
                targetNamespace='http://www.w3.org/2005/08/addressing'/>";
     let wsdl = read(&[("a/s.wsdl", &text), ("a/wsa.xsd", own)]).unwrap();
     assert_eq!(&*wsdl.files[1].0, "a/wsa.xsd");
-    assert!(read(&[("a/s.wsdl", &import("u:x", ""))]).is_ok(), "as without a location");
+    assert!(
+        read(&[("a/s.wsdl", &import("u:x", ""))]).is_ok(),
+        "as without a location"
+    );
     let told = read(&[("a/s.wsdl", &import("u:x", "http://x/y.xsd"))]).unwrap_err();
     assert!(told.ends_with("is on another machine"), "{told}");
 }
