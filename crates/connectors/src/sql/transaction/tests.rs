@@ -381,3 +381,65 @@ fn every_flow_reads_its_own_rows_and_every_transaction_is_whole() {
         local.block_on(&runtime, schedule(seed));
     }
 }
+
+/// Runs a test with a pool of one connection, for some seeds.
+fn with_one_connection(test: impl AsyncFn(u64, &Rc<Pool>, &StandIn) -> bool) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    let mut useful = 0;
+    for seed in 0..200 {
+        RANDOM.set(Random(seed));
+        COMMITTED.take();
+        useful += local.block_on(&runtime, async {
+            let services = StandIn {
+                is_timeless: true,
+                ..StandIn::default()
+            };
+            let pool = Pool::new(&database(), &Queued, 1);
+            u64::from(test(seed, &pool, &services).await)
+        });
+    }
+    assert!(useful > 20, "{useful}: of little use");
+}
+
+async fn write(lease: &mut Lease, number: i64, services: &StandIn) -> Result<Done, SqlError> {
+    let mut sink = crate::sql::sink::First::new(1000);
+    let (sent, arguments) = (statement("write"), [value::integer(number)]);
+    lease.run(&sent, &arguments, &mut sink, services).await
+}
+
+#[test]
+fn a_lease_whose_statement_was_dropped_runs_nothing_more() {
+    with_one_connection(async |seed, pool, services| {
+        let mut lease = pool.lend(services).await.unwrap();
+        let dropped = at_most(0, write(&mut lease, 1, services)).await;
+        if dropped.is_some() {
+            return false;
+        }
+        assert!(write(&mut lease, 2, services).await.is_err(), "seed {seed}");
+        COMMITTED.with_borrow(|all| assert!(!all.contains(&2), "seed {seed}"));
+        true
+    });
+}
+
+/// Between two statements nothing is under way, and the transaction is open all the same.
+#[test]
+fn a_transaction_that_is_left_between_statements_is_rolled_back() {
+    with_one_connection(async |seed, pool, services| {
+        let mut lease = pool.lend(services).await.unwrap();
+        let is_begun = lease.begin(None, services).await.is_ok();
+        if !is_begun || write(&mut lease, 1, services).await.is_err() {
+            return false;
+        }
+        drop(lease);
+        let mut lease = pool.lend(services).await.unwrap();
+        let is_written = write(&mut lease, 2, services).await.is_ok();
+        COMMITTED.with_borrow(|all| {
+            assert!(!all.contains(&1), "seed {seed}");
+            // One whose reply was lost may be written.
+            assert!(!is_written || all.contains(&2), "seed {seed}");
+        });
+        is_written
+    });
+}
