@@ -276,8 +276,19 @@ impl Exchange {
         let input = self.content.decoded();
         let variables = Variables::new(self, services);
         expression
-            .evaluate(input, &variables, &self.context.limits)
+            .evaluate(input, &variables, &self.limits(services))
             .map_err(|error| self.failed(expression.text(), &error))
+    }
+
+    /// What an expression may cost here: no more time than the steps that run have left.
+    fn limits(&self, services: &dyn Services) -> Limits {
+        let time = self
+            .deadline
+            .map(|it| it.saturating_duration_since(services.now()));
+        Limits {
+            time,
+            ..self.context.limits
+        }
     }
 
     /// Makes what an expression gives the content.
@@ -320,7 +331,7 @@ impl Exchange {
         let input = self.content.decoded();
         let variables = Variables::new(self, services);
         template
-            .evaluate(input, &variables, &self.context.limits)
+            .evaluate(input, &variables, &self.limits(services))
             .map_err(|error| self.failed("${ }", &error))
     }
 

@@ -346,17 +346,11 @@ impl Mul for Counted {
         let depth = self.depth.max(other.depth);
         match (&self.value, &other.value) {
             (Value::Num(left), Value::Num(right)) => calculated(left, right, Math::Mul)?,
-            (Value::TStr(text) | Value::BStr(text), Value::Num(times))
-            | (Value::Num(times), Value::TStr(text) | Value::BStr(text)) => {
-                if matches!(times, Num::Int(_) | Num::BigInt(_)) {
-                    let times = match times.as_isize() {
-                        Some(times) => usize::try_from(times).unwrap_or(0),
-                        None => usize::MAX,
-                    };
-                    let length = text.len().saturating_mul(times);
-                    meter::memory(length.saturating_add(64))?;
-                    bytes_seen(length)?;
-                }
+            (text @ (Value::TStr(_) | Value::BStr(_)), Value::Num(_)) => {
+                return repeated(text, &other);
+            }
+            (Value::Num(_), text @ (Value::TStr(_) | Value::BStr(_))) => {
+                return repeated(text, &self);
             }
             (Value::Obj(_), Value::Obj(_)) => return merge(self, other, depth),
             _ => {}
@@ -367,6 +361,24 @@ impl Mul for Counted {
             Err(_) => Err(Error::math(copies.0, Math::Mul, copies.1)),
         }
     }
+}
+
+/// A text so many times; what is behind the point does not count, and less than nothing is null.
+fn repeated(text: &Value, times: &Counted) -> Result {
+    let float = jaq_std::ValT::as_f64(times).unwrap_or(f64::NAN);
+    if float.is_nan() || float < 0.0 {
+        return Ok(Counted::scalar(Value::Null));
+    }
+    let times = float as usize;
+    let bytes: &[u8] = string_bytes(text).map_or(&[], |it| it);
+    let length = bytes.len().saturating_mul(times);
+    meter::memory(length.saturating_add(64))?;
+    bytes_seen(length)?;
+    let bytes = bytes.repeat(times);
+    Ok(Counted::scalar(match text {
+        Value::TStr(_) => Value::utf8_str(bytes),
+        _ => Value::byte_str(bytes),
+    }))
 }
 
 fn merge(left: Counted, right: Counted, depth: u32) -> Result {
@@ -402,6 +414,9 @@ impl Div for Counted {
 
     fn div(self, other: Self) -> Result {
         match (&self.value, &other.value) {
+            (Value::Num(_), Value::Num(right)) if *right == Num::Int(0) => {
+                return Err(no_divisor(&self, &other));
+            }
             (Value::Num(left), Value::Num(right)) => calculated(left, right, Math::Div)?,
             (Value::TStr(left), Value::TStr(right)) | (Value::BStr(left), Value::BStr(right)) => {
                 bytes_seen(left.len())?;
@@ -425,15 +440,38 @@ impl Rem for Counted {
     type Output = Result;
 
     fn rem(self, other: Self) -> Result {
-        if let (Value::Num(left), Value::Num(right)) = (&self.value, &other.value) {
-            calculated(left, right, Math::Rem)?;
+        let (Value::Num(left), Value::Num(right)) = (&self.value, &other.value) else {
+            return Err(Error::math(self, Math::Rem, other));
+        };
+        calculated(left, right, Math::Rem)?;
+        let whole = |number: &Num| matches!(number, Num::Int(_) | Num::BigInt(_));
+        if whole(left) && whole(right) {
+            if *right == Num::Int(0) {
+                return Err(no_divisor(&self, &other));
+            }
+            let value = Value::Num(left.clone()) % Value::Num(right.clone());
+            return value
+                .map(Self::scalar)
+                .map_err(|_| Error::str("cannot divide"));
         }
-        let copies = (self.clone(), other.clone());
-        match self.value % other.value {
-            Ok(value) => Ok(Self::scalar(value)),
-            Err(_) => Err(Error::math(copies.0, Math::Rem, copies.1)),
+        let float = |it: &Self| jaq_std::ValT::as_f64(it).unwrap_or(f64::NAN);
+        let (dividend, divisor) = (float(&self), float(&other));
+        if dividend.is_nan() || divisor.is_nan() {
+            return Ok(Self::from(f64::NAN));
+        }
+        // As in jq, both lose what is behind the point.
+        match (dividend as i64).checked_rem(divisor as i64) {
+            Some(rest) => Ok(Self::from(rest as isize)),
+            None if divisor as i64 == -1 => Ok(Self::from(0_usize)),
+            None => Err(no_divisor(&self, &other)),
         }
     }
+}
+
+fn no_divisor(left: &Counted, right: &Counted) -> Error {
+    Error::str(format_args!(
+        "number ({left}) and number ({right}) cannot be divided because the divisor is zero"
+    ))
 }
 
 impl Neg for Counted {

@@ -102,8 +102,10 @@ enum Position {
 
 impl Position {
     fn of(index: &Value) -> Option<Self> {
-        let Value::Num(number @ (Num::Int(_) | Num::BigInt(_))) = index else {
-            return None;
+        let number = match index {
+            Value::Num(number @ (Num::Int(_) | Num::BigInt(_))) => number,
+            Value::Num(_) => return Self::of_float(index),
+            _ => return None,
         };
         Some(match number.as_isize() {
             Some(number) => match usize::try_from(number) {
@@ -113,6 +115,16 @@ impl Position {
             None if number < &Num::Int(0) => Self::End(usize::MAX),
             None => Self::Start(usize::MAX),
         })
+    }
+
+    /// What is behind the point does not count.
+    fn of_float(index: &Value) -> Option<Self> {
+        let float = jaq_std::ValT::as_f64(index)?.trunc();
+        match float {
+            0.0.. => Some(Self::Start(float as usize)),
+            ..0.0 => Some(Self::End(-float as usize)),
+            _ => None,
+        }
     }
 
     /// The index into that many entries.
@@ -133,6 +145,18 @@ impl Position {
     }
 }
 
+/// A bound of a slice that is not whole; that which is no number is none.
+fn rounded(bound: Option<&Value>, round: fn(f64) -> f64) -> Option<Value> {
+    let Some(bound @ Value::Num(Num::Float(_) | Num::Dec(_))) = bound else {
+        return None;
+    };
+    let float = round(jaq_std::ValT::as_f64(bound)?);
+    Some(match float.is_nan() {
+        true => Value::Null,
+        false => value::float(float),
+    })
+}
+
 /// Where a slice begins, and how long it is.
 fn slice(value: &Value, range: &Range<&Value>) -> Result<(usize, usize)> {
     let position = |bound: Option<&Value>| match bound {
@@ -142,7 +166,13 @@ fn slice(value: &Value, range: &Range<&Value>) -> Result<(usize, usize)> {
             None => Err(Counted::outside(bound.clone()).typ(INTEGER)),
         },
     };
-    let (start, end) = (position(range.start)?, position(range.end)?);
+    // A bound within an entry takes it in.
+    let (start, end) = (
+        rounded(range.start, f64::floor),
+        rounded(range.end, f64::ceil),
+    );
+    let start = position(start.as_ref().or(range.start))?;
+    let end = position(end.as_ref().or(range.end))?;
     let bounds = |length: usize| {
         let start = start.map_or(0, |it| it.bound(length));
         let end = end.map_or(length, |it| it.bound(length));
@@ -161,6 +191,26 @@ fn slice(value: &Value, range: &Range<&Value>) -> Result<(usize, usize)> {
         }
         _ => (0, 0),
     })
+}
+
+/// Which entries of an array an index or a slice means.
+pub(super) fn span(items: &Value, index: &Value) -> Result<std::ops::Range<usize>> {
+    let length = match items {
+        Value::Arr(items) => items.len(),
+        _ => 0,
+    };
+    match index {
+        Value::Obj(bounds) => {
+            let bound = |name: &str| bounds.get(&value::text(name));
+            let (start, count) = slice(items, &(bound("start")..bound("end")))?;
+            Ok(start..start + count)
+        }
+        index => match Position::of(index) {
+            Some(position) => Ok(position.within(length).map_or(0..0, |at| at..at + 1)),
+            None if matches!(index, Value::Num(_)) => Ok(0..0),
+            None => Err(Counted::outside(index.clone()).typ(INTEGER)),
+        },
+    }
 }
 
 /// How many bytes a number of characters has.
@@ -194,7 +244,7 @@ pub(super) fn lookup(whole: &Counted, index: &Counted) -> Result<Option<Counted>
         (Value::Obj(members), key @ (Value::TStr(_) | Value::BStr(_))) => {
             members.get(key).map(|it| whole.inner(it.clone()))
         }
-        (Value::Arr(items), position @ Value::Num(_)) if Position::of(position).is_some() => {
+        (Value::Arr(items), position @ Value::Num(_)) => {
             let at = Position::of(position).and_then(|it| it.within(items.len()));
             at.and_then(|at| items.get(at))
                 .map(|it| whole.inner(it.clone()))
@@ -226,6 +276,7 @@ fn sliced(whole: Counted, range: Range<&Value>) -> Result {
     meter::steps(1)?;
     let depth = whole.depth;
     let value = match &whole.value {
+        Value::Null => Value::Null,
         Value::Arr(items) => {
             let (start, count) = slice(&whole.value, &range)?;
             meter::steps(count / 8)?;
@@ -350,9 +401,11 @@ impl ValT for Counted {
         f: impl Fn(Self) -> I,
     ) -> ValX<'a, Self> {
         meter::steps(1).map_err(Error::from)?;
-        if let (Value::BStr(_) | Value::TStr(_) | Value::Arr(_), Value::Obj(bounds)) =
-            (&self.value, &index.value)
-        {
+        let is_range = matches!(
+            self.value,
+            Value::BStr(_) | Value::TStr(_) | Value::Arr(_) | Value::Null
+        );
+        if let (true, Value::Obj(bounds)) = (is_range, &index.value) {
             let bound = |name: &str| {
                 let bound = bounds.get(&value::text(name));
                 bound.map(|it| Self::outside(it.clone()))
@@ -371,6 +424,13 @@ impl ValT for Counted {
                     _ => made,
                 })
             }
+            Value::Null if matches!(index.value, Value::Num(_)) => {
+                let made = map_entry(Self::scalar(value::array([])), index, opt, f)?;
+                Ok(match &made.value {
+                    Value::Arr(items) if items.is_empty() => Self::scalar(Value::Null),
+                    _ => made,
+                })
+            }
             Value::Arr(_) => map_entry(self, index, opt, f),
             _ => opt.fail(self, |it| Exn::from(it.typ(ITERABLE))),
         }
@@ -383,6 +443,12 @@ impl ValT for Counted {
         f: impl Fn(Self) -> I,
     ) -> ValX<'a, Self> {
         let values = range.start.map(|it| &it.value)..range.end.map(|it| &it.value);
+        if matches!(self.value, Value::Null) {
+            return match f(self).next().transpose()? {
+                Some(new) if !matches!(new.value, Value::Arr(_)) => Err(new.typ(ARRAY).into()),
+                new => Ok(new.unwrap_or(Self::scalar(Value::Null))),
+            };
+        }
         if !matches!(self.value, Value::Arr(_) | Value::TStr(_) | Value::BStr(_)) {
             return opt.fail(self, |it| Exn::from(it.typ(ARRAY)));
         }
@@ -492,10 +558,14 @@ fn map_entry<'a, I: Iterator<Item = ValX<'a, Counted>>>(
     let Some(position) = Position::of(&index.value) else {
         return opt.fail(whole, |_| Exn::from(index.clone().typ(INTEGER)));
     };
-    let Some(at) = position.within(length) else {
-        return opt.fail(whole, |_| {
-            Exn::from(Error::str(format_args!("index {index} out of bounds")))
-        });
+    let at = match (position.within(length), position) {
+        (Some(at), _) => at,
+        (None, Position::Start(at)) => return append(whole, at, f),
+        (None, Position::End(_)) => {
+            return opt.fail(whole, |_| {
+                Exn::from(Error::str(format_args!("index {index} out of bounds")))
+            });
+        }
     };
     copied(&whole.value).map_err(Error::from)?;
     let inner = whole.depth.saturating_sub(1);
@@ -517,6 +587,29 @@ fn map_entry<'a, I: Iterator<Item = ValX<'a, Counted>>>(
             all.remove(at);
         }
     }
+    Ok(Counted::nested(Value::Arr(items), depth).map_err(Error::from)?)
+}
+
+/// Puts an entry behind the end of an array, and null into what lies between.
+fn append<'a, I: Iterator<Item = ValX<'a, Counted>>>(
+    whole: Counted,
+    at: usize,
+    f: impl Fn(Counted) -> I,
+) -> ValX<'a, Counted> {
+    let Some(new) = f(Counted::scalar(Value::Null)).next().transpose()? else {
+        return Ok(whole);
+    };
+    let depth = whole.depth.saturating_sub(1).max(new.depth);
+    copied(&whole.value).map_err(Error::from)?;
+    let Value::Arr(mut items) = whole.value else {
+        return Ok(whole);
+    };
+    let added = at.saturating_sub(items.len()).saturating_add(1);
+    meter::memory(added.saturating_mul(ENTRY * 2)).map_err(Error::from)?;
+    meter::steps(1 + added / 64).map_err(Error::from)?;
+    let all = Rc::make_mut(&mut items);
+    all.resize(at, Value::Null);
+    all.push(new.value);
     Ok(Counted::nested(Value::Arr(items), depth).map_err(Error::from)?)
 }
 

@@ -52,6 +52,21 @@ const REPLACED: &[&str] = &[
     "stderr",
     "tonumber",
     "getpath_",
+    "from_entries",
+    "with_entries",
+    "del",
+    "delpaths",
+    "nan",
+    "infinite",
+    "test",
+    "scan",
+    "scan_",
+    "sub",
+    "gsub",
+    "isnormal",
+    "transpose",
+    "flatten",
+    "pick",
 ];
 
 /// A definition of the prelude, with counting in it, and the earlier ones that it uses.
@@ -74,9 +89,9 @@ impl Prelude {
         let all = jaq_core::defs()
             .chain(jaq_std::defs())
             .chain(jaq_json::defs());
+        let all = all.filter(|it| !REPLACED.contains(&it.name));
         let own = jaq_core::load::parse(include_str!("helpers.jq"), |parser| parser.defs());
         let all = all.chain(own.unwrap_or_default());
-        let all = all.filter(|it| !REPLACED.contains(&it.name));
         let mut prelude = Self {
             definitions: Vec::new(),
             places: BTreeMap::new(),
@@ -141,6 +156,13 @@ impl Functions for Known {
     }
 }
 
+/// All functions, by name and number of arguments.
+pub(super) fn builtins() -> impl Iterator<Item = String> {
+    let typed = PRELUDE.signatures.iter();
+    let typed = typed.filter(|(name, _)| name.starts_with(|it: char| it.is_ascii_alphabetic()));
+    typed.map(|(name, arity)| format!("{name}/{arity}"))
+}
+
 /// A compiled expression.
 pub(super) struct Engine {
     filter: Filter<Kind>,
@@ -148,7 +170,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Compiles what has no unknown names; none when it is nested too deep.
+    /// Compiles what has no unknown names and has been lowered; none when it is nested too deep.
     pub fn compile(term: Term<&str>, used: &names::Used) -> Option<Self> {
         let main = Def {
             name: MAIN,

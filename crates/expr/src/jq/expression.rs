@@ -12,7 +12,7 @@ use jaq_core::path::Part;
 use super::engine::{Engine, Known};
 use super::error::{CompileError, EvalError, EvalErrorKind};
 use super::fast::{self, Fast};
-use super::{Limits, Scope, Variables, meter, names, syntax, walk};
+use super::{Limits, Scope, Variables, lower, meter, names, syntax, walk};
 use crate::json::{self, Projection};
 use crate::value::{self, Value};
 
@@ -69,7 +69,10 @@ impl Expression {
             used,
             engine: OnceLock::new(),
         };
-        let is_ready = expression.fast.is_some() || expression.engine(Some(term)).is_some();
+        let is_ready = expression.fast.is_some()
+            || expression
+                .engine(Some(lower::lowered(code, term)))
+                .is_some();
         match is_ready {
             true => Ok(expression),
             false => Err(vec![too_deep(code)]),
@@ -81,7 +84,7 @@ impl Expression {
         let make = || {
             let term = match term {
                 Some(term) => term,
-                None => syntax::parse(&self.text).ok()?,
+                None => lower::lowered(&self.text, syntax::parse(&self.text).ok()?),
             };
             Engine::compile(term, &self.used)
         };
@@ -323,17 +326,7 @@ impl Scope for Names {
 fn literal(term: &Term<&str>) -> Option<Value> {
     Some(match term {
         Term::Num(text) => value::number(text),
-        Term::Str(None, parts) => {
-            let mut text = String::new();
-            for part in parts {
-                match part {
-                    StrPart::Str(part) => text.push_str(part),
-                    StrPart::Char(character) => text.push(*character),
-                    StrPart::Term(_) => return None,
-                }
-            }
-            value::text(text)
-        }
+        Term::Str(..) => value::text(names::constant_text(term)?),
         Term::Arr(None) => value::array([]),
         Term::Obj(members) if members.is_empty() => value::object([]),
         Term::Call("true", arguments) if arguments.is_empty() => Value::Bool(true),

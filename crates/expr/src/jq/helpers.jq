@@ -23,6 +23,30 @@ def IN(src; s): any(src; IN(s));
 def INDEX(stream; f): reduce stream as $row ({}; .[$row | f | tostring] = $row);
 def INDEX(f): INDEX(.[]; f);
 def ascii: [.] | implode;
+def join($x):
+  reduce .[] as $i (null;
+    (if . == null then "" else . + $x end)
+    + ($i | if . == null then "" elif . < [] then tostring else . end)) // "";
+def del(f): delpaths([path(f)]);
+def with_entries(f): to_entries | map(f) | from_entries;
+def test(re): test(re; null);
+def scan_($re; $flags):
+  matches($re; $flags)[] | if length > 1 then [.[1:][].string] else .[0].string end;
+def scan($re; $flags): scan_($re; "g" + $flags);
+def scan($re): scan_($re; "g");
+def sub($re; f; $flags):
+  . as $whole
+  | [split_matches($re; $flags)[] | if isarray then [capture_of_match | f] end]
+  | replaced
+  | if length == 0 then $whole else .[] end;
+def sub($re; f): sub($re; f; "");
+def gsub($re; f; $flags): sub($re; f; $flags + "g");
+def gsub($re; f): sub($re; f; "g");
+def splits($re; $flags): split($re; $flags)[];
+def trimstr($x): ltrimstr($x) | rtrimstr($x);
+def toarray: if isarray then . else [.] end;
+def have_decnum: false;
+def have_literal_numbers: true;
 def @csv: [.[]
   | if isstring then "\"" + gsub("\""; "\"\"") + "\""
     elif . == null then ""
@@ -34,3 +58,47 @@ def @tsv: [.[]
     elif . == null then ""
     elif . >= [] then error("a field of TSV cannot be \(tojson)")
     else tojson end] | join("\t");
+def tostream:
+  path(def r: (.[]?|r), .; r) as $p
+  | getpath($p)
+  | reduce path(.[]?) as $q ([$p, .]; [$p + $q]);
+def fromstream(i):
+  {x: null, e: false} as $init
+  | foreach i as $i ($init;
+      if .e then $init end
+      | if $i | length == 2 then .e = ($i[0] | length == 0) | .x |= setpath($i[0]; $i[1])
+        else .e = ($i[0] | length == 1) end;
+      if .e then .x else empty end);
+def truncate_stream(stream):
+  . as $n | null | stream | if .[0] | length > $n then .[0] |= .[$n:] else empty end;
+def JOIN($index; f): [.[] | [., $index[f]]];
+def JOIN($index; stream; f): stream | [., $index[f]];
+def JOIN($index; stream; f; join): stream | [., $index[f]] | join;
+def dateadd(unit; $n): . + $n;
+def datesub(unit; $n): . - $n;
+def date: todate;
+def @base32: tostring | encode_base32;
+def @base32d: tostring | decode_base32;
+def pick(f): . as $in | reduce path(f) as $p (null; setpath($p; $in | getpath($p)));
+def limit($n; f):
+  if $n < 0 then error("limit does not support a negative count") else limit_($n; f) end;
+def skip($n; f):
+  if $n < 0 then error("skip does not support a negative count") else skip_($n; f) end;
+def nth($n): .[$n];
+def nth($n; f):
+  if $n < 0 then error("nth does not support a negative index") else first(skip_($n; f)) end;
+def flatten_($x):
+  reduce .[] as $i ([];
+    if $x != 0 and ($i | isarray) then . + ($i | flatten_($x - 1)) else . + [$i] end);
+def flatten($x):
+  if $x < 0 then error("flatten does not support a negative depth") else flatten_($x) end;
+def flatten: flatten_(-1);
+def isnormal: isnumber and fabs >= 2.2250738585072014e-308 and . != infinite and . != -infinite;
+def normals: select(isnormal);
+def transpose: [range([.[] | length] | max // 0) as $i | [.[][$i]]];
+def format($name):
+  if $name == "text" then @text elif $name == "json" then @json elif $name == "csv" then @csv
+  elif $name == "tsv" then @tsv elif $name == "html" then @html elif $name == "uri" then @uri
+  elif $name == "urid" then @urid elif $name == "sh" then @sh elif $name == "base64" then @base64
+  elif $name == "base64d" then @base64d elif $name == "base32" then @base32
+  elif $name == "base32d" then @base32d else error("\($name) is not a valid format") end;

@@ -2,6 +2,7 @@
 //! have no place for a context, so it is kept beside the thread.
 
 use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
 
 use super::Limits;
 use super::error::{EvalError, EvalErrorKind};
@@ -19,6 +20,7 @@ pub(super) enum Stopped {
     Stack,
     Depth,
     Number,
+    Time,
 }
 
 impl Stopped {
@@ -29,12 +31,21 @@ impl Stopped {
             Self::Stack => "calls are nested too deep",
             Self::Depth => "values are nested too deep",
             Self::Number => "a number has too many digits",
+            Self::Time => "takes too long",
         }
     }
 }
 
+/// The steps between two looks at the clock, where time is limited: less than a millisecond.
+const ROUND: u64 = 4_096;
+
 struct Meter {
+    /// What is left of this round.
     steps: Cell<u64>,
+    /// What is left for the rounds behind it.
+    later: Cell<u64>,
+    /// The longest that the evaluation may take, and since when it runs.
+    time: Cell<(Option<Duration>, Option<Instant>)>,
     memory: Cell<usize>,
     floor: Cell<usize>,
     allowance: Cell<usize>,
@@ -47,6 +58,8 @@ thread_local! {
     static METER: Meter = const {
         Meter {
             steps: Cell::new(0),
+            later: Cell::new(0),
+            time: Cell::new((None, None)),
             memory: Cell::new(0),
             floor: Cell::new(0),
             allowance: Cell::new(STACK),
@@ -80,7 +93,15 @@ pub(super) fn steps(count: usize) -> Result<(), Stopped> {
             meter.steps.set(left);
             return Ok(());
         }
-        Err(meter.stop())
+        meter.next_round(count as u64)
+    })
+}
+
+/// Looks whether so many steps are left, and leaves them.
+pub(super) fn afford(count: usize) -> Result<(), Stopped> {
+    METER.with(|meter| match meter.left() < count as u64 {
+        true => Err(stop(Stopped::Steps)),
+        false => Ok(()),
     })
 }
 
@@ -143,29 +164,69 @@ pub(super) fn was_raised(value: &Value) -> bool {
 }
 
 impl Meter {
+    fn left(&self) -> u64 {
+        self.steps.get().saturating_add(self.later.get())
+    }
+
+    /// Takes steps from those that are left, when there are none in this round or the evaluation
+    /// has to end.
     #[cold]
-    fn stop(&self) -> Stopped {
+    fn next_round(&self, count: u64) -> Result<(), Stopped> {
         let reason = match self.stopped.get() {
             Some(reason) => reason,
             None if here() < self.floor.get() => Stopped::Stack,
-            None => Stopped::Steps,
+            None => match self.left().checked_sub(count) {
+                Some(_) if self.is_late() => Stopped::Time,
+                Some(left) => {
+                    self.set_left(left);
+                    return Ok(());
+                }
+                None => Stopped::Steps,
+            },
         };
         self.stopped.set(Some(reason));
-        reason
+        Err(reason)
+    }
+
+    fn set_left(&self, left: u64) {
+        let round = match self.time.get().0 {
+            Some(_) => left.min(ROUND),
+            None => left,
+        };
+        self.steps.set(round);
+        self.later.set(left - round);
+    }
+
+    /// Whether the time is over; it begins with the second round.
+    fn is_late(&self) -> bool {
+        match self.time.get() {
+            (Some(longest), Some(since)) => since.elapsed() > longest,
+            (Some(longest), None) => {
+                self.time.set((Some(longest), Some(Instant::now())));
+                longest.is_zero()
+            }
+            (None, _) => false,
+        }
     }
 }
 
 /// An evaluation; another one may be in progress around it.
 pub(super) struct Running {
     before: (u64, usize, usize, Option<Stopped>, u32),
+    later: u64,
+    time: (Option<Duration>, Option<Instant>),
     raised: Option<Value>,
 }
 
 impl Running {
     pub fn start(limits: &Limits) -> Self {
         METER.with(|meter| {
+            let later = meter.later.get();
+            let time = meter.time.replace((limits.time, None));
+            let steps = meter.steps.get();
+            meter.set_left(limits.steps);
             let before = (
-                meter.steps.replace(limits.steps),
+                steps,
                 meter.memory.replace(limits.memory),
                 meter.floor.get(),
                 meter.stopped.replace(None),
@@ -177,7 +238,12 @@ impl Running {
                     .set(here().saturating_sub(meter.allowance.get()));
             }
             let raised = meter.raised.take();
-            Self { before, raised }
+            Self {
+                before,
+                later,
+                time,
+                raised,
+            }
         })
     }
 
@@ -192,6 +258,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         METER.with(|meter| {
             meter.steps.set(self.before.0);
+            meter.later.set(self.later);
+            meter.time.set(self.time);
             meter.memory.set(self.before.1);
             meter.floor.set(self.before.2);
             meter.stopped.set(self.before.3);

@@ -8,9 +8,11 @@ mod expression;
 mod fast;
 mod functions;
 mod guard;
+mod lower;
 mod meter;
 mod names;
 mod natives;
+mod pattern;
 mod scan;
 mod sort;
 mod syntax;
@@ -23,6 +25,8 @@ pub use functions::function_names;
 pub use meter::set_stack;
 pub(crate) use scan::{Stop, scan};
 
+use std::time::Duration;
+
 use crate::value::Value;
 
 /// What one evaluation may cost.
@@ -34,6 +38,9 @@ pub struct Limits {
     pub memory: usize,
     /// The most levels of the result within each other; at most 512 count.
     pub depth: usize,
+    /// The longest that it may take, when there is such a limit. The clock is looked at every few
+    /// thousand steps.
+    pub time: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -42,6 +49,7 @@ impl Default for Limits {
             steps: 1_000_000,
             memory: 64 * 1024 * 1024,
             depth: 512,
+            time: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use jaq_core::path::Part;
 
 use super::Scope;
 use super::error::CompileError;
+use super::pattern::{Flags, Pattern as Regex};
 use super::syntax::span;
 
 /// Functions of jq that a server must not offer, and why.
@@ -145,6 +146,7 @@ impl<'s> Names<'_, 's> {
             Term::Call(name, arguments) => {
                 arguments.iter().for_each(|it| self.term(it));
                 self.call(name, arguments.len());
+                self.regex(name, arguments);
             }
             Term::Var(name) => self.variable(name),
             Term::Path(head, path) => {
@@ -245,7 +247,7 @@ impl<'s> Names<'_, 's> {
 
     fn variable(&mut self, name: &'s str) {
         let is_local = |it: &Local| matches!(it, Local::Variable(local) if *local == name);
-        if self.locals.iter().any(is_local) {
+        if self.locals.iter().any(is_local) || name == "$__loc__" {
             return;
         }
         let bare = name.strip_prefix('$').unwrap_or(name);
@@ -296,6 +298,32 @@ impl<'s> Names<'_, 's> {
         self.error(name, message, hint);
     }
 
+    /// A regular expression that is written down is one, and so are its flags.
+    fn regex(&mut self, name: &'s str, arguments: &[Term<&'s str>]) {
+        let (pattern, flags) = match (name, arguments) {
+            ("test" | "match" | "capture" | "scan" | "splits", [pattern]) => (pattern, None),
+            ("test" | "match" | "capture" | "scan" | "split" | "splits", [pattern, flags]) => {
+                (pattern, Some(flags))
+            }
+            ("sub" | "gsub", [pattern, _]) => (pattern, None),
+            ("sub" | "gsub", [pattern, _, flags]) => (pattern, Some(flags)),
+            _ => return,
+        };
+        let arity = arguments.len();
+        let is_own = |it: &Local| matches!(it, Local::Function(n, a) if *n == name && *a == arity);
+        let Some(pattern) = constant_text(pattern) else {
+            return;
+        };
+        let flags = flags.map_or(Some(String::new()), constant_text);
+        if self.code.is_empty() || self.locals.iter().any(is_own) {
+            return;
+        }
+        let read = Flags::read(flags.as_deref().unwrap_or_default());
+        if let Err(message) = read.and_then(|flags| Regex::compile(&pattern, &flags)) {
+            self.error(name, message, None);
+        }
+    }
+
     fn unknown_function(&self, name: &str, arity: usize) -> (String, Option<String>) {
         let mut known = self.functions.all();
         for local in &self.locals {
@@ -324,6 +352,22 @@ impl<'s> Names<'_, 's> {
             hint.map(|it| format!("did you mean `{it}`?")),
         )
     }
+}
+
+/// The text of a literal that is one.
+pub(super) fn constant_text(term: &Term<&str>) -> Option<String> {
+    let Term::Str(None, parts) = term else {
+        return None;
+    };
+    let mut text = String::new();
+    for part in parts {
+        match part {
+            StrPart::Str(part) => text.push_str(part),
+            StrPart::Char(character) => text.push(*character),
+            StrPart::Term(_) => return None,
+        }
+    }
+    Some(text)
 }
 
 const KEYWORDS: &[&str] = &[

@@ -1,7 +1,7 @@
 //! Expressions that are made to run for ever, to fill the memory or to overflow the stack. Each
 //! must end soon, with a result or an error.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use expr::{EvalErrorKind, Expression, Limits, Value};
 
@@ -324,6 +324,97 @@ fn what_has_no_end_passes_a_limit() {
     let budget = Some(Err(EvalErrorKind::Budget));
     let others = ENDLESS.iter().filter(|code| run(code) != budget);
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
+/// What ends by time alone must end, whatever it does: there are steps for hours, and memory.
+#[test]
+fn what_has_no_end_passes_the_limit_of_time() {
+    let limits = Limits {
+        steps: u64::MAX,
+        memory: 1 << 28,
+        time: Some(Duration::from_millis(20)),
+        ..Limits::default()
+    };
+    let budget = Some(Err(EvalErrorKind::Budget));
+    let others = ENDLESS
+        .iter()
+        .filter(|code| run_within(code, &limits) != budget);
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<&&str>::new());
+    let late = |code| {
+        let expression = Expression::compile(code, &World).unwrap();
+        let error = expression
+            .evaluate(&parsed("[1]"), &World, &limits)
+            .unwrap_err();
+        assert_eq!(error.message, "takes too long", "{code}");
+    };
+    LATE.iter().for_each(|code| late(code));
+}
+
+/// These need neither memory nor the stack for long.
+const LATE: &[&str] = &[
+    "last(range(1e18))",
+    "until(false; .)",
+    "def f: f; f",
+    "first(repeat(1) | select(. > 1))",
+    "reduce range(1e18) as $i (0; . + 1)",
+    "reduce range(1e18) as $i (0; empty)",
+    "last(foreach range(1e18) as $i (0; ., 1))",
+    "last((1, 2) + range(1e18))",
+    "last(range(1e18) | tojson | test(\"(1|2)*3\"))",
+    "last(range(1e18) | [., .] | del(.[0, 1]))",
+    "(\"ab\" * 100000) as $x | last(range(1e18) | $x | test(\"(a|b)*c\"))",
+    "(\"ab\" * 1000) as $x | last(range(1e18) | $x | gsub(\"a\"; \"x\") | length)",
+    "(\"äb\" * 1000) as $x | last(range(1e18) | $x | gsub(\"\\\\bb\"; \"x\") | length)",
+];
+
+/// Regular expressions and texts for which a search takes long.
+#[test]
+fn searches_pass_a_limit() {
+    let long = "(\"ab\" * 400000)";
+    for (pattern, flags) in [
+        (".*.*.*=", "g"),
+        ("(a|b|ab)*c", "g"),
+        ("(.*)*x", "g"),
+        ("[ab]*a[ab]{18}c", "g"),
+        ("([ab]*)*([ab]*)*([ab]*)*c", "g"),
+        ("a*?c|a", "g"),
+        ("a|[ab]*c", "g"),
+        ("\\\\b(a|ab|b)*?c|a", "g"),
+        ("(?i)(\\\\w|é)*=", "g"),
+        ("(\\\\w{1,20}\\\\W?){1,20}=", "g"),
+        ("((a?){50}){50}c", "g"),
+    ] {
+        for text in [
+            long.to_owned(),
+            format!("({long} + \"ä\")"),
+            format!("(\"ä\" * 200000)"),
+        ] {
+            for use_of in ["test", "[match]", "gsub"] {
+                let call = match use_of {
+                    "test" => format!("test(\"{pattern}\"; \"{flags}\")"),
+                    "gsub" => format!("gsub(\"{pattern}\"; \"x\") | length"),
+                    _ => format!("[match(\"{pattern}\"; \"{flags}\")] | length"),
+                };
+                run(&format!("{text} | {call}"));
+            }
+        }
+    }
+    // Patterns that come with a message.
+    for pattern in [
+        "\"\\\\pL\" * 5000",
+        "\"(?i)\" + \"\\\\pL\" * 5000",
+        "\"\\\\pL{400}{400}\"",
+        "\"[a-z&&[^b]]\" * 3000",
+        "\"(\" * 5000 + \")\" * 5000",
+        "\"(x*)*\" * 3000",
+        "[range(30000) | tostring] | join(\"|\")",
+        "\"a{1000}{1000}\"",
+    ] {
+        run(&format!("({pattern}) as $p | \"a\" | test($p)"));
+        run(&format!(
+            "({pattern}) as $p | \"a\" | [range(100) as $i | test($p + ($i | tostring))]"
+        ));
+    }
 }
 
 #[test]

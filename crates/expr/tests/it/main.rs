@@ -10,6 +10,7 @@ mod cases;
 mod differential;
 mod docs;
 mod fast;
+mod fidelity;
 mod hostile;
 mod jq_hostile;
 mod mistakes;

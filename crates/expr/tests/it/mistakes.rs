@@ -68,7 +68,6 @@ fn unknown_names_are_found_with_their_place() {
         "input_filename",
         "input_line_number",
         "get_search_list",
-        "$__loc__",
         "include \"a\"; 1",
         "import \"a\" as a; 1",
     ] {

@@ -7,6 +7,7 @@ use crate::jq::counted::{Counted, Error, MEMBER};
 use crate::jq::counted_paths::lookup;
 use crate::jq::error::{EvalError, EvalErrorKind, path_part};
 use crate::jq::meter::{self, Stopped};
+use crate::jq::natives::has;
 use crate::jq::{engine, walk};
 use crate::value::{self, Value, shown};
 
@@ -105,7 +106,7 @@ impl Fast {
             }
             Self::Has(key) => {
                 let key = counted(key.run(input, context)?);
-                boolean(lookup(&Counted::outside(input.clone()), &key)?.is_some())
+                boolean(has(&Counted::outside(input.clone()), &key)?)
             }
             Self::Join(separator) => {
                 let separator = separator.run(input, context)?;
@@ -372,11 +373,12 @@ impl Stream {
     }
 }
 
-/// `join` with a text: scalars and whatever else as texts, null included as jaq does.
+/// `join` with a text: scalars as texts, and null as none.
 fn join<'i>(input: &Value, separator: &Value) -> Outcome<'i> {
     let mut out = Vec::new();
     let mut parts: Box<dyn Iterator<Item = &Value>> = match input {
         Value::Arr(items) => Box::new(items.iter()),
+        Value::Obj(members) => Box::new(members.values()),
         _ => {
             let (kind, shown) = (value::kind(input), shown(input));
             let message = format!("cannot join {kind} {shown}");
@@ -384,12 +386,24 @@ fn join<'i>(input: &Value, separator: &Value) -> Outcome<'i> {
         }
     };
     if let Some(first) = parts.next() {
-        push_text(first, &mut out)?;
+        push_part(first, &mut out)?;
     }
     for part in parts {
         meter::steps(1)?;
         push_text(separator, &mut out)?;
-        push_text(part, &mut out)?;
+        push_part(part, &mut out)?;
     }
     owned(Value::utf8_str(out))
+}
+
+fn push_part(part: &Value, out: &mut Vec<u8>) -> Result<(), Stop> {
+    match part {
+        Value::Null => Ok(()),
+        Value::Arr(_) | Value::Obj(_) => {
+            let (kind, shown) = (value::kind(part), shown(part));
+            let message = format!("cannot join {kind} {shown}");
+            Err(Stop::Fail(EvalError::new(EvalErrorKind::Type, message)))
+        }
+        scalar => Ok(push_text(scalar, out)?),
+    }
 }

@@ -31,10 +31,13 @@ pub(super) fn all() -> Vec<Filter> {
             })
         }),
         ("has", v(1), |cv| {
-            unary(cv, |whole, key| Ok(lookup(&whole, &key)?.is_some().into()))
+            unary(cv, |whole, key| Ok(has(&whole, &key)?.into()))
         }),
         ("indices", v(1), |cv| {
             unary(cv, |whole, part| {
+                if matches!(whole.value, Value::Null) {
+                    return Ok(whole);
+                }
                 match walk::indices(&whole.value, &part.value)? {
                     Some(found) => Ok(found.into_iter().map(Counted::from).collect()),
                     None => Err(Error::index(whole, part)),
@@ -48,6 +51,15 @@ pub(super) fn all() -> Vec<Filter> {
         ("sort_by", f(), sort_by),
         ("group_by", f(), group_by),
     ]
+}
+
+/// Whether there is such a member or entry; counting from the end finds none.
+pub(in crate::jq) fn has(whole: &Counted, key: &Counted) -> Result<bool> {
+    let is_behind = match (&whole.value, &key.value) {
+        (Value::Arr(_), Value::Num(number)) => number < &Num::Int(0),
+        _ => false,
+    };
+    Ok(lookup(whole, key)?.is_some() && !is_behind)
 }
 
 fn from_json(text: &Counted) -> Result {

@@ -1,7 +1,7 @@
 //! Encodings, digests and identifiers.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use hmac::{KeyInit, Mac, SimpleHmac};
 use jaq_core::native::{bome, unary, v};
@@ -18,6 +18,8 @@ pub(super) fn all() -> Vec<Filter> {
             bome(encoded(&cv.1, 2, |it| URL_SAFE_NO_PAD.encode(it)))
         }),
         ("decode_base64url", v(0), |cv| bome(from_base64url(&cv.1))),
+        ("decode_base64", v(0), |cv| bome(decode_base64(&cv.1))),
+        ("decode_uri", v(0), |cv| bome(decode_uri(&cv.1))),
         ("frombase64", v(0), |cv| bome(from_base64(&cv.1))),
         ("encode_hex", v(0), |cv| bome(encoded(&cv.1, 2, hex))),
         ("decode_hex", v(0), |cv| bome(from_hex(&cv.1))),
@@ -36,6 +38,8 @@ pub(super) fn all() -> Vec<Filter> {
         ("hmac_sha1", v(1), |cv| unary(cv, hmac::<sha1::Sha1>)),
         ("hmac_sha256", v(1), |cv| unary(cv, hmac::<sha2::Sha256>)),
         ("hmac_sha512", v(1), |cv| unary(cv, hmac::<sha2::Sha512>)),
+        ("encode_base32", v(0), |cv| bome(encoded(&cv.1, 2, base32))),
+        ("decode_base32", v(0), |cv| bome(from_base32(&cv.1))),
         ("uuid", v(0), |_| {
             bome(Ok(Counted::from(uuid::Uuid::new_v4().to_string())))
         }),
@@ -74,6 +78,44 @@ fn from_base64(input: &Counted) -> Result {
     decoded(input, "Base64", STANDARD.decode(text).ok())
 }
 
+/// What `@base64` made, with its padding or without.
+fn decode_base64(input: &Counted) -> Result {
+    let text: &[u8] = input.string()?;
+    meter::memory(text.len())?;
+    let end = text
+        .iter()
+        .rposition(|it| *it != b'=')
+        .map_or(0, |it| it + 1);
+    let bare = text.get(..end).unwrap_or_default();
+    let bytes = STANDARD_NO_PAD.decode(bare).ok();
+    match bytes.filter(|it| !it.is_empty() || text.is_empty()) {
+        Some(bytes) => Ok(Counted::scalar(Value::utf8_str(bytes))),
+        None => decoded(input, "Base64", None),
+    }
+}
+
+/// What `@uri` made.
+fn decode_uri(input: &Counted) -> Result {
+    let text: &[u8] = input.string()?;
+    meter::memory(text.len())?;
+    let digit = |it: Option<&u8>| char::from(*it?).to_digit(16);
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => match (digit(rest.next()), digit(rest.next())) {
+                (Some(high), Some(low)) => (high << 4 | low) as u8,
+                _ => return decoded(input, "encoded for URLs", None),
+            },
+            byte => *byte,
+        });
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Counted::from(text)),
+        Err(_) => decoded(input, "encoded for URLs", None),
+    }
+}
+
 fn from_base64url(input: &Counted) -> Result {
     let text: &[u8] = input.string()?;
     meter::memory(text.len())?;
@@ -100,6 +142,55 @@ fn from_hex(input: &Counted) -> Result {
         .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
     let bytes: Option<Vec<u8>> = bytes.collect();
     decoded(input, "hexadecimal", bytes.filter(|_| rest.is_empty()))
+}
+
+const DIGITS_32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+fn base32(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
+    for chunk in bytes.chunks(5) {
+        let mut all = [0; 8];
+        for (place, byte) in all[3..].iter_mut().zip(chunk) {
+            *place = *byte;
+        }
+        let bits = u64::from_be_bytes(all);
+        let digits = (chunk.len() * 8).div_ceil(5);
+        for at in 0..8 {
+            let digit = (bits >> (35 - at * 5)) & 31;
+            text.push(match at < digits {
+                true => char::from(DIGITS_32[digit as usize]),
+                false => '=',
+            });
+        }
+    }
+    text
+}
+
+fn from_base32(input: &Counted) -> Result {
+    let text: &[u8] = input.string()?;
+    meter::steps(text.len() / 16)?;
+    meter::memory(text.len())?;
+    let end = text
+        .iter()
+        .rposition(|it| *it != b'=')
+        .map_or(0, |it| it + 1);
+    let mut bytes = Vec::with_capacity(end);
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in text.get(..end).unwrap_or_default() {
+        let Some(digit) = DIGITS_32.iter().position(|it| it == byte) else {
+            return decoded(input, "Base32", None);
+        };
+        bits = bits << 5 | digit as u32;
+        count += 5;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Counted::from(text)),
+        Err(error) => decoded(input, "Base32", Some(error.into_bytes())),
+    }
 }
 
 fn hmac<D>(input: Counted, key: Counted) -> Result

@@ -5,9 +5,12 @@ mod base;
 mod codes;
 mod decimals;
 mod formats;
+mod parts;
 mod regex;
 pub(super) mod simple;
 mod times;
+
+pub(super) use base::has;
 
 use jaq_core::box_iter::box_once;
 use jaq_core::native::{self, Fun};
@@ -38,20 +41,37 @@ const REPLACED: &[&str] = &[
     "sort",
     "sort_by",
     "group_by",
+    "nearbyint",
+    "range",
+    "decode_base64",
+    "decode_uri",
     "matches",
     "split_matches",
     "split_",
 ];
 
+/// What the jaq crates have under another name.
+const RENAMED: &[(&str, &str)] = &[
+    ("limit", "limit_"),
+    ("skip", "skip_"),
+    ("rint", "nearbyint"),
+];
+
 /// All natives.
 pub(super) fn all() -> impl Iterator<Item = Fun<Kind>> {
     let others = jaq_core::funs().chain(jaq_std::funs());
+    let renamed = jaq_core::funs().chain(jaq_std::funs());
+    let renamed = renamed.filter_map(|(name, arguments, native)| {
+        let (_, renamed) = RENAMED.iter().find(|(known, _)| *known == name)?;
+        Some((*renamed, arguments, native))
+    });
     let others = others.filter(|(name, _, _)| !REPLACED.contains(name));
     let own = [
         base::all(),
         codes::all(),
         decimals::all(),
         formats::all(),
+        parts::all(),
         regex::all(),
         times::all(),
     ];
@@ -61,7 +81,8 @@ pub(super) fn all() -> impl Iterator<Item = Fun<Kind>> {
         tick::<false, 192>(CALL),
         tick::<true, 192>(NEST),
     ];
-    others.chain(own.map(native::run::<Kind>)).chain(ticks)
+    let own = own.map(native::run::<Kind>).chain([parts::last()]);
+    others.chain(renamed).chain(own).chain(ticks)
 }
 
 /// The identity that counts steps, and memory for what waits meanwhile for its turn.
