@@ -59,10 +59,8 @@ fn a_panic_of_the_task_that_owns_the_socket_is_reported() {
         .enable_all()
         .build_local(Default::default())
         .unwrap();
-    let hub = {
-        let _guard = runtime.enter();
-        Hub::start(&broker.downcast().unwrap())
-    };
+    let broker = broker.downcast().unwrap();
+    let hub = runtime.block_on(async { Hub::start(&broker) });
     // What is borrowed already cannot be borrowed again.
     let inner = hub.inner.borrow_mut();
     let name = runtime.block_on(async { reported.recv().await });
