@@ -387,7 +387,7 @@ fn searches_pass_a_limit() {
         for text in [
             long.to_owned(),
             format!("({long} + \"ä\")"),
-            format!("(\"ä\" * 200000)"),
+            "(\"ä\" * 200000)".to_owned(),
         ] {
             for use_of in ["test", "[match]", "gsub"] {
                 let call = match use_of {
