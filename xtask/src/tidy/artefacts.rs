@@ -11,6 +11,10 @@ const BYTES_MAX: u64 = 64 * 1024;
 const LARGE: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
     (
+        "crates/expr/tests/data/gojq.json",
+        "the tests of another implementation of jq, as they are",
+    ),
+    (
         "crates/expr/tests/data/jaq.test",
         "the tests of another implementation of jq, as they are",
     ),

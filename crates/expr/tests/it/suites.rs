@@ -1,7 +1,7 @@
 //! The test cases of jq, gojq and jaq. `tests/data/*.test` and `gojq.json` are theirs: the latter
-//! has those of gojq's `cli/test.yaml` (of 1 April 2026) that have no flags but `-c`, `-n` and `-M`,
-//! need no files, and so are a program, inputs and outputs. `excluded.txt` names the cases that do
-//! not hold here, each with its reason, and a case that is named there must not hold.
+//! has those of gojq's `cli/test.yaml` of April 2026 that have no flags but `-c`, `-n` and `-M` and
+//! need no files. `excluded.txt` names the cases that do not hold here, each with its reason, and
+//! a case that is named there must not hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
