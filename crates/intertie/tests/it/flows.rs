@@ -70,8 +70,12 @@ fn the_time_of_a_flow_bounds_a_validation() {
         "flow: tree\nfrom: { http: POST /tree }\nlimits: { time: 10s }\nsteps:\n  - validate:\n\
          \x20     schema:\n        $ref: '#/$defs/node'\n        $defs:\n          node:\n\
          \x20           anyOf:\n\
-         \x20             - properties: { kind: { const: leaf }, child: { $ref: '#/$defs/node' } }\n\
-         \x20             - properties: { kind: { const: group }, child: { $ref: '#/$defs/node' } }\n\
+         \x20             - properties:\n\
+         \x20                 kind: { const: leaf }\n\
+         \x20                 child: { $ref: '#/$defs/node' }\n\
+         \x20             - properties:\n\
+         \x20                 kind: { const: group }\n\
+         \x20                 child: { $ref: '#/$defs/node' }\n\
          \x20 - reply: {}\n---\n\
          flow: pattern\nfrom: { http: POST /pattern }\nlimits: { time: 200ms }\nsteps:\n\
          \x20 - validate: { schema: { items: { pattern: '^(?=(a+)+$)' } } }\n  - reply: {}\n",
