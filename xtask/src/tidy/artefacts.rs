@@ -8,7 +8,7 @@ use super::Problems;
 const BYTES_MAX: u64 = 64 * 1024;
 
 /// Files that may be larger, and why.
-const LARGE: &[(&str, &str)] = &[
+pub(super) const LARGE: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
     (
         "crates/expr/tests/data/gojq.json",

@@ -60,10 +60,9 @@ fn the_time_of_a_flow_bounds_streamed_and_called_systems() {
     assert!(told.contains(place), "{told}");
 }
 
-/// Bodies of half a kilobyte and of half a megabyte that a schema makes work of: two branches for
-/// each level, and a pattern that goes back 100,000 times for each text.
+/// A body of some 3 kilobytes that a schema makes work of: two branches for each level.
 #[test]
-fn the_time_of_a_flow_bounds_a_validation() {
+fn a_schema_with_branches_at_each_level_is_checked_in_time() {
     let backend = stalled(1);
     let (engine, port, _folder) = run(
         backend.port(),
@@ -76,9 +75,7 @@ fn the_time_of_a_flow_bounds_a_validation() {
          \x20             - properties:\n\
          \x20                 kind: { const: group }\n\
          \x20                 child: { $ref: '#/$defs/node' }\n\
-         \x20 - reply: {}\n---\n\
-         flow: pattern\nfrom: { http: POST /pattern }\nlimits: { time: 200ms }\nsteps:\n\
-         \x20 - validate: { schema: { items: { pattern: '^(?=(a+)+$)' } } }\n  - reply: {}\n",
+         \x20 - reply: {}\n",
     );
     let depth = 100;
     let groups = "{\"kind\":\"group\",\"child\":".repeat(depth);
@@ -87,10 +84,6 @@ fn the_time_of_a_flow_bounds_a_validation() {
     assert_eq!(post(port, "/tree", json, &tree("leaf")).status, 200);
     let told = post(port, "/tree", json, &tree("other"));
     assert_eq!(told.status, 400, "{}", told.text());
-    let texts = (0..10_000).map(|it| format!("\"{}-{it}\",", "a".repeat(40)));
-    let texts = format!("[{}0]", texts.collect::<String>());
-    assert_eq!(post(port, "/pattern", json, &texts).status, 504);
-    assert_eq!(post(port, "/pattern", json, "[0]").status, 200);
     engine.stop();
 }
 
