@@ -68,7 +68,7 @@ fn root() -> PathBuf {
 }
 
 /// Crates whose library tests start servers. `tidy` refuses such a test in any other crate.
-const LIBRARIES_WITH_SERVERS: &[&str] = &["connectors"];
+const LIBRARIES_WITH_SERVERS: &[&str] = &["connectors", "testkit"];
 
 /// Tests that need nothing but the crates come first: they start before servers and tools have been
 /// installed and the largest binaries linked.
