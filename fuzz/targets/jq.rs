@@ -38,6 +38,7 @@ fuzz_target!(|data: &[u8]| {
         steps: 20_000,
         memory: 1 << 22,
         depth: 64,
+        time: None,
     };
     if let Ok(expression) = Expression::compile(code, &World) {
         let result = expression.evaluate(&input, &World, &limits);

@@ -21,9 +21,12 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The system's words name no file: the place in the code is told with them.
 impl From<std::io::Error> for Failure {
+    #[track_caller]
     fn from(error: std::io::Error) -> Self {
-        Self(error.to_string())
+        let place = std::panic::Location::caller();
+        Self(format!("{}:{}: {error}", place.file(), place.line()))
     }
 }
 
