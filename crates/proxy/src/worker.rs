@@ -624,12 +624,16 @@ impl Drop for Busy {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_panic_in_a_task_that_it_needs_ends_a_worker() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
+    fn runtime() -> tokio::runtime::LocalRuntime {
+        tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())
-            .unwrap();
+            .unwrap()
+    }
+
+    #[test]
+    fn a_panic_in_a_task_that_it_needs_ends_a_worker() {
+        let runtime = runtime();
         let (commands, receiver) = mpsc::unbounded_channel();
         let result = runtime.block_on(async {
             let share = Share {
@@ -651,10 +655,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_vital_task_of_a_connector_ends_a_worker() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .unwrap();
+        let runtime = runtime();
         let (commands, receiver) = mpsc::unbounded_channel();
         let result = runtime.block_on(async {
             let worker = Worker::new(Share::WHOLE, Arc::new(Engine::new(None)));

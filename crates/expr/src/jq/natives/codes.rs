@@ -78,16 +78,17 @@ fn from_base64(input: &Counted) -> Result {
     decoded(input, "Base64", STANDARD.decode(text).ok())
 }
 
+/// A text in Base64 without the `=` at its end.
+fn without_padding(text: &[u8]) -> &[u8] {
+    let last = text.iter().rposition(|it| *it != b'=');
+    last.and_then(|last| text.get(..=last)).unwrap_or_default()
+}
+
 /// What `@base64` made, with its padding or without.
 fn decode_base64(input: &Counted) -> Result {
     let text: &[u8] = input.string()?;
     meter::memory(text.len())?;
-    let end = text
-        .iter()
-        .rposition(|it| *it != b'=')
-        .map_or(0, |it| it + 1);
-    let bare = text.get(..end).unwrap_or_default();
-    let bytes = STANDARD_NO_PAD.decode(bare).ok();
+    let bytes = STANDARD_NO_PAD.decode(without_padding(text)).ok();
     match bytes.filter(|it| !it.is_empty() || text.is_empty()) {
         Some(bytes) => Ok(Counted::scalar(Value::utf8_str(bytes))),
         None => decoded(input, "Base64", None),
@@ -119,12 +120,7 @@ fn decode_uri(input: &Counted) -> Result {
 fn from_base64url(input: &Counted) -> Result {
     let text: &[u8] = input.string()?;
     meter::memory(text.len())?;
-    let end = text
-        .iter()
-        .rposition(|it| *it != b'=')
-        .map_or(0, |it| it + 1);
-    let text = text.get(..end).unwrap_or_default();
-    let bytes = URL_SAFE_NO_PAD.decode(text).ok();
+    let bytes = URL_SAFE_NO_PAD.decode(without_padding(text)).ok();
     match bytes.map(String::from_utf8) {
         Some(Ok(text)) => Ok(Counted::from(text)),
         Some(Err(bytes)) => Ok(Counted::scalar(Value::byte_str(bytes.into_bytes()))),
