@@ -9,6 +9,7 @@ mod glu;
 mod load;
 mod machine;
 mod mapping;
+mod outcome;
 mod plan;
 mod process;
 mod progress;
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use serde::Serialize;
 
 use faults::FaultArgs;
 use plan::Plan;
@@ -154,10 +156,10 @@ fn rewrite(file: &Path, out: &Path, csv: Option<&Path>) -> anyhow::Result<()> {
         .is_some_and(|suite| suite == streams::SUITE)
     {
         let results: streams::Results = serde_json::from_str(&text).with_context(no_results)?;
-        return streams::write_report(out, &results);
+        return write_page(out, &streams::html(&results));
     }
     let results: Results = serde_json::from_str(&text).with_context(no_results)?;
-    write_report(out, &results)
+    write_page(out, &report::html(&results))
 }
 
 fn measure(
@@ -181,16 +183,12 @@ fn programs(named: Option<PathBuf>) -> anyhow::Result<Programs> {
 }
 
 /// Writes results.json and report.html.
-fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
+fn write(folder: &Path, results: &impl Serialize, page: &str) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let text = serde_json::to_string_pretty(results)?;
     fs::write(folder.join("results.json"), text)?;
-    write_report(folder, results)
-}
-
-fn write_report(folder: &Path, results: &Results) -> anyhow::Result<()> {
-    write_page(folder, &report::html(results))
+    write_page(folder, page)
 }
 
 /// Writes report.html.

@@ -35,6 +35,24 @@ pub fn drop_at_every_await<F: Future>(
     panic!("the future does not end");
 }
 
+/// Polls a future so many times and drops it. Between two polls `advance` lets others run, such as
+/// tasks on real sockets. Says whether the future has ended.
+pub async fn poll_and_drop<F: Future>(
+    future: impl Future,
+    times: usize,
+    mut advance: impl FnMut() -> F,
+) -> bool {
+    let mut future = Box::pin(future);
+    for _ in 0..times {
+        let mut context = Context::from_waker(Waker::noop());
+        if future.as_mut().poll(&mut context).is_ready() {
+            return true;
+        }
+        advance().await;
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

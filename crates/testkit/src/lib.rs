@@ -29,7 +29,7 @@ pub mod wire;
 
 pub use certificates::{Authority, Issued};
 pub use client::RawClient;
-pub use dropped::drop_at_every_await;
+pub use dropped::{drop_at_every_await, poll_and_drop};
 pub use markdown::{MarkdownBlock, markdown_blocks};
 pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;

@@ -1,9 +1,11 @@
 //! JSON text to values and back.
 
+mod escape;
 mod parse;
 mod project;
 mod write;
 
+pub use escape::decode_escape;
 pub use parse::{JsonError, parse};
 pub(crate) use project::{Key, Projection, Shape};
 pub use write::{NotJson, write};

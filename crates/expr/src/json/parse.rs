@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use jaq_json::{Map, Num};
 
-use super::DEPTH_LIMIT;
+use super::{DEPTH_LIMIT, decode_escape};
 use crate::value::{self, Value};
 
 /// Why a text is not JSON, and where.
@@ -315,50 +315,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn escape(&mut self) -> Result<char, Fault> {
-        let kind = self.text.get(self.at + 1).copied().unwrap_or_default();
-        let character = match kind {
-            b'"' | b'\\' | b'/' => char::from(kind),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => return self.unicode_escape(),
-            _ => return Err(self.fault("an escape that does not exist")),
-        };
-        self.at += 2;
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let (character, length) = decode_escape(rest).map_err(|message| self.fault(message))?;
+        self.at += length;
         Ok(character)
-    }
-
-    fn unicode_escape(&mut self) -> Result<char, Fault> {
-        let first = self.code_unit()?;
-        if let Some(character) = char::from_u32(first) {
-            self.at += 6;
-            return Ok(character);
-        }
-        let lone = self.fault("half of a surrogate pair");
-        let is_pair = self.text.get(self.at + 6..self.at + 8) == Some(b"\\u");
-        if first >= 0xdc00 || !is_pair {
-            return Err(lone);
-        }
-        self.at += 6;
-        let second = self.code_unit()?;
-        self.at += 6;
-        if !(0xdc00..0xe000).contains(&second) {
-            return Err(lone);
-        }
-        let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-        char::from_u32(code).ok_or(lone)
-    }
-
-    /// The four digits behind `\u`.
-    fn code_unit(&self) -> Result<u32, Fault> {
-        let digits = self.text.get(self.at + 2..self.at + 6).unwrap_or_default();
-        let add = |value, digit: &u8| Some(value << 4 | char::from(*digit).to_digit(16)?);
-        match digits.iter().try_fold(0, add) {
-            Some(value) if digits.len() == 4 => Ok(value),
-            _ => Err(self.fault("an escape that does not exist")),
-        }
     }
 }
 

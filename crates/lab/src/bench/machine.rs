@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::outcome::Machine;
 use super::process::Cores;
-use super::results::Machine;
 
 /// Asks the kernel.
 pub(crate) fn facts(cores: &Cores) -> Machine {

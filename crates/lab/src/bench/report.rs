@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use super::results::Results;
 use super::scenario::{GLU_SUITE, MAP_SUITE};
+pub(super) use sections::systems;
 use text::escape;
 
 pub(super) const STYLE: &str = include_str!("report/style.css");
@@ -40,7 +41,7 @@ pub(super) fn html(results: &Results) -> String {
     page.push_str(&sections::summary(results));
     page.push_str(&sections::method(results));
     page.push_str(&sections::scenarios(results));
-    page.push_str(&sections::systems(results));
+    page.push_str(&systems(&results.systems));
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }

@@ -1,85 +1,17 @@
-//! The results of a run, as JSON keeps them.
+//! The results of the suites that send requests and measure replies.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::glu::Delivered;
-use super::scenario::{HTTP_SUITE, System};
+use super::outcome::{self, FOREIGN_MAX, Sample};
+use super::scenario::System;
 use super::stats::{Latency, median, median_interval};
 use crate::units::Streams;
 
-/// Everything that a report needs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Results {
-    /// Which suite it was.
-    #[serde(default = "http_suite")]
-    pub suite: String,
-    /// What the command was.
-    pub command: String,
-    /// When it began, in UTC.
-    pub started: String,
-    pub machine: Machine,
-    pub method: Method,
-    pub systems: Vec<SystemFacts>,
-    pub rows: Vec<Row>,
-    pub left_out: Vec<LeftOut>,
-}
-
-/// The suite of results from before there was another.
-fn http_suite() -> String {
-    HTTP_SUITE.to_owned()
-}
-
-/// Where it was measured.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Machine {
-    pub kernel: String,
-    pub processor: String,
-    pub cores: usize,
-    pub memory_mib: u64,
-    /// Which cores had what.
-    pub layout: String,
-}
-
-/// How it was measured.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Method {
-    pub rounds: usize,
-    pub seconds: f64,
-    pub warm_up: f64,
-    /// The warm-up of systems on a virtual machine that compiles, where there are any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub jvm_warm_up: Option<f64>,
-    /// The part of a core's time above which a sample is taken again.
-    pub foreign_max: f64,
-}
-
-/// What a system is, and how it was run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SystemFacts {
-    pub system: System,
-    pub version: String,
-    pub runs: Vec<RunFacts>,
-}
-
-/// A command line and configuration, by scenario.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct RunFacts {
-    pub scenario: String,
-    pub command: String,
-    pub config: String,
-}
-
-/// Why a system has no row in a scenario.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LeftOut {
-    pub scenario: String,
-    pub system: System,
-    pub reason: String,
-    /// Whether it was meant to take part.
-    pub is_failure: bool,
-}
+pub(crate) type Results = outcome::Results<System, Row>;
+pub(crate) type Row = outcome::Row<System, Case, Figures>;
 
 /// What is measured: the systems of one case are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,20 +79,6 @@ impl Case {
     }
 }
 
-/// One system in one case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
-    #[serde(flatten)]
-    pub case: Case,
-    pub system: System,
-    /// The median of each figure.
-    pub median: Figures,
-    pub rounds: Vec<Figures>,
-    /// How many samples were taken again.
-    pub repeated: usize,
-    pub warnings: Vec<String>,
-}
-
 /// One sample, or medians of some.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
@@ -217,9 +135,12 @@ impl Flight {
     }
 }
 
-impl Figures {
-    /// The median of each figure; errors are added up.
-    pub fn median(rounds: &[Self]) -> Self {
+impl Sample for Figures {
+    fn foreign(&self) -> f64 {
+        self.foreign
+    }
+
+    fn median(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
         let some = |figure: &dyn Fn(&Self) -> Option<f64>| {
             let values: Vec<f64> = rounds.iter().filter_map(figure).collect();
@@ -281,7 +202,7 @@ const BUSY: f64 = 0.95;
 const RATE_KEPT: f64 = 0.98;
 
 /// Says of each row of one case what a reader should doubt.
-pub(crate) fn warn(rows: &mut [Row], foreign_max: f64) {
+pub(crate) fn warn(rows: &mut [Row]) {
     let direct = rows.iter().find(|row| row.system == System::Direct);
     let direct = direct.map(|row| row.median.throughput);
     for row in rows {
@@ -315,7 +236,7 @@ pub(crate) fn warn(rows: &mut [Row], foreign_max: f64) {
                 figures.unsent
             ));
         }
-        if figures.foreign > foreign_max {
+        if figures.foreign > FOREIGN_MAX {
             warnings.push(format!(
                 "others used {:.0} % of a core",
                 figures.foreign * 100.0
@@ -351,17 +272,17 @@ mod tests {
         let mut rows = [row(System::Intertie, &[10.0]), row(System::Direct, &[])];
         rows[0].median.throughput = 100.0;
         rows[1].median.throughput = 105.0;
-        warn(&mut rows, 0.08);
+        warn(&mut rows);
         assert!(rows[0].warnings[0].contains("1.05 times"), "{rows:?}");
         assert!(rows[1].warnings.is_empty());
         rows[1].median.throughput = 200.0;
-        warn(&mut rows, 0.08);
+        warn(&mut rows);
         assert!(rows[0].warnings.is_empty());
         rows[0].median.core = Some(0.7);
         rows[0].median.load_core = 0.99;
         rows[0].median.errors = 3;
         rows[0].median.foreign = 0.2;
-        warn(&mut rows, 0.08);
+        warn(&mut rows);
         assert_eq!(rows[0].warnings.len(), 3, "{rows:?}");
     }
 

@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::glu::Parts;
+use super::outcome::{FOREIGN_MAX, Method, Series};
 use super::plan::{Part, Plan};
 use super::process::{self, Cores};
 use super::progress::Progress;
-use super::results::{Case, Figures, LeftOut, Method, Results, Row, RunFacts, SystemFacts, warn};
+use super::results::{Case, Figures, Results, Row, warn};
 use super::sample::{Bench, Stubs};
 use super::scenario::{Scenario, System, Work};
 use super::system::Programs;
-use super::{machine, table};
+use super::{report, table};
 use crate::pki::Identity;
 
-/// The part of a core's time that others may use in a sample.
-const FOREIGN_MAX: f64 = 0.08;
 /// How often a spoiled sample is taken again.
 const REPEATS_MAX: usize = 3;
 /// A sample of this length is taken once.
@@ -56,7 +55,7 @@ pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
             run.case(part.scenario, case)?;
         }
     }
-    table::print_end(left_out(&run.results), &plan.options.out)?;
+    table::print_end(run.results.left_out(), &plan.options.out)?;
     Ok(run.is_good())
 }
 
@@ -97,34 +96,20 @@ fn samples(plan: &Plan) -> usize {
 
 fn empty(plan: &Plan, programs: &Programs, cores: &Cores) -> Results {
     let has_jvm = plan.systems.iter().any(|system| system.is_jvm());
-    let facts = plan.systems.iter().map(|system| SystemFacts {
-        system: *system,
-        version: programs.version(*system),
-        runs: Vec::new(),
-    });
-    Results {
-        suite: plan.suite.to_owned(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        started: machine::now(),
-        machine: machine::facts(cores),
-        method: Method {
-            rounds: plan.options.rounds(),
-            seconds: plan.options.window().as_secs_f64(),
-            warm_up: plan.options.warm_up().as_secs_f64(),
-            jvm_warm_up: has_jvm.then_some(plan.jvm_warm_up.as_secs_f64()),
-            foreign_max: FOREIGN_MAX,
-        },
-        systems: facts.collect(),
-        rows: Vec::new(),
-        left_out: Vec::new(),
-    }
+    let method = Method {
+        rounds: plan.options.rounds(),
+        seconds: plan.options.window().as_secs_f64(),
+        warm_up: plan.options.warm_up().as_secs_f64(),
+        jvm_warm_up: has_jvm.then_some(plan.jvm_warm_up.as_secs_f64()),
+        foreign_max: FOREIGN_MAX,
+    };
+    let systems = plan.systems.iter();
+    let versions = systems.map(|system| (*system, programs.version(*system)));
+    Results::new(plan.suite, cores, method, versions)
 }
 
-/// Scenario, system and reason of each that was left out.
-fn left_out(results: &Results) -> impl Iterator<Item = [&str; 3]> {
-    let left_out = results.left_out.iter();
-    left_out.map(|it| [it.scenario.as_str(), it.system.name(), it.reason.as_str()])
-}
+/// The samples of one system.
+type Measured = Series<System, Figures>;
 
 /// A run under way.
 struct Run<'a> {
@@ -134,36 +119,14 @@ struct Run<'a> {
     progress: Progress,
 }
 
-/// The samples of one system in one case.
-struct Series {
-    system: System,
-    rounds: Vec<Figures>,
-    repeated: usize,
-    has_failed: bool,
-}
-
 impl Run<'_> {
     fn leave_out(&mut self, scenario: &Scenario) {
-        for (system, reason) in &self.plan.missing {
-            self.results.left_out.push(LeftOut {
-                scenario: scenario.name.to_owned(),
-                system: *system,
-                reason: reason.clone(),
-                is_failure: false,
-            });
-        }
-        for system in &self.plan.systems {
-            if *system == System::Passthrough {
-                continue;
-            }
-            if let Some(reason) = system.refuses(scenario) {
-                self.results.left_out.push(LeftOut {
-                    scenario: scenario.name.to_owned(),
-                    system: *system,
-                    reason: reason.to_owned(),
-                    is_failure: false,
-                });
-            }
+        let missing = self.plan.missing.iter().cloned();
+        let systems = self.plan.systems.iter();
+        let systems = systems.filter(|system| **system != System::Passthrough);
+        let refused = systems.filter_map(|it| Some((*it, it.refuses(scenario)?.to_owned())));
+        for (system, reason) in missing.chain(refused) {
+            self.results.leave_out(scenario.name, system, reason, false);
         }
     }
 
@@ -171,95 +134,62 @@ impl Run<'_> {
         let stubs = self.bench.stubs(scenario, case)?;
         let systems = self.plan.systems.iter();
         let able = systems.filter(|it| it.refuses(scenario).is_none());
-        let mut series: Vec<Series> = able
-            .map(|system| Series {
-                system: *system,
-                rounds: Vec::new(),
-                repeated: 0,
-                has_failed: false,
-            })
-            .collect();
+        let mut series = Series::of(able.copied());
         for round in 0..self.plan.options.rounds() {
             for series in &mut series {
                 let turns = self.plan.options.rounds_of(series.system);
-                if round < turns && !series.has_failed {
+                if round < turns && !series.has_failed() {
                     self.turn(scenario, case, &stubs, series);
                 }
             }
         }
-        let rows = series.into_iter().filter(|it| !it.rounds.is_empty());
-        let mut rows: Vec<Row> = rows.map(|series| row(case, series)).collect();
-        warn(&mut rows, FOREIGN_MAX);
+        let series = series.into_iter();
+        let mut rows: Vec<Row> = series.filter_map(|it| it.row(case.clone())).collect();
+        warn(&mut rows);
         self.progress.clear();
         table::print_case(scenario, case, &rows)?;
         self.results.rows.extend(rows);
-        super::write(&self.plan.options.out, &self.results)
+        super::write(
+            &self.plan.options.out,
+            &self.results,
+            &report::html(&self.results),
+        )
     }
 
     /// Takes a sample, again when others have used too much of a core meanwhile.
-    fn turn(&mut self, scenario: &Scenario, case: &Case, stubs: &Stubs, series: &mut Series) {
+    fn turn(&mut self, scenario: &Scenario, case: &Case, stubs: &Stubs, series: &mut Measured) {
         let system = series.system;
         let what = format!("{} {}, {}", scenario.name, system.name(), case.label());
         self.progress.next(&what);
         // What others did in the minutes of a long sample evens out, and its report says how much.
         let is_long = self.bench.window >= LONG;
         let repeats = if is_long { 0 } else { REPEATS_MAX };
-        for repeat in 0..=repeats {
-            let (figures, facts) = match self.bench.sample(system, scenario, case, stubs) {
-                Ok(sample) => sample,
-                Err(error) => {
-                    series.has_failed = true;
-                    return self.failed(scenario, system, &error);
-                }
-            };
-            self.keep_facts(system, facts);
-            if figures.foreign <= FOREIGN_MAX || repeat == repeats {
-                series.rounds.push(figures);
-                return;
-            }
-            series.repeated += 1;
+        let sampled = series.turn(repeats, || {
+            let (figures, facts) = self.bench.sample(system, scenario, case, stubs)?;
+            self.results.keep_facts(system, facts, &self.bench.folder);
+            Ok(figures)
+        });
+        if let Err(error) = sampled {
+            self.failed(scenario, system, &error);
         }
     }
 
     fn failed(&mut self, scenario: &Scenario, system: System, error: &anyhow::Error) {
         self.progress.clear();
-        // Who does not listen is not told.
+        // A stderr that is closed has no reader to inform.
         let _ = writeln!(
             io::stderr(),
             "{} in {}: {error:#}",
             system.name(),
             scenario.name
         );
-        let left_out = LeftOut {
-            scenario: scenario.name.to_owned(),
-            system,
-            reason: reason(error),
-            is_failure: true,
-        };
-        let is_same = |it: &LeftOut| it.scenario == scenario.name && it.system == system;
-        if !self.results.left_out.iter().any(is_same) {
-            self.results.left_out.push(left_out);
-        }
-    }
-
-    /// Keeps the first command line and configuration of a system in each scenario.
-    fn keep_facts(&mut self, system: System, mut facts: RunFacts) {
-        let folder = self.bench.folder.display().to_string();
-        facts.config = facts.config.replace(&folder, "FOLDER");
-        facts.command = facts.command.replace(&folder, "FOLDER");
-        let of_system = self.results.systems.iter_mut();
-        for known in of_system.filter(|known| known.system == system) {
-            if !known.runs.iter().any(|run| run.scenario == facts.scenario) {
-                known.runs.push(facts.clone());
-            }
-        }
+        let reason = reason(error);
+        self.results.leave_out(scenario.name, system, reason, true);
     }
 
     fn is_good(&self) -> bool {
-        let is_ours = |system: System| system == System::Intertie;
-        let has_errors = |row: &Row| is_ours(row.system) && row.median.errors > 0;
-        let failed = |it: &LeftOut| is_ours(it.system) && it.is_failure;
-        !self.results.rows.iter().any(has_errors) && !self.results.left_out.iter().any(failed)
+        let has_errors = |row: &Row| row.system == System::Intertie && row.median.errors > 0;
+        !self.results.rows.iter().any(has_errors) && !self.results.has_failed()
     }
 }
 
@@ -271,15 +201,4 @@ fn reason(error: &anyhow::Error) -> String {
     let first = lines.next().unwrap_or_default().to_owned();
     let cause = lines.find(|line| line.to_ascii_lowercase().contains("error"));
     cause.map_or(first.clone(), |cause| format!("{first} {}", cause.trim()))
-}
-
-fn row(case: &Case, series: Series) -> Row {
-    Row {
-        case: case.clone(),
-        system: series.system,
-        median: Figures::median(&series.rounds),
-        rounds: series.rounds,
-        repeated: series.repeated,
-        warnings: Vec::new(),
-    }
 }

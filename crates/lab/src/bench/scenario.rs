@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::outcome::Contender;
+
 /// What one side of a proxy speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -281,6 +283,14 @@ pub(crate) enum System {
     Camel,
     /// No proxy: what stub and generator reach alone.
     Direct,
+}
+
+impl Contender for System {
+    const INTERTIE: Self = Self::Intertie;
+
+    fn name(self) -> &'static str {
+        Self::name(self)
+    }
 }
 
 impl System {

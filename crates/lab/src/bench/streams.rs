@@ -24,7 +24,7 @@ mod table;
 mod topic;
 mod unit;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -33,6 +33,7 @@ use super::system::Programs;
 use crate::units;
 use case::{Choice, Durability, Mode, SCENARIOS};
 pub(super) use floor::{WriteLoopArgs, run as write_loop};
+pub(super) use report::html;
 pub(super) use results::{Results, SUITE};
 use system::{ALL, System};
 
@@ -162,12 +163,4 @@ pub(super) fn run(
     let programs = programs()?;
     let (systems, missing) = args.systems(&programs)?;
     run::run(args, programs, cases, systems, missing)
-}
-
-/// Writes the page of a run.
-///
-/// # Errors
-/// When the file cannot be written.
-pub(super) fn write_report(folder: &Path, results: &Results) -> anyhow::Result<()> {
-    super::write_page(folder, &report::html(results))
 }

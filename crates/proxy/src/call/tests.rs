@@ -3,13 +3,13 @@
 //! may be serves the next call, with that one's own reply, and the endpoint has not failed.
 
 use std::collections::BTreeMap;
-use std::task::{Context, Waker};
 
 use component::forward::ForwardPlan;
 use component::tls::Protocol;
 use component::upstream::UpstreamPlan;
 use message::{Headers, Method};
 use testkit::http2::{Connection, Role};
+use testkit::poll_and_drop;
 use testkit::wire::Wire;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -160,20 +160,6 @@ async fn answer_stream(connection: Connection, stream: u32) {
     }
 }
 
-/// Polls a future so many times, each time after other tasks have run, and drops it. Says whether
-/// it has ended.
-async fn poll_and_drop<T>(future: impl Future<Output = T>, times: usize) -> bool {
-    let mut future = Box::pin(future);
-    for _ in 0..times {
-        let mut context = Context::from_waker(Waker::noop());
-        if future.as_mut().poll(&mut context).is_ready() {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    false
-}
-
 fn drop_everywhere(protocol: Protocol, size: usize) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build_local(Default::default());
@@ -185,7 +171,10 @@ fn drop_everywhere(protocol: Protocol, size: usize) {
                 if is_reused {
                     assert_eq!(*setting.call("/first", 10).await, *content("/first", 10));
                 }
-                let was_ready = poll_and_drop(setting.call("/dropped", size), times).await;
+                let was_ready = poll_and_drop(setting.call("/dropped", size), times, || {
+                    tokio::time::sleep(Duration::from_millis(1))
+                })
+                .await;
                 let next = setting.call("/next", 1000);
                 let next = tokio::time::timeout(Duration::from_secs(5), next).await;
                 let next = next.expect("a permit is lost");

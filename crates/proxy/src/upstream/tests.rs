@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use net::deadline::Deadline;
 use net::endpoint::EndpointConfig;
 use net::http1::{ClientExchange, End, HeadLimits, ResponseHead};
 use net::resolve::{LookUp, Resolver};
+use testkit::poll_and_drop;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -192,18 +192,6 @@ fn run(test: impl Future<Output = ()>) {
     runtime.unwrap().block_on(test);
 }
 
-/// Polls a future so many times, each time after other tasks have run, and drops it.
-async fn poll_and_drop<T>(mut future: Pin<Box<impl Future<Output = T>>>, times: usize) -> bool {
-    for _ in 0..times {
-        let mut context = Context::from_waker(Waker::noop());
-        if future.as_mut().poll(&mut context).is_ready() {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    false
-}
-
 #[test]
 fn a_wait_for_a_new_connection_may_be_dropped_anywhere() {
     run(async {
@@ -211,7 +199,10 @@ fn a_wait_for_a_new_connection_may_be_dropped_anywhere() {
         let mut times = 0;
         while !was_ready {
             let setting = Setting::new(Some(1)).await;
-            was_ready = poll_and_drop(Box::pin(setting.lend()), times).await;
+            was_ready = poll_and_drop(setting.lend(), times, || {
+                tokio::time::sleep(Duration::from_millis(1))
+            })
+            .await;
             setting.rests().await;
             let lent = setting.lend().await.unwrap();
             assert_eq!(setting.in_flight(), 1);

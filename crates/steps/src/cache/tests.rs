@@ -3,29 +3,12 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use component::handler::Services as _;
 use message::{Fault, Kind, Origin, Reply};
 
 use super::DEFINITION;
 use crate::testing::{FakeServices, TestFlow, assert_problems, flow, sound_flow};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// A system that takes this long and answers with the number of the call, or fails.
-fn counting(time: Duration, fails: impl Fn(u32) -> bool + 'static) -> FakeServices {
-    let count = Cell::new(0);
-    FakeServices::scripted(move |_| {
-        count.set(count.get() + 1);
-        if fails(count.get()) {
-            return (
-                time,
-                Err(Fault::new(Kind::Connection, Origin::Upstream, "down")),
-            );
-        }
-        let body = count.get().to_string().into_bytes();
-        (time, Ok(Reply::with_content(200, "application/json", body)))
-    })
-}
 
 fn cached(settings: &str) -> TestFlow {
     sound_flow(&format!(
@@ -45,22 +28,17 @@ fn measure(flow: &TestFlow, services: &FakeServices, name: &str) -> f64 {
         .unwrap()
 }
 
-/// Lets time pass.
-fn pass(services: &FakeServices, time: Duration) {
-    services.run_to_end(services.sleep(time));
-}
-
 #[test]
 fn a_result_is_made_once_for_each_key_and_made_again_when_it_is_old() {
     let flow = cached("ttl: 10s");
-    let services = counting(Duration::ZERO, |_| false);
+    let services = FakeServices::counting(Duration::ZERO, |_| false);
     let run = |id: &str| flow.run(&format!("{{\"id\": {id}}}"), &services).unwrap();
     assert_eq!(run("1"), "[1,\"miss\"]");
     assert_eq!(run("1"), "[1,\"hit\"]");
     assert_eq!(run("2"), "[2,\"miss\"]");
-    pass(&services, 10 * SECOND - Duration::from_millis(1));
+    services.pass(10 * SECOND - Duration::from_millis(1));
     assert_eq!(run("1"), "[1,\"hit\"]");
-    pass(&services, Duration::from_millis(1));
+    services.pass(Duration::from_millis(1));
     assert_eq!(run("1"), "[3,\"miss\"]");
     for (name, value) in [
         ("cache_hits_total", 2.0),
@@ -119,7 +97,7 @@ fn a_kept_request_body_does_not_take_the_head_of_the_next_request() {
 #[test]
 fn a_failure_is_not_kept() {
     let flow = cached("ttl: 10s");
-    let services = counting(Duration::ZERO, |call| call == 1);
+    let services = FakeServices::counting(Duration::ZERO, |call| call == 1);
     let body = "{\"id\": 1}";
     assert_eq!(flow.run(body, &services).unwrap_err().name(), "connection");
     assert_eq!(flow.run(body, &services).unwrap(), "[2,\"miss\"]");
@@ -128,14 +106,14 @@ fn a_failure_is_not_kept() {
 #[test]
 fn an_old_result_stands_in_for_a_failure_of_the_other_system() {
     let flow = cached("ttl: 10s, stale: 1m");
-    let services = counting(Duration::ZERO, |call| call > 1);
+    let services = FakeServices::counting(Duration::ZERO, |call| call > 1);
     let body = "{\"id\": 1}";
     assert_eq!(flow.run(body, &services).unwrap(), "[1,\"miss\"]");
-    pass(&services, 30 * SECOND);
+    services.pass(30 * SECOND);
     assert_eq!(flow.run(body, &services).unwrap(), "[1,\"stale\"]");
     assert_eq!(services.calls.borrow().len(), 2);
     assert_eq!(measure(&flow, &services, "cache_stale_total"), 1.0);
-    pass(&services, 40 * SECOND);
+    services.pass(40 * SECOND);
     assert_eq!(flow.run(body, &services).unwrap_err().name(), "connection");
 }
 
@@ -166,7 +144,7 @@ fn which_failures_an_old_result_stands_in_for() {
         });
         let flow = cached("ttl: 1s, stale: 1h");
         flow.run("{\"id\": 1}", &services).unwrap();
-        pass(&services, 2 * SECOND);
+        services.pass(2 * SECOND);
         let result = flow.run("{\"id\": 1}", &services);
         assert_eq!(result.is_ok(), is_hidden, "{name}");
     }
@@ -175,7 +153,7 @@ fn which_failures_an_old_result_stands_in_for() {
 #[test]
 fn one_message_makes_the_result_and_others_wait_for_it() {
     let flow = cached("ttl: 10s");
-    let services = counting(SECOND, |_| false);
+    let services = FakeServices::counting(SECOND, |_| false);
     let body = "{\"id\": 1}";
     let (first, second, third) = services.run_to_end(async {
         join3(
@@ -194,7 +172,7 @@ fn one_message_makes_the_result_and_others_wait_for_it() {
 #[test]
 fn those_who_waited_for_a_failure_go_on_at_the_same_time() {
     let flow = cached("ttl: 10s");
-    let services = counting(SECOND, |call| call == 1);
+    let services = FakeServices::counting(SECOND, |call| call == 1);
     let body = "{\"id\": 1}";
     let (first, second, third) = services.run_to_end(async {
         join3(
@@ -213,7 +191,7 @@ fn those_who_waited_for_a_failure_go_on_at_the_same_time() {
 #[test]
 fn nobody_waits_longer_than_allowed_and_one_that_is_given_up_holds_nobody_up() {
     let flow = cached("ttl: 10s, wait: 200ms");
-    let services = counting(SECOND, |_| false);
+    let services = FakeServices::counting(SECOND, |_| false);
     let body = "{\"id\": 1}";
     let start = || flow.start(body, &services);
     let (_, second, _) = services.run_to_end(async { join3(start(), start(), start()).await });
@@ -235,7 +213,7 @@ fn nobody_waits_longer_than_allowed_and_one_that_is_given_up_holds_nobody_up() {
 #[test]
 fn when_the_one_that_makes_a_result_is_dropped_one_other_makes_it() {
     let flow = cached("ttl: 10s");
-    let services = counting(SECOND, |_| false);
+    let services = FakeServices::counting(SECOND, |_| false);
     let start = || flow.start("{\"id\": 1}", &services);
     let (first, second, third) = services.run_to_end(async {
         let given_up = async {
@@ -284,7 +262,7 @@ async fn join3<T>(
 #[test]
 fn the_one_that_was_not_used_for_longest_makes_room() {
     let flow = cached("ttl: 1h, max: 2");
-    let services = counting(Duration::ZERO, |_| false);
+    let services = FakeServices::counting(Duration::ZERO, |_| false);
     let run = |id: u32| flow.run(&format!("{{\"id\": {id}}}"), &services).unwrap();
     for (id, expected) in [
         (1, "[1,\"miss\"]"),

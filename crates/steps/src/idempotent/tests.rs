@@ -3,39 +3,19 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use component::handler::{Services as _, within};
-use message::{Fault, Kind, Origin, Reply};
+use component::handler::within;
+use message::Reply;
 
 use super::DEFINITION;
 use crate::testing::{FakeServices, TestFlow, assert_problems, flow, sound_flow};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A system that takes this long and answers with the number of the call, or fails.
-fn counting(time: Duration, fails: impl Fn(u32) -> bool + 'static) -> FakeServices {
-    let count = Cell::new(0);
-    FakeServices::scripted(move |_| {
-        count.set(count.get() + 1);
-        if fails(count.get()) {
-            return (
-                time,
-                Err(Fault::new(Kind::Connection, Origin::Upstream, "down")),
-            );
-        }
-        let body = count.get().to_string().into_bytes();
-        (time, Ok(Reply::with_content(200, "application/json", body)))
-    })
-}
-
 fn once(settings: &str) -> TestFlow {
     sound_flow(&format!(
         "- idempotent: {{ key: \"${{ .id }}\", {settings} steps: [{{ http: GET crm:/x }}] }}\n\
          - map: '[., $duplicate]'"
     ))
-}
-
-fn pass(services: &FakeServices, time: Duration) {
-    services.run_to_end(services.sleep(time));
 }
 
 fn measures(flow: &TestFlow, services: &FakeServices) -> Vec<String> {
@@ -45,14 +25,14 @@ fn measures(flow: &TestFlow, services: &FakeServices) -> Vec<String> {
 #[test]
 fn steps_are_run_once_for_each_key_until_its_window_is_over() {
     let flow = once("window: 10s,");
-    let services = counting(Duration::ZERO, |_| false);
+    let services = FakeServices::counting(Duration::ZERO, |_| false);
     let run = |body: &str| flow.run(body, &services).unwrap();
     assert_eq!(run("{\"id\": 1}"), "[1,false]");
     assert_eq!(run("{\"id\": 1}"), "[{\"id\":1},true]");
     assert_eq!(run("{\"id\": 2}"), "[2,false]");
-    pass(&services, 10 * SECOND - Duration::from_millis(1));
+    services.pass(10 * SECOND - Duration::from_millis(1));
     assert_eq!(run("{\"id\": 1}"), "[{\"id\":1},true]");
-    pass(&services, Duration::from_millis(1));
+    services.pass(Duration::from_millis(1));
     assert_eq!(run("{\"id\": 1}"), "[3,false]");
     let expected = [
         "idempotent_firsts_total 3",
@@ -69,7 +49,7 @@ fn steps_are_run_once_for_each_key_until_its_window_is_over() {
 #[test]
 fn a_failed_key_can_be_tried_again() {
     let flow = once("");
-    let services = counting(Duration::ZERO, |call| call == 1);
+    let services = FakeServices::counting(Duration::ZERO, |call| call == 1);
     let body = "{\"id\": 1}";
     assert_eq!(flow.run(body, &services).unwrap_err().name(), "connection");
     assert_eq!(flow.run(body, &services).unwrap(), "[2,false]");
@@ -79,7 +59,7 @@ fn a_failed_key_can_be_tried_again() {
 #[test]
 fn a_key_that_was_given_up_can_be_tried_again() {
     let flow = once("");
-    let services = counting(SECOND, |_| false);
+    let services = FakeServices::counting(SECOND, |_| false);
     let body = "{\"id\": 1}";
     services.run_to_end(async {
         let given_up = flow.start(body, &services);
@@ -91,7 +71,7 @@ fn a_key_that_was_given_up_can_be_tried_again() {
 #[test]
 fn a_key_under_way_is_refused() {
     let flow = once("replay: true,");
-    let services = counting(SECOND, |_| false);
+    let services = FakeServices::counting(SECOND, |_| false);
     let body = "{\"id\": 1}";
     services.run_to_end(async {
         let mut first = Box::pin(flow.start(body, &services));
@@ -108,7 +88,7 @@ fn a_key_under_way_is_refused() {
 #[test]
 fn a_duplicate_gets_what_the_first_got_when_the_step_says_so() {
     let flow = once("replay: true,");
-    let services = counting(Duration::ZERO, |_| false);
+    let services = FakeServices::counting(Duration::ZERO, |_| false);
     for expected in ["[1,false]", "[1,true]", "[1,true]"] {
         assert_eq!(flow.run("{\"id\": 1}", &services).unwrap(), expected);
     }
@@ -161,7 +141,7 @@ fn memory_is_free_again_when_keys_are_over() {
             let result = flow.run(&body, &services);
             assert_eq!(result.is_ok(), id == 0, "{body}");
         }
-        pass(&services, SECOND);
+        services.pass(SECOND);
     }
 }
 
@@ -228,7 +208,7 @@ fn a_result_that_cannot_be_written_does_not_forget_the_key() {
 #[test]
 fn the_oldest_key_makes_room_but_none_that_is_under_way() {
     let flow = once("max: 2,");
-    let services = counting(Duration::ZERO, |_| false);
+    let services = FakeServices::counting(Duration::ZERO, |_| false);
     let run = |id: u32| flow.run(&format!("{{\"id\": {id}}}"), &services).unwrap();
     for id in 1..=3 {
         assert!(run(id).contains("false"));
@@ -238,7 +218,7 @@ fn the_oldest_key_makes_room_but_none_that_is_under_way() {
     assert!(measures(&flow, &services).contains(&"idempotent_evicted_total 2".to_owned()));
 
     let flow = once("max: 2,");
-    let services = counting(SECOND, |_| false);
+    let services = FakeServices::counting(SECOND, |_| false);
     services.run_to_end(async {
         let mut first = Box::pin(flow.start("{\"id\": 1}", &services));
         let mut second = Box::pin(flow.start("{\"id\": 2}", &services));

@@ -163,6 +163,26 @@ impl FakeServices {
         }
     }
 
+    /// One whose other system takes this long for each call and answers with its number, or fails
+    /// in the calls of these numbers.
+    pub fn counting(time: Duration, fails: impl Fn(u32) -> bool + 'static) -> Self {
+        let count = Cell::new(0);
+        Self::scripted(move |_| {
+            count.set(count.get() + 1);
+            if fails(count.get()) {
+                let fault = Fault::new(Kind::Connection, Origin::Upstream, "down");
+                return (time, Err(fault));
+            }
+            let body = count.get().to_string().into_bytes();
+            (time, Ok(Reply::with_content(200, "application/json", body)))
+        })
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, time: Duration) {
+        self.run_to_end(self.sleep(time));
+    }
+
     /// Runs a future, and everything that it spawns, to the end.
     pub fn run_to_end<T>(&self, future: impl Future<Output = T>) -> T {
         let mut main = Task::new(Box::pin(future));

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::super::outcome::Machine;
 use super::super::report::{STYLE, text::escape};
-use super::super::results::Machine;
 use super::row::Row;
 
 /// All rows of a run.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::super::load::Plan;
+use super::super::outcome::RunFacts;
 use super::super::process::{self, Process};
-use super::super::results::{Case, Figures, Flight, RunFacts, Variant};
+use super::super::results::{Case, Figures, Flight, Variant};
 use super::super::sample::{Bench, SETTLE, Stubs, facts, figures};
 use super::super::scenario::{Scenario, System, Work};
 use super::super::stats::Stats;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::draw::{self, Bar, colour};
 use super::text::{escape, grouped, megabytes, percent, short};
 use crate::bench::glu::facts::{self, Landmark};
+use crate::bench::outcome::{Contender, SystemFacts};
 use crate::bench::published::{self, Published};
 use crate::bench::results::{Case, Figures, Results, Row, cpu_ratio};
 use crate::bench::scenario::{self, GLU_SUITE, HTTP_SUITE, MAP_SUITE, Scenario, System};
@@ -432,14 +433,14 @@ fn panels(text: &mut String, rows: &[&Row], all: &[&Row]) {
 }
 
 /// Versions, command lines and configurations.
-pub(super) fn systems(results: &Results) -> String {
+pub(in crate::bench) fn systems<S: Contender>(systems: &[SystemFacts<S>]) -> String {
     let mut text = String::from("<section id=\"systems\">\n<h2>Systems</h2>\n<dl>");
-    for facts in &results.systems {
+    for facts in systems {
         let (name, version) = (facts.system.name(), escape(&facts.version));
         let _ = write!(text, "<dt>{name}</dt><dd>{version}</dd>");
     }
     text.push_str("</dl>\n");
-    for facts in &results.systems {
+    for facts in systems {
         for run in facts.runs.iter().filter(|run| !run.command.is_empty()) {
             let _ = write!(
                 text,

@@ -2,8 +2,9 @@
 #![cfg(test)]
 
 use super::html;
+use crate::bench::outcome::{LeftOut, Machine, Method, RunFacts, SystemFacts};
 use crate::bench::results::testing::row;
-use crate::bench::results::{LeftOut, Machine, Method, Results, Row, RunFacts, SystemFacts};
+use crate::bench::results::{Results, Row};
 use crate::bench::scenario::{HTTP, MAP, Scenario, Side, System};
 
 const SYSTEMS: [System; 4] = [

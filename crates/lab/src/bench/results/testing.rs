@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 use super::{Case, Figures, Row, Variant};
+use crate::bench::outcome::Sample;
 use crate::bench::scenario::System;
 use crate::bench::stats::Latency;
 use crate::units::Streams;

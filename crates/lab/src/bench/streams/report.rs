@@ -6,8 +6,8 @@ use super::case::{Case, SCENARIOS};
 use super::cells;
 use super::results::{Results, Row};
 use super::system::System;
-use crate::bench::report::STYLE;
 use crate::bench::report::text::{escape, grouped, percent};
+use crate::bench::report::{STYLE, systems};
 
 /// What the suite does, for whoever reads the page alone.
 const METHOD: &str = "<p>The system under test has one core; publisher, subscribers and the \
@@ -38,7 +38,7 @@ const METHOD: &str = "<p>The system under test has one core; publisher, subscrib
     landmarks.</p>\n";
 
 /// The page.
-pub(super) fn html(results: &Results) -> String {
+pub(in crate::bench) fn html(results: &Results) -> String {
     let machine = &results.machine;
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -68,7 +68,7 @@ pub(super) fn html(results: &Results) -> String {
     for (name, title) in measured(results) {
         scenario(&mut page, results, name, title);
     }
-    systems(&mut page, results);
+    page.push_str(&systems(&results.systems));
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }
@@ -183,37 +183,12 @@ fn notes(page: &mut String, rows: &[&Row]) {
     }
 }
 
-fn systems(page: &mut String, results: &Results) {
-    page.push_str("<section id=\"systems\">\n<h2>Systems</h2>\n<dl>");
-    for facts in &results.systems {
-        let (name, version) = (facts.system.name(), escape(&facts.version));
-        let _ = write!(page, "<dt>{name}</dt><dd>{version}</dd>");
-    }
-    page.push_str("</dl>\n");
-    for facts in &results.systems {
-        for run in facts.runs.iter().filter(|run| !run.command.is_empty()) {
-            let _ = write!(
-                page,
-                "<details><summary>{}, {}</summary>\n<pre>{}</pre>\n",
-                facts.system.name(),
-                escape(&run.scenario),
-                escape(&run.command)
-            );
-            if !run.config.is_empty() {
-                let _ = writeln!(page, "<pre>{}</pre>", escape(&run.config));
-            }
-            page.push_str("</details>\n");
-        }
-    }
-    page.push_str("</section>\n");
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::cells::tests::{cases, row};
-    use super::super::results::{Facts, LeftOut, SUITE};
+    use super::super::results::SUITE;
     use super::*;
-    use crate::bench::results::{Machine, Method, RunFacts};
+    use crate::bench::outcome::{LeftOut, Machine, Method, RunFacts, SystemFacts};
 
     fn results() -> Results {
         let case = &cases("axway-sse")[0];
@@ -226,7 +201,7 @@ mod tests {
             started: "now".to_owned(),
             machine: Machine::default(),
             method: Method::default(),
-            systems: vec![Facts {
+            systems: vec![SystemFacts {
                 system: System::Intertie,
                 version: "1 & 2".to_owned(),
                 runs: vec![RunFacts {

@@ -1,62 +1,18 @@
-//! The results of a run, as JSON keeps them.
+//! The results of the suite of streams.
 
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::clock::Used;
 use super::system::System;
-use crate::bench::results::{Machine, Method, RunFacts};
+use crate::bench::outcome::{self, FOREIGN_MAX, Sample};
 use crate::bench::stats::{Latency, median};
 
 /// The name of the suite.
 pub(crate) const SUITE: &str = "streams";
 
-/// Everything that a report needs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Results {
-    pub suite: String,
-    pub command: String,
-    /// When it began, in UTC.
-    pub started: String,
-    pub machine: Machine,
-    pub method: Method,
-    pub systems: Vec<Facts>,
-    pub rows: Vec<Row>,
-    pub left_out: Vec<LeftOut>,
-}
-
-/// What a system is, and how it was run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    pub system: System,
-    pub version: String,
-    /// The first command line and configuration in each scenario.
-    pub runs: Vec<RunFacts>,
-}
-
-/// Why a system has no row in a scenario.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LeftOut {
-    pub scenario: String,
-    pub system: System,
-    pub reason: String,
-    /// Whether it was meant to take part.
-    pub is_failure: bool,
-}
-
-/// One system in one case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
-    #[serde(flatten)]
-    pub case: Case,
-    pub system: System,
-    /// The median of each figure.
-    pub median: Figures,
-    pub rounds: Vec<Figures>,
-    /// How many samples were taken again.
-    pub repeated: usize,
-    pub warnings: Vec<String>,
-}
+pub(crate) type Results = outcome::Results<System, Row>;
+pub(crate) type Row = outcome::Row<System, Case, Figures>;
 
 impl Row {
     /// Whether nothing was lost, doubled, changed or refused.
@@ -164,9 +120,14 @@ impl Figures {
         self.load_cost = each(used.load);
         self.foreign = used.foreign;
     }
+}
 
-    /// The median of each figure; what is counted is added up.
-    pub fn median(rounds: &[Self]) -> Self {
+impl Sample for Figures {
+    fn foreign(&self) -> f64 {
+        self.foreign
+    }
+
+    fn median(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
         let some = |figure: &dyn Fn(&Self) -> Option<f64>| {
             let values: Vec<f64> = rounds.iter().filter_map(figure).collect();
@@ -232,7 +193,7 @@ const BUSY: f64 = 0.95;
 const RATE_KEPT: f64 = 0.98;
 
 /// Says of a row what a reader should doubt.
-pub(crate) fn warnings(case: &Case, figures: &Figures, foreign_max: f64) -> Vec<String> {
+pub(crate) fn warnings(case: &Case, figures: &Figures) -> Vec<String> {
     let mut warnings = Vec::new();
     let percent = |part: f64| part * 100.0;
     if figures.load_core >= BUSY && figures.idle.is_none() {
@@ -250,7 +211,7 @@ pub(crate) fn warnings(case: &Case, figures: &Figures, foreign_max: f64) -> Vec<
             figures.throughput
         ));
     }
-    if figures.foreign > foreign_max {
+    if figures.foreign > FOREIGN_MAX {
         warnings.push(format!(
             "others used {:.0} % of a core",
             percent(figures.foreign)
@@ -339,13 +300,13 @@ mod tests {
             load_core: 0.5,
             ..Figures::default()
         };
-        assert!(warnings(&case, &figures, 0.1).is_empty());
+        assert!(warnings(&case, &figures).is_empty());
         figures.throughput = 900.0;
         figures.load_core = 0.99;
         figures.foreign = 0.2;
         (figures.lost, figures.cut) = (3, 1);
         figures.first_error = Some("end of file".to_owned());
-        let warnings = warnings(&case, &figures, 0.1);
+        let warnings = warnings(&case, &figures);
         assert_eq!(warnings.len(), 4, "{warnings:?}");
         assert_eq!(
             warnings[3],

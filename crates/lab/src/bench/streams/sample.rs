@@ -18,8 +18,8 @@ use super::http;
 use super::memory::{self, Memory};
 use super::results::{Figures, Idle};
 use super::system::{self, Place, System};
+use crate::bench::outcome::RunFacts;
 use crate::bench::process::{self, Cores, Process};
-use crate::bench::results::RunFacts;
 use crate::bench::stats::Latency;
 use crate::bench::system::Programs;
 

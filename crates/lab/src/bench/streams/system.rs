@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Durability, Feed, Mode, Transport};
 use super::publisher::Request;
+use crate::bench::outcome::Contender;
 use crate::bench::process;
 use crate::bench::system::Programs;
 use crate::bench::template::Values;
@@ -71,6 +72,14 @@ pub(crate) const ALL: [System; 8] = [
     System::Nginx,
     System::Direct,
 ];
+
+impl Contender for System {
+    const INTERTIE: Self = Self::Intertie;
+
+    fn name(self) -> &'static str {
+        Self::name(self)
+    }
+}
 
 impl System {
     pub fn name(self) -> &'static str {
