@@ -448,10 +448,10 @@ impl Channel {
         self.seats.borrow_mut().end(key)
     }
 
-    /// Notes how a write of other bytes than the ring's went.
-    pub fn note_other(&self, key: u32, moved: bool, context: &Context<'_>) {
+    /// Notes how a write of other bytes than the ring's went, see [`Seats::note_other`].
+    pub fn note_other(&self, key: u32, pending: Option<u64>, context: &Context<'_>) {
         let mut seats = self.seats.borrow_mut();
-        seats.note_other((key, self.ticks.get()), moved, context);
+        seats.note_other((key, self.ticks.get()), pending, context);
     }
 
     /// Counts bytes that have been written for one reader alone. Those of several topics have been

@@ -101,7 +101,8 @@ impl Reader {
             return Poll::Ready(Ok(Some(end)));
         }
         let wrote = outlet.poll_write(context, &self.own);
-        self.channel.note_other(self.key, wrote.is_ready(), context);
+        let pending = wrote.is_pending().then(|| outlet.records_taken());
+        self.channel.note_other(self.key, pending, context);
         let count = ready!(wrote)?;
         self.channel.count_bytes(count as u64);
         // What is written is given back, however long the rest waits.

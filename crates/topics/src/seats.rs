@@ -15,6 +15,10 @@ pub(crate) trait Outlet {
     /// Writes some of these bytes, at least one. A write that was pending is repeated with the same
     /// bytes at its front.
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// How many bytes of TLS records the socket has taken, or 0 without TLS: what was accepted for
+    /// writing is encrypted in large pieces, within which progress shows only here.
+    fn records_taken(&self) -> u64;
 }
 
 /// Who reads.
@@ -38,6 +42,8 @@ struct Seat {
     rest: Option<Box<Rest>>,
     /// Since which tick it has taken nothing.
     stalled: Option<u32>,
+    /// The TLS records that its socket had taken when a write was last pending, in bytes.
+    records: u64,
     /// The tick in which its time is over.
     over_at: Option<u32>,
     end: Option<End>,
@@ -251,14 +257,20 @@ impl Seats {
         self.seat(key).and_then(|seat| seat.end)
     }
 
-    /// Notes how a write of other bytes than the ring's went.
-    pub fn note_other(&mut self, (key, now): (u32, u32), moved: bool, context: &Context<'_>) {
+    /// Notes how a write of other bytes than the ring's went: `pending` has the TLS records that the
+    /// socket has taken when no byte was accepted.
+    pub fn note_other(
+        &mut self,
+        (key, now): (u32, u32),
+        pending: Option<u64>,
+        context: &Context<'_>,
+    ) {
         if let Some(seat) = self.seat(key) {
             seat.listen(context);
-            seat.stalled = match moved {
-                true => None,
-                false => seat.stalled.or(Some(now)),
-            };
+            match pending {
+                None => seat.stalled = None,
+                Some(records) => seat.note_pending(now, records),
+            }
         }
     }
 }
@@ -270,6 +282,15 @@ impl Seat {
             Some(waker) if waker.will_wake(context.waker()) => {}
             waker => *waker = Some(context.waker().clone()),
         }
+    }
+
+    /// Notes that a write is pending: since when nothing at all has been taken.
+    fn note_pending(&mut self, now: u32, records: u64) {
+        if records != self.records {
+            self.records = records;
+            self.stalled = None;
+        }
+        self.stalled = self.stalled.or(Some(now));
     }
 
     /// Has the reader end its stream.
@@ -324,7 +345,7 @@ impl Seat {
         }
         let Poll::Ready(count) = outlet.poll_write(context, bytes) else {
             self.offered = self.at + bytes.len() as u64;
-            self.stalled = self.stalled.or(Some(now));
+            self.note_pending(now, outlet.records_taken());
             self.rest = rest;
             return Ok(Next::Wait);
         };
@@ -363,5 +384,27 @@ impl Seat {
             behind: oldest.sequence,
             count: oldest.index.saturating_sub(rest.index),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_tls_are_progress_while_a_write_is_pending() {
+        let mut seats = Seats::default();
+        let key = seats.enter(None);
+        let context = Context::from_waker(Waker::noop());
+        let mut end_after = |tick: u32, records: u64| {
+            seats.note_other((key, tick), Some(records), &context);
+            seats.look(tick, 2);
+            seats.end(key)
+        };
+        for tick in 0..10 {
+            assert_eq!(end_after(tick, u64::from(tick) * 100), None, "{tick}");
+        }
+        assert_eq!(end_after(10, 900), None);
+        assert_eq!(end_after(11, 900), Some(End::Stalled));
     }
 }

@@ -17,6 +17,10 @@ impl Outlet for dyn Client + '_ {
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Client::poll_write(self, context, bytes)
     }
+
+    fn records_taken(&self) -> u64 {
+        Client::records_taken(self)
+    }
 }
 
 /// Writes what a subscriber has missed, and has it go on in the ring. Gives a reason to end the

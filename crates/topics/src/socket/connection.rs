@@ -107,6 +107,10 @@ impl Outlet for Shared<'_> {
             count => Ok(count),
         })
     }
+
+    fn records_taken(&self) -> u64 {
+        self.session.records_taken()
+    }
 }
 
 impl<'a> Connection<'a> {

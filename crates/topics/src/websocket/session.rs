@@ -86,6 +86,8 @@ struct Watch {
     asked: bool,
     /// When bytes began to wait of which none has been taken since.
     stalled: Option<Instant>,
+    /// The TLS records that the socket had taken when that was last looked at, in bytes.
+    records: u64,
 }
 
 impl Session {
@@ -112,6 +114,7 @@ impl Session {
                 is_reading: false,
                 asked: false,
                 stalled: None,
+                records: 0,
             },
         }
     }
@@ -120,6 +123,11 @@ impl Session {
     /// it but [`Session::end`].
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Broken | Stage::Gone)
+    }
+
+    /// How many bytes of TLS records the socket has taken, see [`Client::records_taken`].
+    pub fn records_taken(&self) -> u64 {
+        self.client.records_taken()
     }
 
     /// How many bytes for this client alone wait to be written.
@@ -282,6 +290,11 @@ impl Session {
 
     fn look(&mut self, now: Instant, period: Duration, has_more: bool) {
         let waits = self.waiting() > 0 || has_more;
+        let records = self.records_taken();
+        if records != self.watch.records {
+            self.watch.records = records;
+            self.watch.stalled = None;
+        }
         match self.watch.stalled {
             None if waits => self.watch.stalled = Some(now),
             Some(since) if waits && now.saturating_duration_since(since) >= STALL => {

@@ -25,6 +25,8 @@ pub struct Wire {
     pub got: RefCell<Vec<u8>>,
     /// How many bytes it takes before somebody says more.
     pub takes: Cell<usize>,
+    /// How many bytes of TLS records it has taken.
+    pub records: Cell<u64>,
     /// Whether it has gone.
     pub is_gone: Cell<bool>,
     /// Whether the other side has ended the connection.
@@ -130,6 +132,10 @@ impl Client for FakeClient {
             .borrow_mut()
             .extend_from_slice(&bytes[..count]);
         Poll::Ready(Ok(count))
+    }
+
+    fn records_taken(&self) -> u64 {
+        self.wire.records.get()
     }
 
     fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {

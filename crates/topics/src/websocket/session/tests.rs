@@ -145,6 +145,23 @@ fn a_client_that_takes_nothing_is_left() {
 }
 
 #[test]
+fn a_client_that_takes_records_of_tls_is_not_left() {
+    let (wire, services) = (Wire::new(), FakeServices::new());
+    let mut session = session(&wire);
+    session.send(Kind::Text, b"hello");
+    wire.takes.set(0);
+    for records in 0..30 {
+        // No byte more is accepted while the socket takes what was accepted before, slowly.
+        wire.records.set(records * 100);
+        wire.send(|writer, out| writer.pong(b"", out));
+        assert_eq!(next(&mut session), Poll::Pending);
+        let watch = poll(|context| session.poll_watch(context, &services, false));
+        assert!(watch.is_pending(), "left after {records} looks");
+        services.pass(10);
+    }
+}
+
+#[test]
 fn reading_stops_while_too_many_answers_wait() {
     let wire = Wire::new();
     let mut session = session(&wire);
