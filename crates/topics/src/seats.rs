@@ -257,8 +257,8 @@ impl Seats {
         self.seat(key).and_then(|seat| seat.end)
     }
 
-    /// Notes how a write of other bytes than the ring's went: `pending` has the TLS records that the
-    /// socket has taken when no byte was accepted.
+    /// Notes how a write of other bytes than the ring's went. When no byte was accepted, `pending`
+    /// has the bytes of TLS records that the socket has taken.
     pub fn note_other(
         &mut self,
         (key, now): (u32, u32),
