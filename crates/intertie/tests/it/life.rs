@@ -212,7 +212,7 @@ fn sigterm_lets_requests_in_flight_end() {
             backend.port()
         ),
     );
-    let mut engine = Engine::run(&[folder.path()], &[]);
+    let engine = Engine::run(&[folder.path()], &[]);
     let mut client = RawClient::connect(port);
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("it is under way", || backend.accepted() == 1);
@@ -221,9 +221,7 @@ fn sigterm_lets_requests_in_flight_end() {
         TcpStream::connect(("127.0.0.1", port)).is_err()
     });
     assert_eq!(client.response().text(), "slow");
-    let status = engine.process.wait();
-    let output = engine.process.output();
-    assert_eq!(status.code(), Some(0), "{output}");
+    let output = engine.ended();
     assert!(
         output.contains("\"message\":\"stopped\""),
         "logs are JSON when not on a terminal: {output}"

@@ -435,12 +435,11 @@ fn usually_has_body(method: &Method) -> bool {
 /// `X-Forwarded-For` grows by the peer; `-Host` and `-Proto` keep what a trusted proxy said.
 fn write_x_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
     out.begin(b"X-Forwarded-For");
-    let (mut host, mut protocol) = (None, None);
-    let is_believed = request.is_believed();
-    for (field, _, value) in request.headers.iter() {
+    let (mut host, mut protocol) = (request.headers.first(Field::Host), None);
+    // Of others only the host counts, which is among the first fields.
+    let believed = request.is_believed().then(|| request.headers.iter());
+    for (field, _, value) in believed.into_iter().flatten() {
         match field {
-            Field::Host if host.is_none() => host = Some(value),
-            _ if !is_believed => {}
             Field::XForwardedFor if !value.is_empty() => {
                 out.text().extend_from_slice(value);
                 out.text().extend_from_slice(b", ");
