@@ -33,7 +33,8 @@ pub(crate) fn spawn(driver: Driver, settings: &Settings, deadlines: &Deadlines) 
     let bounds = Bounds {
         blocked: settings.timeouts.body,
         suspect: SUSPECT_TIME,
-        head: settings.timeouts.head,
+        // The request that waits for it comes to its own deadline first.
+        head: settings.timeouts.response,
         linger: LINGER_TIME,
     };
     let runner = Runner {
