@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use expr::Value;
-use expr::jq::{Expression, Limits};
+use expr::jq::{EvalErrorKind, Expression, Limits};
 use expr::template::Template;
 use message::{Body, Fault, Field, Headers, Reply, Request};
 
@@ -338,7 +338,7 @@ impl Exchange {
     /// What a text with `${ }` in it gives here, as text.
     ///
     /// # Errors
-    /// As [`Exchange::evaluate`]; `expression` also when it is no text, number or boolean.
+    /// As [`Exchange::evaluate`]; `invalid` when it is no text, number or boolean.
     pub fn fill_text(
         &mut self,
         template: &Template,
@@ -352,9 +352,10 @@ impl Exchange {
             Some(text) => Ok(text.into_owned()),
             None => {
                 let kind = expr::value::kind(&value);
-                Err(Fault::expression(format_args!(
-                    "a text is needed, not {kind}"
-                )))
+                let expression = template.expressions().next();
+                let shown = expression.map_or("", |it| it.text().trim());
+                let detail = format!("a text is needed, not {kind}");
+                Err(Fault::unfit(detail, format_args!("`{shown}`")))
             }
         }
     }
@@ -379,7 +380,14 @@ impl Exchange {
 
     fn failed(&self, text: &str, error: &expr::jq::EvalError) -> Fault {
         let shown: String = text.trim().chars().take(120).collect();
-        Fault::expression(format_args!("`{}`: {error}", shown.escape_debug()))
+        let cause = format_args!("`{}`: {error}", shown.escape_debug());
+        match error.kind {
+            EvalErrorKind::NoText => {
+                let detail = "a value is missing, or is no text, number or boolean";
+                Fault::unfit(detail, cause)
+            }
+            _ => Fault::expression(cause),
+        }
     }
 
     /// The request as it goes on: the head that came in with the content as it is now.

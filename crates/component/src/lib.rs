@@ -40,6 +40,7 @@ mod testing;
 pub mod text;
 pub mod tls;
 pub mod trigger;
+pub mod trusted_proxies;
 pub mod upstream;
 pub mod value_template;
 pub mod variables;

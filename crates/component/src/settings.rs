@@ -1,6 +1,9 @@
 //! Limits and time-outs of the engine. Every one has a default; none can be switched off.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::trusted_proxies::TrustedProxies;
 
 /// Limits on what a peer can make the engine hold or do.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +105,7 @@ impl Default for Timeouts {
 }
 
 /// All settings that workers need.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Limits.
     pub limits: Limits,
@@ -110,4 +113,6 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Whether each request writes a line to the access log.
     pub access_log: bool,
+    /// The proxies that are believed when they tell who the client is; absent when there are none.
+    pub trusted_proxies: Option<Arc<TrustedProxies>>,
 }

@@ -9,7 +9,8 @@ use crate::content::Format;
 /// The request methods a flow takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Methods {
-    /// Every method but `CONNECT`.
+    /// Every method but `CONNECT` and `TRACE`: the reply to `TRACE` shows whatever the request had,
+    /// credentials included (RFC 9110, section 9.3.8), so that a flow has to name it.
     Any,
     /// These, each once. `GET` takes `HEAD` too where no flow names `HEAD` at the same path.
     Only(Vec<Method>),

@@ -198,6 +198,7 @@ pub(crate) fn exchange(body: &str) -> Exchange {
         headers,
         body: body.as_bytes().to_vec().into(),
         peer: [127, 0, 0, 1].into(),
+        proxy: None,
         is_secure: false,
     };
     Exchange::new(&Arc::new(FlowContext::new("test")), request)

@@ -145,7 +145,7 @@ fn not_scalar(expression: &Expression, value: &Value) -> EvalError {
         kind => format!("{kind} {}", value::shown(value)),
     };
     EvalError {
-        kind: EvalErrorKind::Type,
+        kind: EvalErrorKind::NoText,
         message: format!("text, a number or a boolean is needed within text, found {found}"),
         part: Some(format!("${{{}}}", expression.text())),
     }

@@ -56,6 +56,8 @@ pub const BAD_MODIFIER: Code = Code::new("IT0226");
 pub const UNKNOWN_FLOW: Code = Code::new("IT0227");
 /// A test that says what cannot be.
 pub const BAD_TEST: Code = Code::new("IT0228");
+/// An entry of `engine.trusted_proxies` that is no address.
+pub const BAD_PROXY: Code = Code::new("IT0232");
 /// A name in a test that stands for nothing.
 pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
@@ -171,6 +173,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_TEST,
         title: "contradictory test",
+    },
+    CodeInfo {
+        code: BAD_PROXY,
+        title: "bad address of a trusted proxy",
     },
     CodeInfo {
         code: UNKNOWN_IN_TEST,

@@ -1,17 +1,23 @@
 //! The `engine:` document: settings of the whole engine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
+use component::trusted_proxies::TrustedProxies;
 use config::{ByteSize, Node, Report, Spanned, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::bounds::{BODY, Bounds, WAIT};
+use crate::codes::BAD_PROXY;
 use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
+
+/// The most entries of `trusted_proxies`: an address is compared with each.
+const PROXIES_MAX: usize = 1000;
 
 /// What the engine is set to beside the plan's own settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +72,11 @@ struct EngineConfig {
     /// Where triggers without a port listen: `host:port`, or `:port` for all interfaces.
     #[schemars(extend("default" = "127.0.0.1:8080"))]
     listen: Option<Spanned<String>>,
+    /// The addresses of proxies in front of the engine, such as `10.0.0.7` or `10.0.0.0/8`. Only
+    /// these are believed when they tell who the client is: `X-Forwarded-*`, `X-Real-IP` and
+    /// `Forwarded` of others are dropped. The default is none.
+    #[serde(default)]
+    trusted_proxies: Vec<Spanned<String>>,
     /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(
         dead_code,
@@ -258,6 +269,7 @@ fn read(node: &Node, report: &mut Report) -> Engine {
     if let Some(config) = &config.secrets {
         secrets::check(config, report);
     }
+    engine.settings.trusted_proxies = read_proxies(&config.trusted_proxies, report);
     let limits = config.limits.unwrap_or_default();
     read_limits(&limits, &mut engine.settings.limits, report);
     read_expression_limits(&limits, &mut engine.expressions, report);
@@ -273,6 +285,24 @@ fn read(node: &Node, report: &mut Report) -> Engine {
         format: log.format,
     };
     engine
+}
+
+fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<TrustedProxies>> {
+    let mut trusted = TrustedProxies::default();
+    for (number, proxy) in proxies.iter().enumerate() {
+        if number == PROXIES_MAX {
+            let message = format!("there are more than {PROXIES_MAX} trusted proxies");
+            let hint = "name blocks of addresses, such as `10.0.0.0/8`";
+            report.error(BAD_PROXY, proxy.span, message).hint(hint);
+            break;
+        }
+        if let Err(why) = trusted.add(&proxy.value) {
+            let message = format!("`{}`: {why}", proxy.value.escape_debug());
+            let hint = "write `10.0.0.7`, `10.0.0.0/8` or `2001:db8::/32`; names are not looked up";
+            report.error(BAD_PROXY, proxy.span, message).hint(hint);
+        }
+    }
+    (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
 
 fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) {

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use component::plan::Plan;
@@ -10,9 +11,14 @@ use component::trigger::ListenAddress;
 use net::listen::{Binding, BoundSocket};
 use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 /// How long a reload waits for the workers to take it over.
-const APPLY_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+const APPLY_TIME: Duration = Duration::from_secs(10);
+
+/// How much longer than `timeouts.drain` a worker may take to end. One that takes longer is stuck:
+/// whoever waits for it would wait for ever.
+const STOP_MARGIN: Duration = Duration::from_secs(10);
 
 /// The stack of a worker: expressions may nest deeply. Memory is only used as far as the stack is.
 pub(crate) const STACK: usize = 256 * 1024 * 1024;
@@ -21,6 +27,8 @@ pub(crate) const STACK: usize = 256 * 1024 * 1024;
 pub(crate) struct Crew {
     members: Vec<Member>,
     addresses: Vec<ListenAddress>,
+    /// How long the workers take at most to end, by the settings that they have.
+    stop_time: Duration,
 }
 
 /// A plan that can be served, with the sockets of addresses that are new.
@@ -73,6 +81,7 @@ impl Crew {
         Ok(Self {
             members,
             addresses: Vec::new(),
+            stop_time: STOP_MARGIN,
         })
     }
 
@@ -139,6 +148,8 @@ impl Crew {
                 });
             }
         }
+        // A worker that is stuck may still drain by the settings before.
+        let stop_time = plan.settings.timeouts.drain.saturating_add(STOP_MARGIN);
         let (applied, mut all_applied) = mpsc::unbounded_channel();
         for (member, opened) in self.members.iter().zip(opened) {
             let (plan, tls) = (Arc::clone(&plan), Arc::clone(&tls));
@@ -163,8 +174,14 @@ impl Crew {
         };
         // A worker that is stuck must not make the process deaf to signals: its order stands.
         match tokio::time::timeout(APPLY_TIME, all).await {
-            Ok(applied) => applied?,
-            Err(_) => tracing::error!("a worker does not respond; it serves the new flows later"),
+            Ok(applied) => {
+                applied?;
+                self.stop_time = stop_time;
+            }
+            Err(_) => {
+                tracing::error!("a worker does not respond; it serves the new flows later");
+                self.stop_time = self.stop_time.max(stop_time);
+            }
         }
         self.addresses = addresses;
         Ok(())
@@ -177,19 +194,24 @@ impl Crew {
             .any(|member| member.commands.is_closed())
     }
 
-    /// Has all workers drain, and waits until they have ended, each of them.
+    /// Has all workers drain, and waits until they have ended, each of them, but no longer than
+    /// `timeouts.drain` and a margin.
     ///
     /// # Errors
-    /// When one has failed.
+    /// When one has failed or is stuck.
     pub async fn stop(self) -> anyhow::Result<()> {
         for member in &self.members {
             // A worker that is gone already needs no telling.
             let _ = member.commands.send(Command::Drain);
         }
+        let deadline = Instant::now() + self.stop_time;
         let mut result = Ok(());
         for member in self.members {
-            let ended = member.ended.await.context("a worker has panicked");
-            let ended = ended.and_then(|ended| ended.context("a worker has failed"));
+            let ended = match timeout_at(deadline, member.ended).await {
+                Ok(Ok(ended)) => ended.context("a worker has failed"),
+                Ok(Err(_)) => Err(anyhow::anyhow!("a worker has panicked")),
+                Err(_) => Err(anyhow::anyhow!("a worker is stuck and has not ended")),
+            };
             result = result.and(ended);
         }
         result
@@ -210,6 +232,7 @@ mod tests {
         let mut crew = Crew {
             members: vec![member(lost, lost_ended), member(commands, ended)],
             addresses: Vec::new(),
+            stop_time: Duration::from_secs(60),
         };
         assert!(!crew.has_lost_one());
         drop(gone);
@@ -223,6 +246,7 @@ mod tests {
             report_end.send(Ok(())).unwrap();
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
             .build()
             .unwrap();
         let error = runtime.block_on(crew.stop()).unwrap_err();
@@ -231,5 +255,22 @@ mod tests {
             "{error:#}"
         );
         other.join().unwrap();
+    }
+
+    #[test]
+    fn a_stuck_worker_is_not_waited_for_when_its_time_is_over() {
+        let (commands, _orders) = mpsc::unbounded_channel();
+        let (_report_end, ended) = oneshot::channel();
+        let crew = Crew {
+            members: vec![Member { commands, ended }],
+            addresses: Vec::new(),
+            stop_time: Duration::ZERO,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let error = runtime.block_on(crew.stop()).unwrap_err();
+        assert!(format!("{error:#}").contains("stuck"), "{error:#}");
     }
 }

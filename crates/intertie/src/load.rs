@@ -1,6 +1,7 @@
 //! Files and folders to a checked plan.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -11,10 +12,11 @@ use component::source::SourceDefinition;
 use component::state::States;
 use config::{Node, Report, Sources, Span};
 use flow::{KnownSecrets, Loaded};
-use message::secret::redact;
 
 use crate::codes::{MISSING_DRIVER, NOT_A_TEST};
+use crate::regular_file;
 use crate::secrets::LoadedSecrets;
+use crate::shown;
 use crate::tls::LoadedTls;
 
 /// The most files of all folders together.
@@ -50,12 +52,12 @@ impl Problems {
 
     /// For people, without secrets.
     pub fn text(&self, color: bool) -> String {
-        redact(&self.report.render(&self.sources, color)).into_owned()
+        shown::text(&self.report.render(&self.sources, color))
     }
 
     /// For programs, without secrets.
     pub fn json(&self) -> String {
-        redact(&self.report.render_json(&self.sources)).into_owned()
+        shown::json(&self.report.render_json(&self.sources))
     }
 }
 
@@ -144,11 +146,10 @@ fn read_files(names: Vec<PathBuf>) -> anyhow::Result<Files> {
 }
 
 fn read_file(name: &Path) -> anyhow::Result<Vec<u8>> {
-    let size = fs::metadata(name).context("cannot be read")?.len();
-    if size > READ_MAX {
-        bail!("the file has {size} bytes; a flow file has at most 1 MiB");
-    }
-    fs::read(name).context("cannot be read")
+    regular_file::read(name, READ_MAX).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => anyhow::anyhow!("{error}; a flow file has at most 1 MiB"),
+        _ => anyhow::Error::new(error).context("cannot be read"),
+    })
 }
 
 fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
@@ -192,13 +193,7 @@ pub(crate) fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
         return Err("a file is named relative to the flow file, and lies in its folder".to_owned());
     }
     let path = folder_of(flow_file).join(name);
-    let size = fs::metadata(&path)
-        .map_err(|error| error.to_string())?
-        .len();
-    if size > NAMED_MAX {
-        return Err(format!("it has {size} bytes, more than 16 MiB"));
-    }
-    fs::read(&path)
+    regular_file::read(&path, NAMED_MAX)
         .map(Bytes::from)
         .map_err(|error| error.to_string())
 }

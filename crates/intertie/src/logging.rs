@@ -17,7 +17,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt};
 
-use crate::shown::Stderr;
+use crate::shown::{self, Stderr};
 
 /// How much of the access log a worker gathers before it hands it over.
 const BATCH: usize = 16 * 1024;
@@ -48,12 +48,13 @@ pub(crate) fn start(settings: &LogSettings) -> Log {
         let layer = fmt::layer()
             .json()
             .flatten_event(true)
-            .with_writer(|| Stderr);
+            .with_writer(|| Stderr { is_json: true });
         registry.with(layer).try_init()
     } else {
-        registry
-            .with(fmt::layer().with_ansi(color).with_writer(|| Stderr))
-            .try_init()
+        let layer = fmt::layer()
+            .with_ansi(color)
+            .with_writer(|| Stderr { is_json: false });
+        registry.with(layer).try_init()
     };
     if let Err(error) = result {
         eprintln!("intertie: the log cannot be started: {error}");
@@ -179,7 +180,8 @@ impl AccessWriter {
             received,
             ..
         } = entry;
-        let flow = entry.flow.unwrap_or("-");
+        let flow = &*shown::value(entry.flow.unwrap_or("-"));
+        let (method, target) = (&*shown::value(method), &*shown::value(target));
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

@@ -10,7 +10,6 @@ use anyhow::Context;
 use component::plan::Plan;
 use component::state::States;
 use proxy::{AccessLog, Engine};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin;
 use crate::cli::RunArguments;
@@ -19,12 +18,16 @@ use crate::data;
 use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
 use crate::secrets::LoadedSecrets;
+use crate::signals::Signals;
 use crate::supervisor::{State, Supervisor};
 use crate::tls::LoadedTls;
 use crate::watch::Watcher;
 
 /// How often the crew is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// How long closing the data folder may take: one `fsync` of what is under way.
+const CLOSE_TIME: Duration = Duration::from_secs(30);
 
 /// How long after a failure changed certificates and secrets are tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
@@ -61,7 +64,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         quiet_until: Instant::now(),
         supervisor,
     };
-    runtime.block_on(application.run(loaded.flows))
+    let ended = runtime.block_on(application.run(loaded.flows));
+    // A thread that waits for a disk or a name server must not keep the process.
+    runtime.shutdown_background();
+    ended
 }
 
 struct Application<'a> {
@@ -102,35 +108,9 @@ enum Refused {
     Failed(anyhow::Error),
 }
 
-/// The signals that the process listens to.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot handle signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits until the process is asked to stop.
-    async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
 impl Application<'_> {
     async fn run(mut self, loaded: flow::Loaded) -> anyhow::Result<ExitCode> {
-        let mut signals = Signals::new()?;
+        let signals = Signals::listen()?;
         let mut watcher = match self.arguments.watch {
             true => Some(Watcher::new(&self.arguments.paths)?),
             false => None,
@@ -157,28 +137,30 @@ impl Application<'_> {
         tracing::info!(flows, listeners, sources, workers, "started");
         self.supervisor
             .notify(State::Ready(&format!("Serving, flows: {flows}")));
-        let is_well = self
-            .serve(&mut crew, &mut signals, &mut watcher, &engine)
-            .await;
+        let is_well = self.serve(&mut crew, &signals, &mut watcher, &engine).await;
         ready.store(false, Ordering::Release);
         self.supervisor.notify(State::Stopping);
         tracing::info!(connections = engine.connection_count(), "stopping");
-        let stopped = tokio::select! {
-            stopped = crew.stop() => stopped,
-            () = signals.stop() => {
-                tracing::warn!("stopped at once");
-                Ok(())
-            }
+        let ended = async {
+            let stopped = crew.stop().await;
+            let admin_stopped = match admin {
+                Some(admin) => admin.stop().await,
+                None => Ok(()),
+            };
+            stopped.and(admin_stopped)
         };
-        let admin_stopped = match admin {
-            Some(admin) => admin.stop().await,
-            None => Ok(()),
+        let ended = tokio::select! {
+            ended = ended => Some(ended),
+            () = signals.stop(2) => None,
         };
-        data::close(&self.states).await;
+        let closed = tokio::time::timeout(CLOSE_TIME, data::close(&self.states)).await;
+        let closed = closed.context("the disk has not taken in time what waited to be written");
+        // Workers that have not ended keep the access log open: its end would not come.
+        let ended = ended.context("stopped at once, as asked a second time")?;
         drop(engine);
         access_end.wait();
-        stopped?;
-        admin_stopped?;
+        ended?;
+        closed?;
         anyhow::ensure!(is_well, "a worker has ended unexpectedly");
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
@@ -189,16 +171,15 @@ impl Application<'_> {
     async fn serve(
         &mut self,
         crew: &mut Crew,
-        signals: &mut Signals,
+        signals: &Signals,
         watcher: &mut Option<Watcher>,
         engine: &Engine,
     ) -> bool {
         let mut tick = tokio::time::interval(self.supervisor.look_after(LOOK_AFTER));
         loop {
             let event = tokio::select! {
-                _ = signals.terminate.recv() => Event::Stop,
-                _ = signals.interrupt.recv() => Event::Stop,
-                _ = signals.hangup.recv() => Event::Hangup,
+                () = signals.stop(1) => Event::Stop,
+                () = signals.hangup() => Event::Hangup,
                 () = Watcher::changed(watcher) => Event::FilesChanged,
                 _ = tick.tick() => Event::Tick,
             };

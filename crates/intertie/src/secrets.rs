@@ -7,8 +7,8 @@ mod envelope;
 mod key;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use config::{Report, Secrets, Sources, Span, Spanned};
@@ -18,6 +18,7 @@ use message::secret;
 use self::key::Key;
 use crate::codes::{BAD_SECRET, SECRET_TWICE};
 use crate::load::folder_of;
+use crate::regular_file;
 use crate::tls::hash;
 
 /// The most files of a folder.
@@ -50,7 +51,9 @@ impl Place {
     /// A hash of what is there now; none when it cannot be read.
     fn look(&self) -> Option<u64> {
         match self {
-            Self::File(path) => read_file(path, TOTAL_MAX).ok().map(|bytes| hash(&bytes)),
+            Self::File(path) => regular_file::read(path, TOTAL_MAX)
+                .ok()
+                .map(|bytes| hash(&bytes)),
             Self::Folder(path) => read_folder(path).ok().map(|files| hash_files(&files)),
         }
     }
@@ -172,7 +175,7 @@ impl Reader<'_> {
 
     fn file(&mut self, file: &Spanned<String>) {
         let path = self.path(file);
-        let result = read_file(&path, TOTAL_MAX);
+        let result = regular_file::read(&path, TOTAL_MAX);
         let seen = result.as_deref().ok().map(hash);
         self.watched.push((Place::File(path), seen));
         let name = shown(Path::new(&file.value));
@@ -289,28 +292,11 @@ fn read_folder(path: &Path) -> Result<Vec<(String, Vec<u8>)>, Unreadable> {
             let reason = io::Error::other(format!("it has more than {FILES_MAX} files"));
             return Err(whole(reason));
         }
-        let bytes = read_file(&file, FILE_MAX).map_err(of_file)?;
+        let bytes = regular_file::read(&file, FILE_MAX).map_err(of_file)?;
         files.push((name.to_string_lossy().into_owned(), bytes));
     }
     files.sort();
     Ok(files)
-}
-
-/// Reads a regular file of at most so many bytes.
-fn read_file(path: &Path, size_max: u64) -> io::Result<Vec<u8>> {
-    // Opening a pipe would wait for somebody who writes into it.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(size_max + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > size_max {
-        let message = format!("it has more than {} KiB", size_max / 1024);
-        return Err(io::Error::other(message));
-    }
-    Ok(bytes)
 }
 
 fn hash_files(files: &[(String, Vec<u8>)]) -> u64 {

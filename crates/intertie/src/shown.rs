@@ -1,4 +1,5 @@
-//! The way out of everything that the process writes about itself: no secret passes it.
+//! The way out of everything that the process writes about itself: no secret passes it, and no
+//! value of any length.
 //!
 //! Values are taken out here, where a text leaves, so that nobody who makes one has to think of
 //! it. Reports, the log, the access log, `/metrics`, errors and panics come this way; faults have
@@ -14,12 +15,28 @@ use std::sync::{Mutex, PoisonError};
 
 use message::secret::{redact, redact_bytes};
 
-/// Stderr, without secrets. Whoever writes hands over whole lines.
-pub(crate) struct Stderr;
+/// The most bytes of one value in a line of the log, and of a whole line that is text. Longer ones
+/// are cut and marked with their length: what a client sends, or a flow raises, may have any.
+pub(crate) const VALUE_MAX: usize = 16 * 1024;
+/// The most bytes of a line of a report.
+const REPORT_LINE_MAX: usize = 2 * 1024;
+
+/// Stderr, without secrets and with values of a bounded length. Whoever writes hands over whole
+/// lines.
+pub(crate) struct Stderr {
+    /// Whether lines are JSON objects, which they stay when a value is cut.
+    pub is_json: bool,
+}
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(&redact_bytes(bytes))?;
+        // Cut first, a secret could lose the part by which it is known.
+        let redacted = redact_bytes(bytes);
+        let shown = match self.is_json {
+            true => shorten_json(&redacted, VALUE_MAX),
+            false => shorten_lines(&redacted, VALUE_MAX),
+        };
+        io::stderr().write_all(&shown)?;
         Ok(bytes.len())
     }
 
@@ -30,7 +47,98 @@ impl Write for Stderr {
 
 /// Tells why the process ends.
 pub fn error(error: &anyhow::Error) {
-    eprintln!("intertie: {}", redact(&format!("{error:#}")));
+    eprintln!("intertie: {}", text(&format!("{error:#}")));
+}
+
+/// A text for people, without secrets and without endless lines: names and values in a flow file
+/// may be as long as the file.
+pub(crate) fn text(text: &str) -> String {
+    let redacted = redact(text);
+    let shown = shorten_lines(redacted.as_bytes(), REPORT_LINE_MAX);
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+/// The same for JSON.
+pub(crate) fn json(json: &str) -> String {
+    let redacted = redact(json);
+    let shown = shorten_json(redacted.as_bytes(), REPORT_LINE_MAX);
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+/// The mark behind a value that was cut.
+fn mark(length: usize) -> String {
+    format!("... ({length} bytes)")
+}
+
+/// Text whose lines have at most `max` bytes and a mark.
+fn shorten_lines(text: &[u8], max: usize) -> Cow<'_, [u8]> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = Vec::new();
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let content = line.strip_suffix(b"\n").unwrap_or(line);
+        if content.len() <= max {
+            shown.extend_from_slice(line);
+            continue;
+        }
+        let is_boundary = |at: &usize| content.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+        let end = (0..=max).rev().find(is_boundary).unwrap_or_default();
+        shown.extend_from_slice(content.get(..end).unwrap_or_default());
+        shown.extend_from_slice(mark(content.len()).as_bytes());
+        shown.extend_from_slice(line.get(content.len()..).unwrap_or_default());
+    }
+    Cow::Owned(shown)
+}
+
+/// JSON whose strings, as they are written, have at most `max` bytes and a mark.
+fn shorten_json(json: &[u8], max: usize) -> Cow<'_, [u8]> {
+    if json.len() <= max {
+        return Cow::Borrowed(json);
+    }
+    let mut shown = Vec::new();
+    let mut rest = json;
+    while let Some(quote) = rest.iter().position(|byte| *byte == b'"') {
+        let (before, string) = rest.split_at(quote + 1);
+        shown.extend_from_slice(before);
+        // The end of the string, and the last place where it can be cut: between characters and
+        // between escapes.
+        let (mut end, mut cut) = (0, 0);
+        while let Some(byte) = string.get(end).filter(|byte| **byte != b'"') {
+            if end <= max && byte & 0xc0 != 0x80 {
+                cut = end;
+            }
+            end += match (byte, string.get(end + 1)) {
+                (b'\\', Some(b'u')) => 6,
+                (b'\\', _) => 2,
+                _ => 1,
+            };
+        }
+        let end = end.min(string.len());
+        let (value, behind) = string.split_at(end);
+        if value.len() <= max {
+            shown.extend_from_slice(value);
+        } else {
+            shown.extend_from_slice(value.get(..cut).unwrap_or_default());
+            shown.extend_from_slice(mark(value.len()).as_bytes());
+        }
+        let closing = behind.len().min(1);
+        shown.extend_from_slice(behind.get(..closing).unwrap_or_default());
+        rest = behind.get(closing..).unwrap_or_default();
+    }
+    shown.extend_from_slice(rest);
+    Cow::Owned(shown)
+}
+
+/// A value of the access log that is not escaped yet: as much of it as is shown, and its mark.
+pub(crate) fn value(value: &str) -> Cow<'_, str> {
+    if value.len() <= VALUE_MAX {
+        return Cow::Borrowed(value);
+    }
+    let is_boundary = |at: &usize| value.is_char_boundary(*at);
+    let end = (0..=VALUE_MAX).rev().find(is_boundary).unwrap_or_default();
+    let start = value.get(..end).unwrap_or_default();
+    Cow::Owned(format!("{start}{}", mark(value.len())))
 }
 
 /// How many panics there have been.
@@ -68,7 +176,7 @@ pub fn guard_panics() {
             text.push_str(&format!("stack backtrace:\n{backtrace}"));
         }
         // There is nowhere else to tell it.
-        let _ = Stderr.write_all(text.as_bytes());
+        let _ = Stderr { is_json: false }.write_all(text.as_bytes());
     }));
 }
 
@@ -180,6 +288,35 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("panicking-secret"), "{text}");
+    }
+
+    #[test]
+    fn long_values_are_cut_and_stay_readable() {
+        let value = "\u{e4}\"\\\n\u{1}".repeat(100);
+        let line = serde_json::json!({ "level": "WARN", "detail": value, "n": 1, "behind": "x" });
+        let text = format!("{line}\n");
+        assert_eq!(shorten_json(text.as_bytes(), 10_000), text.as_bytes());
+        for max in 0..200 {
+            let shown = shorten_json(text.as_bytes(), max);
+            assert!(shown.ends_with(b"\n"));
+            let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+            // Names are cut as well.
+            if max >= 6 {
+                assert_eq!((&shown["level"], &shown["n"]), (&"WARN".into(), &1.into()));
+                let (start, length) = shown["detail"].as_str().unwrap().split_once("...").unwrap();
+                assert!(
+                    value.starts_with(start) && start.len() <= max,
+                    "{max}: {start}"
+                );
+                assert_eq!(length, " (1400 bytes)");
+            }
+        }
+        let text = "a\n\u{e4}\u{e4}\u{e4}\nb";
+        let shown = shorten_lines(text.as_bytes(), 3);
+        assert_eq!(shown, "a\n\u{e4}... (6 bytes)\nb".as_bytes());
+        let long = "x".repeat(VALUE_MAX + 1);
+        assert_eq!(super::value("short"), "short");
+        assert!(super::value(&long).ends_with("x... (16385 bytes)"));
     }
 
     #[test]

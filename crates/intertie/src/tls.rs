@@ -1,10 +1,8 @@
 //! Certificates and keys that flow files name: read, checked and put to use.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +15,7 @@ use proxy::TlsTable;
 
 use crate::codes::{BAD_CERTIFICATE, EXPIRES_SOON};
 use crate::load::folder_of;
+use crate::regular_file;
 
 /// The most bytes of a certificate or key file.
 const SIZE_MAX: u64 = 1024 * 1024;
@@ -55,7 +54,10 @@ impl LoadedTls {
 
     /// The hashes of the files as they are now.
     pub fn look(&self) -> Vec<Option<u64>> {
-        let now = |path: &PathBuf| fs::read(path).ok().map(|bytes| hash(&bytes));
+        let now = |path: &PathBuf| {
+            let bytes = regular_file::read(path, SIZE_MAX).ok();
+            bytes.map(|bytes| hash(&bytes))
+        };
         self.files.iter().map(|(path, _)| now(path)).collect()
     }
 
@@ -223,7 +225,7 @@ impl Reader<'_> {
     /// Reads a file whose name is relative to the flow file that names it.
     fn read(&mut self, file: &FileName) -> Option<Vec<u8>> {
         let path = folder_of(self.sources.name(file.span.source)).join(&file.path);
-        let result = read_bounded(&path);
+        let result = regular_file::read(&path, SIZE_MAX);
         let bytes = match result {
             Ok(bytes) => Some(bytes),
             Err(error) => {
@@ -255,13 +257,6 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     hasher.finish()
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    if fs::metadata(path)?.len() > SIZE_MAX {
-        return Err(io::Error::other("it has more than 1 MiB"));
-    }
-    fs::read(path)
 }
 
 fn protocols(protocols: &[Protocol]) -> Vec<tls::Protocol> {

@@ -223,6 +223,13 @@ impl Fault {
         Self::new(Kind::Invalid, Origin::Client, detail)
     }
 
+    /// A value of the message that cannot stand where the flow puts it: it is missing, empty or of a
+    /// wrong type. Status 400, for another message would do. The expression that gave the value has
+    /// not failed; `cause` names it for the log.
+    pub fn unfit(detail: impl Into<Cow<'static, str>>, cause: impl fmt::Display) -> Self {
+        Self::invalid(detail).with_cause(cause)
+    }
+
     /// The same failure with another status.
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;

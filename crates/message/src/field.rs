@@ -43,8 +43,12 @@ pub enum Field {
     XForwardedFor,
     /// `X-Forwarded-Host`, by custom
     XForwardedHost,
+    /// `X-Forwarded-Port`, by custom
+    XForwardedPort,
     /// `X-Forwarded-Proto`, by custom
     XForwardedProto,
+    /// `X-Real-IP`, by custom
+    XRealIp,
 }
 
 impl Field {
@@ -61,6 +65,7 @@ impl Field {
             (6, b'e') if is_name(name, b"expect") => Self::Expect,
             (7, b't') if is_name(name, b"trailer") => Self::Trailer,
             (7, b'u') if is_name(name, b"upgrade") => Self::Upgrade,
+            (9, b'x') if is_name(name, b"x-real-ip") => Self::XRealIp,
             (9, b'f') if is_name(name, b"forwarded") => Self::Forwarded,
             (10, b'c') if is_name(name, b"connection") => Self::Connection,
             (10, b'k') if is_name(name, b"keep-alive") => Self::KeepAlive,
@@ -71,6 +76,7 @@ impl Field {
             (16, b'c') if is_name(name, b"content-encoding") => Self::ContentEncoding,
             (16, b'p') if is_name(name, b"proxy-connection") => Self::ProxyConnection,
             (16, b'x') if is_name(name, b"x-forwarded-host") => Self::XForwardedHost,
+            (16, b'x') if is_name(name, b"x-forwarded-port") => Self::XForwardedPort,
             (17, b't') if is_name(name, b"transfer-encoding") => Self::TransferEncoding,
             (17, b'x') if is_name(name, b"x-forwarded-proto") => Self::XForwardedProto,
             (18, b'p') if is_name(name, b"proxy-authenticate") => Self::ProxyAuthenticate,
@@ -97,6 +103,42 @@ impl Field {
         )
     }
 
+    /// Whether the field says who the client is and how it has asked, before the peer that we see.
+    /// Anybody can write such a field, so that it is dropped unless it comes from a trusted proxy.
+    #[inline]
+    pub fn tells_the_way(self) -> bool {
+        matches!(
+            self,
+            Self::Forwarded
+                | Self::XForwardedFor
+                | Self::XForwardedHost
+                | Self::XForwardedPort
+                | Self::XForwardedProto
+                | Self::XRealIp
+        )
+    }
+
+    /// Whether a field of this name may stand in a trailer section. Those that frame, route or
+    /// authenticate a message, change how it is taken, control caches or tell how its content is
+    /// read belong to the head (RFC 9110, section 6.5.1): what looks at the head alone would not
+    /// see them, and what takes trailers for part of the head would obey them.
+    ///
+    /// One that [frames](Self::is_framing) or belongs to [one connection](Self::is_hop_by_hop) makes
+    /// the message malformed. Any other one is dropped.
+    pub fn is_trailer(self, name: &[u8]) -> bool {
+        let is_condition = || {
+            name.get(..3)
+                .is_some_and(|it| it.eq_ignore_ascii_case(b"if-"))
+        };
+        let is_of_head = |it: &&[u8]| it.eq_ignore_ascii_case(name);
+        self == Self::Other && !is_condition() && !HEAD_ONLY.iter().any(is_of_head)
+    }
+
+    /// Whether a message with this field in its trailer section is malformed.
+    pub fn breaks_trailers(self) -> bool {
+        self.is_framing() || self.is_hop_by_hop()
+    }
+
     /// Whether the field decides where a message ends or whom it is for. Such a field may not
     /// stand in a trailer section, be named by `Connection`, or be set by a flow.
     #[inline]
@@ -107,6 +149,37 @@ impl Field {
         )
     }
 }
+
+/// Fields of a head that the data path does not tell apart: none of them may be a trailer.
+const HEAD_ONLY: [&[u8]; 22] = [
+    // Authentication.
+    b"authorization",
+    b"cookie",
+    b"set-cookie",
+    b"www-authenticate",
+    // Routing.
+    b"x-forwarded-prefix",
+    b"x-forwarded-server",
+    b"max-forwards",
+    // How a request is taken.
+    b"range",
+    b"pragma",
+    b"prefer",
+    // Control of caches and redirects.
+    b"age",
+    b"cache-control",
+    b"date",
+    b"expires",
+    b"location",
+    b"retry-after",
+    b"vary",
+    b"warning",
+    // How content is read.
+    b"content-disposition",
+    b"content-language",
+    b"content-location",
+    b"content-range",
+];
 
 /// Whether a name is this one, which stands in small letters. Its length is known when this is
 /// compiled, so that no byte needs a branch.
@@ -147,6 +220,8 @@ mod tests {
             ("Content-Encoding", Field::ContentEncoding),
             ("Proxy-Connection", Field::ProxyConnection),
             ("X-Forwarded-Host", Field::XForwardedHost),
+            ("X-Forwarded-Port", Field::XForwardedPort),
+            ("X-Real-IP", Field::XRealIp),
             ("Transfer-Encoding", Field::TransferEncoding),
             ("X-Forwarded-Proto", Field::XForwardedProto),
             ("Proxy-Authenticate", Field::ProxyAuthenticate),
@@ -161,5 +236,45 @@ mod tests {
         for (name, field) in cases {
             assert_eq!(Field::of(name.as_bytes()), *field, "{name}");
         }
+    }
+
+    #[test]
+    fn fields_of_the_head_are_no_trailers() {
+        let is_trailer = |name: &str| Field::of(name.as_bytes()).is_trailer(name.as_bytes());
+        for name in [
+            "X-Sum",
+            "grpc-status",
+            "ETag",
+            "Content-Digest",
+            "Server-Timing",
+            "if",
+        ] {
+            assert!(is_trailer(name), "{name}");
+        }
+        let of_head = [
+            "Authorization",
+            "authorization",
+            "Cookie",
+            "Set-Cookie",
+            "Content-Type",
+            "Via",
+            "Content-Encoding",
+            "Forwarded",
+            "X-Forwarded-For",
+            "X-Real-IP",
+            "If-Match",
+            "Range",
+            "Cache-Control",
+            "Trailer",
+            "Expect",
+            "Host",
+            "Content-Length",
+            "TE",
+        ];
+        for name in of_head {
+            assert!(!is_trailer(name), "{name}");
+        }
+        assert!(Field::Host.breaks_trailers() && Field::Te.breaks_trailers());
+        assert!(!Field::Forwarded.breaks_trailers() && !Field::Trailer.breaks_trailers());
     }
 }

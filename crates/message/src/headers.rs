@@ -31,7 +31,7 @@ impl<'a> HeadersView<'a> {
 
     /// Every field line in order: which field, its name, its value.
     #[inline]
-    pub fn iter(self) -> impl Iterator<Item = (Field, &'a [u8], &'a [u8])> {
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = (Field, &'a [u8], &'a [u8])> {
         self.entries.iter().map(move |entry| {
             (
                 entry.field,
@@ -55,6 +55,16 @@ impl<'a> HeadersView<'a> {
             let line = is_plain.then(|| slice(self.bytes, (entry.name.0, entry.value.1)));
             (entry.field, name, value, line)
         })
+    }
+
+    /// A copy without the lines of some fields.
+    #[inline]
+    pub fn without(self, is_left_out: impl Fn(Field) -> bool) -> Headers {
+        let kept = self.entries.iter().filter(|it| !is_left_out(it.field));
+        Headers {
+            bytes: self.bytes.to_vec(),
+            entries: kept.copied().collect(),
+        }
     }
 
     /// The value of the first line of this known field.

@@ -19,8 +19,10 @@ pub struct Request {
     pub headers: Headers,
     /// The content.
     pub body: Body,
-    /// The address of the peer that sent it.
+    /// The address of the client that sent it: what a trusted proxy says, else who is connected.
     pub peer: IpAddr,
+    /// The trusted proxy that is connected, when `peer` is what it says.
+    pub proxy: Option<IpAddr>,
     /// Whether it came over TLS.
     pub is_secure: bool,
 }
@@ -37,6 +39,7 @@ impl Request {
             headers,
             body: body.into(),
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            proxy: None,
             is_secure: false,
         }
     }

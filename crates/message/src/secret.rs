@@ -22,6 +22,31 @@ pub const SHORTEST: usize = 4;
 /// What stands where a secret stood.
 pub const MASK: &str = "***";
 
+/// Parts of names of header fields whose values are secrets, in small letters: credentials, what
+/// stands for them, and what proves something.
+const SECRET_PARTS: [&str; 13] = [
+    "auth",
+    "assertion",
+    "cookie",
+    "credential",
+    "csrf",
+    "jwt",
+    "key",
+    "passw",
+    "secret",
+    "session",
+    "signature",
+    "token",
+    "xsrf",
+];
+
+/// Whether the value of a header field of this name is [masked](MASK) wherever headers are shown:
+/// `Authorization`, `Cookie`, `X-Api-Key`, `X-Hub-Signature-256`, any `Proxy-` field and the like.
+pub fn is_secret_header(name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    name.starts_with("proxy-") || SECRET_PARTS.iter().any(|part| name.contains(part))
+}
+
 /// How many bytes of a form are searched for: three quarters, from 12 to 128. What follows in the
 /// text is compared with the rest of the form. So a secret that was cut off is found too, and
 /// tables stay small.

@@ -219,6 +219,7 @@ mod tests {
                     headers: message::Headers::new(),
                     body: message::Body::Empty,
                     peer: [0, 0, 0, 0].into(),
+                    proxy: None,
                     is_secure: false,
                 };
                 let fault = flow.start(request, services).await.unwrap_err();

@@ -255,7 +255,11 @@ fn choose<'a>(
             Methods::Any => false,
         })
     };
-    let any = || leaf.iter().find(|(methods, _)| *methods == Methods::Any);
+    let any = || {
+        let mut leaf = leaf.iter();
+        let found = leaf.find(|(methods, _)| *methods == Methods::Any);
+        found.filter(|_| *method != Method::Trace)
+    };
     let implied = || {
         if *method == Method::Head {
             named(&Method::Get)
@@ -272,13 +276,18 @@ fn choose<'a>(
 
 /// The value of an `Allow` field (RFC 9110, section 10.2.1).
 fn allow(others: Vec<&Methods>) -> String {
+    // Those of RFC 9110 and RFC 5789 that `any` takes; it takes others, too.
+    const ANY: [&str; 7] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"];
     let mut names: Vec<&str> = Vec::new();
     for methods in others {
-        if let Methods::Only(list) = methods {
-            for method in list {
-                names.push(method.as_str());
-                if *method == Method::Get {
-                    names.push("HEAD");
+        match methods {
+            Methods::Any => names.extend(ANY),
+            Methods::Only(list) => {
+                for method in list {
+                    names.push(method.as_str());
+                    if *method == Method::Get {
+                        names.push("HEAD");
+                    }
                 }
             }
         }

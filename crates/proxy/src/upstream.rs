@@ -42,7 +42,7 @@ pub(crate) struct Upstream {
     pub plan: Arc<UpstreamPlan>,
     /// The limits on connections, which a reload changes in place.
     connections: Cell<ConnectionLimits>,
-    settings: Cell<Settings>,
+    settings: RefCell<Settings>,
     members: Vec<Member>,
     next: Cell<usize>,
     pool: RefCell<ConnectionPool>,
@@ -164,7 +164,7 @@ impl Upstream {
         Self {
             plan: Arc::clone(setup.plan),
             connections: Cell::new(connections),
-            settings: Cell::new(setup.settings),
+            settings: RefCell::new(setup.settings),
             members: members.collect(),
             next: Cell::new(0),
             pool: RefCell::new(pool),
@@ -182,7 +182,7 @@ impl Upstream {
     /// Takes new settings over, and new limits on connections: they hold at once, also for the
     /// connections that are open.
     pub fn update(&self, settings: &Settings, connections: &ConnectionLimits) {
-        self.settings.set(*settings);
+        self.settings.replace(settings.clone());
         self.connections.set(*connections);
         let limits = pool_limits(settings, connections);
         self.pool.borrow_mut().set_limits(limits);

@@ -300,7 +300,7 @@ impl Worker {
 
     /// Takes a plan over: new routes for addresses that stay, new listeners, old ones closed.
     fn apply(self: &Rc<Self>, plan: &Plan, tls: &Arc<TlsTable>, opened: Vec<OpenListener>) {
-        *self.settings.borrow_mut() = Rc::new(plan.settings);
+        *self.settings.borrow_mut() = Rc::new(plan.settings.clone());
         self.upstreams.update(plan, tls);
         let mut opened = opened;
         let mut kept = Vec::new();

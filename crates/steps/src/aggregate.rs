@@ -216,11 +216,17 @@ impl Parts {
 fn written(key: &Value, text: &str) -> Result<Box<[u8]>, Fault> {
     let text = text.trim();
     if matches!(key, Value::Null) {
-        return Err(Fault::expression(format_args!("`{text}` gives no key")));
+        let cause = format_args!("`{text}`");
+        return Err(Fault::unfit("the message has no key of a group", cause));
     }
     let mut name = Vec::new();
     let written = expr::json::write(key, KEY_MAX, &mut name);
-    written.map_err(|error| Fault::expression(format_args!("the key `{text}`: {error}")))?;
+    written.map_err(|error| {
+        Fault::unfit(
+            "the key of a group is too long",
+            format_args!("`{text}`: {error}"),
+        )
+    })?;
     Ok(name.into_boxed_slice())
 }
 

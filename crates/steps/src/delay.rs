@@ -97,10 +97,9 @@ impl Delay {
                 let text = exchange.fill_text(template, services)?;
                 let time = text
                     .parse::<config::Duration>()
-                    .map_err(Fault::expression)?;
+                    .map_err(|error| Fault::unfit("this is not a time", error))?;
                 if !range::is_time(time.0) {
-                    let cause = format_args!("a delay of {time}, at most 1d");
-                    return Err(Fault::expression(cause));
+                    return Err(Fault::invalid(format!("a delay of {time}, at most 1d")));
                 }
                 time.0
             }

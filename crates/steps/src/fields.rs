@@ -111,8 +111,9 @@ impl FieldTemplates {
             }
             let Some(text) = expr::value::scalar_text(&value) else {
                 let kind = expr::value::kind(&value);
-                let cause = format_args!("the header {name} is a text, not {kind}");
-                return Err(Fault::expression(cause));
+                return Err(Fault::invalid(format!(
+                    "the header {name} is a text, not {kind}"
+                )));
             };
             if !Headers::is_value(text.as_bytes()) {
                 let detail = format!("the header {name} cannot have this value");

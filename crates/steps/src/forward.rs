@@ -72,7 +72,8 @@ struct ForwardConfig {
     )]
     reply_headers: Option<EditsConfig>,
     /// Which headers tell the target about the client: `X-Forwarded-For`, `-Host` and `-Proto`
-    /// (`x-forwarded`), `Forwarded` (`rfc7239`), `both` or `none`.
+    /// (`x-forwarded`), `Forwarded` (`rfc7239`), `both` or `none`. Those of the request are kept
+    /// only if it comes from one of `engine.trusted_proxies`.
     #[serde(default)]
     forwarded: ForwardedConfig,
     /// The name that is added to the request's `Via`, or `false` to add none.

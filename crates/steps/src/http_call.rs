@@ -415,6 +415,7 @@ impl HttpCall {
             headers,
             body,
             peer: exchange.request.peer,
+            proxy: exchange.request.proxy,
             is_secure: exchange.request.is_secure,
         })
     }
@@ -547,8 +548,8 @@ fn add_query(parameters: &expr::Value, query: &mut Option<String>) -> Result<(),
             }
             let Some(value) = expr::value::scalar_text(value) else {
                 let kind = expr::value::kind(value);
-                let cause = format_args!("the parameter `{name}` is a text, not {kind}");
-                return Err(Fault::expression(cause));
+                let detail = format!("the parameter `{name}` is a text, not {kind}");
+                return Err(Fault::invalid(detail));
             };
             if !text.is_empty() {
                 text.push('&');
@@ -558,7 +559,7 @@ fn add_query(parameters: &expr::Value, query: &mut Option<String>) -> Result<(),
             push_encoded(&value, &mut text);
             // A name stands there for each entry of a list: little is needed to make much.
             if text.len() > QUERY_MAX {
-                return Err(Fault::expression("the query is longer than 1 MiB"));
+                return Err(Fault::invalid("the query is longer than 1 MiB"));
             }
         }
     }

@@ -8,7 +8,7 @@ use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use config::{Node, Spanned, Value};
 use expr::template::{self, Template};
-use message::secret::redact;
+use message::secret::{MASK, is_secret_header, redact};
 use message::{Fault, HeadersView};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -27,14 +27,6 @@ pub const DEFINITION: StepDefinition = StepDefinition {
 
 /// The most bytes of a body, and of all headers together, that a line shows.
 const SHOWN_MAX: usize = 4096;
-
-/// Headers whose values are secrets.
-const SECRET: [&str; 4] = [
-    "Authorization",
-    "Proxy-Authorization",
-    "Cookie",
-    "Set-Cookie",
-];
 
 /// The mapping form of `log`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -234,11 +226,8 @@ impl Step for Log {
 fn show_headers(headers: HeadersView<'_>) -> String {
     let mut shown = String::new();
     for (_, name, value) in headers.iter() {
-        let is_secret = SECRET
-            .iter()
-            .any(|secret| name.eq_ignore_ascii_case(secret.as_bytes()));
-        let value = if is_secret {
-            "***".into()
+        let value = if is_secret_header(name) {
+            MASK.into()
         } else {
             String::from_utf8_lossy(value)
         };
@@ -273,8 +262,10 @@ fn cut(mut text: String) -> String {
             .rev()
             .find(|&at| text.is_char_boundary(at))
             .unwrap_or(0);
+        let length = text.len();
         text.truncate(end);
-        text.push_str("...");
+        // Writing into a String cannot fail.
+        let _ = write!(text, "... ({length} bytes)");
     }
     text
 }

@@ -272,6 +272,7 @@ impl Oauth2 {
             headers,
             body: Body::from(self.form.clone().into_bytes()),
             peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
+            proxy: None,
             is_secure: false,
         }
     }

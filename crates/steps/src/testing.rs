@@ -264,6 +264,7 @@ pub(crate) fn request(lines: &[(&str, &str)], body: &[u8]) -> Request {
         headers,
         body: body.to_vec().into(),
         peer: [127, 0, 0, 1].into(),
+        proxy: None,
         is_secure: false,
     }
 }

@@ -146,8 +146,8 @@ impl UrlTemplate {
     /// The path, and the query without `?`.
     ///
     /// # Errors
-    /// `invalid` when a value would change which path is meant; `expression` when one is no text,
-    /// number or boolean.
+    /// `invalid` when a value would change which path is meant, is empty, or is no text, number or
+    /// boolean.
     pub fn make(
         &self,
         exchange: &mut Exchange,
@@ -206,9 +206,8 @@ fn scalar(value: &expr::Value, expression: &Expression) -> Result<String, Fault>
             None => expr::value::kind(value),
         };
         let shown = expression.text().trim();
-        Fault::expression(format_args!(
-            "`{shown}` gave {kind}, which cannot stand in a URL"
-        ))
+        let detail = format!("a value in a URL is a text, a number or a boolean, not {kind}");
+        Fault::unfit(detail, format_args!("`{shown}` gave {kind}"))
     })
 }
 

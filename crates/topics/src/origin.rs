@@ -43,7 +43,8 @@ pub(crate) fn preflight(endpoints: &[Arc<Endpoint>], request: &Request) -> Reply
     reply
 }
 
-/// Who opens a WebSocket: a page of some origin, or a program, which says none.
+/// Who opens a WebSocket: a page of some origin, or a program, which says none. Browsers let every
+/// page connect, with the user's cookies (RFC 6455, section 10.2): the server has to look.
 pub(crate) struct Caller {
     origin: Option<Vec<u8>>,
     /// Whether the page is of the host that it asks.
@@ -54,17 +55,25 @@ impl Caller {
     /// Who sends a request.
     pub fn of(request: &Request) -> Self {
         let origin = request.headers.get("Origin");
-        let host = request.headers.get("Host").unwrap_or_default();
-        let own = ["http://", "https://"].into_iter().filter_map(|scheme| {
-            let rest = origin?.get(scheme.len()..)?;
-            let start = origin?.get(..scheme.len())?;
-            start
-                .eq_ignore_ascii_case(scheme.as_bytes())
-                .then_some(rest)
-        });
-        let mut own = own.filter(|it| !it.is_empty());
+        // A proxy that is trusted may ask us by another name; from others the field does not come
+        // this far.
+        let hosts = ["Host", "X-Forwarded-Host"].map(|name| request.headers.get(name));
+        let is_host = |authority: &[u8]| {
+            let mut hosts = hosts.iter().flatten();
+            !authority.is_empty() && hosts.any(|host| authority.eq_ignore_ascii_case(host))
+        };
+        // A page that came in clear text may have been changed on its way: it is another origin
+        // than the same host over TLS. In clear text we may stand behind somebody who ends TLS.
+        let schemes: &[&[u8]] = match request.is_secure {
+            true => &[b"https://"],
+            false => &[b"https://", b"http://"],
+        };
+        let authority = |scheme: &&[u8]| {
+            let (start, authority) = origin?.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme).then_some(authority)
+        };
         Self {
-            is_own: own.any(|it| it.eq_ignore_ascii_case(host)),
+            is_own: schemes.iter().filter_map(authority).any(is_host),
             origin: origin.map(<[u8]>::to_vec),
         }
     }
@@ -88,8 +97,14 @@ mod tests {
     use super::*;
 
     fn caller(origin: Option<&str>, host: &str) -> Caller {
+        caller_over(false, origin, &[("Host", host)])
+    }
+
+    fn caller_over(is_secure: bool, origin: Option<&str>, hosts: &[(&str, &str)]) -> Caller {
         let mut headers = Headers::new();
-        headers.append("Host", host);
+        for (name, host) in hosts {
+            headers.append(name, host);
+        }
         if let Some(origin) = origin {
             headers.append("Origin", origin);
         }
@@ -101,7 +116,8 @@ mod tests {
             headers,
             body: Body::Empty,
             peer: IpAddr::from([127, 0, 0, 1]),
-            is_secure: false,
+            proxy: None,
+            is_secure,
         })
     }
 
@@ -114,5 +130,11 @@ mod tests {
         assert!(caller(Some("https://app.example"), "a").may_connect(&listed));
         assert!(!caller(Some("null"), "a").may_connect(&listed));
         assert!(caller(Some("null"), "a").may_connect(&["*".to_owned()]));
+        assert!(!caller(Some("http://"), "").may_connect(&[]));
+        assert!(caller(Some("https://a"), "a").may_connect(&[]));
+        let hosts = [("Host", "inner:81"), ("X-Forwarded-Host", "a")];
+        assert!(caller_over(false, Some("https://a"), &hosts).may_connect(&[]));
+        assert!(caller_over(true, Some("https://a"), &hosts).may_connect(&[]));
+        assert!(!caller_over(true, Some("http://a"), &hosts).may_connect(&[]));
     }
 }

@@ -71,6 +71,7 @@ fn exchange() -> Exchange {
         headers: message::Headers::new(),
         body: message::Body::Empty,
         peer: [127, 0, 0, 1].into(),
+        proxy: None,
         is_secure: false,
     };
     Exchange::new(&Arc::new(FlowContext::new("test")), request)

@@ -257,8 +257,9 @@ pub(super) fn made_headers(
             Value::Null => {}
             Value::Arr(_) | Value::Obj(_) => {
                 let kind = value::kind(header);
-                let cause = format_args!("the header {name} is a text, not {kind}");
-                return Err(Fault::expression(cause));
+                return Err(Fault::invalid(format!(
+                    "the header {name} is a text, not {kind}"
+                )));
             }
             header => kept.push((name.to_owned(), header.clone())),
         }

@@ -365,8 +365,7 @@ fn put_fields(
             let made = members.make(exchange, services)?;
             let Some(members) = value::members(&made) else {
                 let kind = value::kind(&made);
-                let cause = format_args!("`fields` is an object, not {kind}");
-                return Err(Fault::expression(cause));
+                return Err(Fault::invalid(format!("`fields` is an object, not {kind}")));
             };
             for (name, member) in members {
                 sent.arguments.push(name.as_bytes().to_vec());
@@ -376,7 +375,7 @@ fn put_fields(
         }
     }
     if shown.is_empty() {
-        return Err(Fault::expression("`fields` has no member"));
+        return Err(Fault::invalid("`fields` has no member"));
     }
     sent.show("fields", value::object(shown));
     Ok(())
@@ -393,10 +392,8 @@ fn integer(
     let made = by.make(exchange, services)?;
     let number = value::scalar_text(&made).and_then(|text| text.parse::<i64>().ok());
     number.ok_or_else(|| {
-        let shown = value::shown(&made);
-        Fault::expression(format_args!(
-            "`by` is a whole number of 64 bits, not {shown}"
-        ))
+        let cause = format_args!("not {}", value::shown(&made));
+        Fault::unfit("`by` is a whole number of 64 bits", cause)
     })
 }
 
@@ -424,9 +421,11 @@ impl Put {
         let made = template.make(exchange, services)?;
         let items = value::as_array(&made).filter(|items| !items.is_empty());
         let Some(items) = items else {
-            let shown = value::shown(&made);
-            let cause = format_args!("`values` is a list with something in it, not {shown}");
-            return Err(Fault::expression(cause));
+            let cause = format_args!("not {}", value::shown(&made));
+            return Err(Fault::unfit(
+                "`values` is a list with something in it",
+                cause,
+            ));
         };
         let items = items.iter();
         items

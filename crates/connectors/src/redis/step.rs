@@ -404,8 +404,8 @@ impl Command {
     async fn give(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = exchange.fill_text(&self.key, services)?;
         if key.is_empty() {
-            let cause = format_args!("the {} of `{}` is empty", self.of, self.name);
-            return Err(Fault::expression(cause));
+            let cause = format_args!("of `{}`", self.name);
+            return Err(Fault::unfit(format!("the {} is empty", self.of), cause));
         }
         let mut sent = self.action.make(&key, exchange, services)?;
         let outcome = self.action.outcome();

@@ -63,7 +63,8 @@ struct MailConfig {
     via: Spanned<String>,
     /// The sender: `shop@example.com` or `The shop <shop@example.com>`.
     from: Spanned<String>,
-    /// The recipients: an address, a list of addresses, or an expression for one of these.
+    /// The recipients: an address or a list of addresses, each of which may be an expression for one
+    /// address. `{ list: "${ }" }` takes a list from an expression.
     to: AnyValue,
     /// Recipients of a copy.
     cc: Option<AnyValue>,
@@ -101,6 +102,15 @@ struct AttachmentConfig {
     content: Option<AnyValue>,
 }
 
+impl Recipients {
+    fn reads_body(&self) -> bool {
+        match self {
+            Self::Each(each) => each.iter().any(ValueTemplate::reads_body),
+            Self::List(list) => list.reads_body(),
+        }
+    }
+}
+
 /// A file that goes with a mail.
 struct Attachment {
     name: Template,
@@ -111,10 +121,18 @@ struct Attachment {
 /// Lists of addresses by their keys.
 #[derive(Default)]
 struct Addresses {
-    to: Option<ValueTemplate>,
-    cc: Option<ValueTemplate>,
-    bcc: Option<ValueTemplate>,
-    reply_to: Option<ValueTemplate>,
+    to: Option<Recipients>,
+    cc: Option<Recipients>,
+    bcc: Option<Recipients>,
+    reply_to: Option<Recipients>,
+}
+
+/// Addresses as the file has them.
+enum Recipients {
+    /// Each entry is one address, whatever its value is.
+    Each(Vec<ValueTemplate>),
+    /// The value is a list of addresses: the file says that a message may decide how many.
+    List(ValueTemplate),
 }
 
 /// The step.
@@ -202,8 +220,14 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     })
 }
 
-fn read_addresses(key: &str, node: &Node, context: &mut BuildContext<'_>) -> Option<ValueTemplate> {
+fn read_addresses(key: &str, node: &Node, context: &mut BuildContext<'_>) -> Option<Recipients> {
     let found = node.get(key)?;
+    if let Some([entry]) = found.as_mapping()
+        && entry.key == "list"
+        && entry.value.as_str().is_some_and(Template::has_holes)
+    {
+        return context.value(&entry.value).map(Recipients::List);
+    }
     let texts = match &found.value {
         Yaml::Sequence(items) => items.as_slice(),
         _ => std::slice::from_ref(found),
@@ -211,11 +235,14 @@ fn read_addresses(key: &str, node: &Node, context: &mut BuildContext<'_>) -> Opt
     let wrong = texts.iter().find(|item| item.as_str().is_none());
     if wrong.is_some() || texts.is_empty() {
         let message = format!("`{key}` is an address or a list of addresses");
-        let hint = "write one such as `me@example.com`";
+        let hint = "write one such as `me@example.com`, or `{ list: \"${ }\" }` for a list that an \
+                    expression gives";
         refuse(wrong.unwrap_or(found).span, message, hint, context);
         return None;
     }
-    context.value(found)
+    let before = context.problems();
+    let each: Vec<_> = texts.iter().filter_map(|it| context.value(it)).collect();
+    (context.problems() == before).then_some(Recipients::Each(each))
 }
 
 fn read_attachments(
@@ -330,33 +357,53 @@ fn check_line(what: &str, text: String) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// The addresses that a value names: one text or a list of texts.
+/// The addresses of a key. An expression for one address cannot add others: who writes the message
+/// would send mail in our name to whom they like.
 fn addresses(
     what: &str,
-    template: Option<&ValueTemplate>,
+    recipients: Option<&Recipients>,
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Result<Vec<String>, Fault> {
-    let Some(template) = template else {
-        return Ok(Vec::new());
-    };
-    let mut made = vec![template.make(exchange, services)?];
     let mut texts = Vec::new();
-    while let Some(value) = made.pop() {
-        match &value {
-            Value::Arr(items) => made.extend(items.iter().rev().cloned()),
-            Value::Null => {}
-            value => match value::as_text(value) {
-                Some(text) => texts.push(check_line(what, text.to_owned())?),
-                None => {
-                    let kind = value::kind(value);
-                    let cause = format_args!("an address in `{what}` is a text, not {kind}");
-                    return Err(Fault::expression(cause));
-                }
-            },
+    match recipients {
+        None => {}
+        Some(Recipients::Each(each)) => {
+            for template in each {
+                let made = template.make(exchange, services)?;
+                texts.extend(address(what, &made)?);
+            }
+        }
+        Some(Recipients::List(template)) => {
+            let made = template.make(exchange, services)?;
+            let Some(items) = value::as_array(&made) else {
+                let kind = value::kind(&made);
+                return Err(Fault::invalid(format!(
+                    "`{what}` is a list of addresses, not {kind}"
+                )));
+            };
+            for item in items {
+                texts.extend(address(what, item)?);
+            }
         }
     }
     Ok(texts)
+}
+
+/// One address; none for null.
+fn address(what: &str, made: &Value) -> Result<Option<String>, Fault> {
+    if matches!(made, Value::Null) {
+        return Ok(None);
+    }
+    match value::as_text(made) {
+        Some(text) => check_line(what, text.to_owned()).map(Some),
+        None => {
+            let kind = value::kind(made);
+            Err(Fault::invalid(format!(
+                "an address in `{what}` is one text, not {kind}"
+            )))
+        }
+    }
 }
 
 impl Mail {
@@ -523,7 +570,7 @@ impl Step for Mail {
         ];
         let mut attachments = self.attachments.iter();
         texts.into_iter().flatten().any(reads)
-            || lists.any(ValueTemplate::reads_body)
+            || lists.any(Recipients::reads_body)
             || self.headers.iter().any(|(_, text)| reads(text))
             || attachments.any(|it| {
                 reads(&it.name) || it.content.as_ref().is_none_or(ValueTemplate::reads_body)

@@ -8,7 +8,7 @@ const REST: &str = "from: shop@example.com, subject: Hi, text: Hello";
 
 #[test]
 fn a_mail_is_shown_with_all_its_parts() {
-    let yaml = "{ via: post, from: 'The shop <shop@example.com>', to: '${ .to }', \
+    let yaml = "{ via: post, from: 'The shop <shop@example.com>', to: { list: '${ .to }' }, \
                 cc: [a@example.com, 'B <b@example.com>'], subject: 'Order ${ .id }', \
                 text: 'Hello', html: '<b>Hello</b>', headers: { X-Order: '${ .id }' }, \
                 attachments: [{ name: '${ .id }.csv', type: text/csv, content: 'a,b' }] }";
@@ -32,8 +32,29 @@ fn nothing_that_is_no_line_gets_into_a_head() {
             r#"{"v":"a@example.com\r\nBcc: b@example.com"}"#,
             "invalid",
         ),
-        ("to: '${ .v }'", r#"{"v":7}"#, "expression"),
+        ("to: '${ .v }'", r#"{"v":7}"#, "invalid"),
         ("to: '${ .v }'", r#"{"v":[]}"#, "invalid"),
+        (
+            "to: '${ .v }'",
+            r#"{"v":["a@example.com","b@example.com"]}"#,
+            "invalid",
+        ),
+        ("to: '${ .v }'", r#"{"v":["a@example.com"]}"#, "invalid"),
+        (
+            "to: a@example.com, bcc: [b@example.com, '${ .v }']",
+            r#"{"v":["c@example.com"]}"#,
+            "invalid",
+        ),
+        (
+            "to: { list: '${ .v }' }",
+            r#"{"v":"a@example.com"}"#,
+            "invalid",
+        ),
+        (
+            "to: { list: '${ .v }' }",
+            r#"{"v":[["a@example.com"]]}"#,
+            "invalid",
+        ),
         (
             "to: a@example.com, headers: { X-A: '${ .v }' }",
             r#"{"v":"a\nb"}"#,
@@ -102,6 +123,8 @@ fn every_problem_has_its_place() {
         ("via: post, to: a@example.com", &["IT0470 1:1"]),
         ("via: post, to: [], text: x", &["IT0470"]),
         ("via: post, to: 7, text: x", &["IT0470"]),
+        ("via: post, to: { list: a }, text: x", &["IT0470"]),
+        ("via: post, to: { some: '${ . }' }, text: x", &["IT0470"]),
         ("via: post, to: [a@example.com, 7], text: x", &["IT0470"]),
         (
             "via: post, to: a, text: x, headers: { Bcc: b }",

@@ -378,6 +378,7 @@ impl Soap {
             headers,
             body: envelope.into_bytes().into(),
             peer: exchange.request.peer,
+            proxy: exchange.request.proxy,
             is_secure: exchange.request.is_secure,
         }
     }
@@ -417,8 +418,9 @@ impl Soap {
 fn line(name: &str, made: &Value) -> Result<String, Fault> {
     let Some(text) = value::scalar_text(made) else {
         let kind = value::kind(made);
-        let cause = format_args!("the header {name} is a text, not {kind}");
-        return Err(Fault::expression(cause));
+        return Err(Fault::invalid(format!(
+            "the header {name} is a text, not {kind}"
+        )));
     };
     if !Headers::is_value(text.as_bytes()) {
         let detail = format!("the header {name} cannot have this value");

@@ -191,7 +191,8 @@ impl SqlError {
                 let detail = "the database took too long";
                 Fault::new(Kind::Timeout, Origin::Upstream, detail)
             }
-            Class::Argument => Fault::expression(""),
+            // It names the argument, and says of its value why it does not fit.
+            Class::Argument => Fault::invalid(self.message.clone()),
             Class::Character => Fault::invalid("a text has a character that cannot be stored"),
             Class::Unique => raised("unique-violation", 409, "such a row is there already"),
             Class::ForeignKey => raised("foreign-key-violation", 409, "a row it needs is missing"),

@@ -31,6 +31,8 @@ impl std::error::Error for CompileError {}
 pub enum EvalErrorKind {
     /// A value is not of the kind that an operation needs.
     Type,
+    /// A result within a text is no text, number or boolean.
+    NoText,
     /// The expression called `error`.
     Raised,
     /// A limit of [`super::Limits`] was passed.

@@ -195,6 +195,7 @@ fn request(body: &str) -> Request {
         headers,
         body: body.as_bytes().to_vec().into(),
         peer: [127, 0, 0, 1].into(),
+        proxy: None,
         is_secure: false,
     }
 }

@@ -321,8 +321,16 @@ fn secrets() {
 fn settings() {
     let flow = with_trigger("/");
     let engine = |text: &str| format!("engine: {text}\n---\n{flow}");
+    let proxies = |text: &str| engine(&format!("{{ trusted_proxies: {text} }}"));
     let cases: &[(String, &[&str])] = &[
         (engine("5"), &["IT0112 f:1:9"]),
+        (
+            proxies("[10.0.0.0/8, lb.internal, 10.1.2.3/8]"),
+            &[
+                "IT0232 f:1:41 `lb.internal`: this is no address and no block of addresses",
+                "IT0232 f:1:54 `10.1.2.3/8`: the block begins with 10.0.0.0: write `10.0.0.0/8`",
+            ],
+        ),
         (
             format!("engine: {{}}\nlisten: x\n---\n{flow}"),
             &["IT0111 f:2:1"],

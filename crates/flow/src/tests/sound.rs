@@ -227,6 +227,7 @@ engine:
     { idle: 1s, head: 2s, body: 3s, connect: 4s, response: 5s, stream: 6s,
       upstream_idle: 7s, drain: 8s }
   log: { level: warn, format: json, access: true }
+  trusted_proxies: [10.0.0.0/8, '::1']
 ---
 flow: a
 from: { http: / }
@@ -237,6 +238,7 @@ steps: [ send: b ]
         limits,
         timeouts,
         access_log,
+        trusted_proxies,
     } = loaded.plan.settings;
     let counts = (
         limits.head,
@@ -258,6 +260,11 @@ steps: [ send: b ]
     ];
     let expected: Vec<Duration> = (1..=8).map(Duration::from_secs).collect();
     assert_eq!(times, *expected);
+    let is_trusted = |address: &str| {
+        let proxies = trusted_proxies.as_ref().unwrap();
+        proxies.contains(address.parse().unwrap())
+    };
+    assert!(is_trusted("10.1.2.3") && is_trusted("::1") && !is_trusted("127.0.0.1"));
     assert!(access_log);
     assert_eq!(
         (loaded.engine.log.level, loaded.engine.log.format),

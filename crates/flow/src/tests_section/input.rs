@@ -59,6 +59,7 @@ pub(super) fn read(
         headers,
         body: body.into(),
         peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        proxy: None,
         is_secure: false,
     })
 }

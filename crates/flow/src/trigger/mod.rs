@@ -107,8 +107,8 @@ pub(crate) struct HttpStart {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HttpConfig {
-    /// `GET`, `GET,POST`, a list of methods, or `any` (the default). `GET` also matches `HEAD`,
-    /// unless another flow names `HEAD`.
+    /// `GET`, `GET,POST`, a list of methods, or `any` (the default): all but `CONNECT` and `TRACE`.
+    /// `GET` also matches `HEAD`, unless another flow names `HEAD`.
     method: Option<MethodsConfig>,
     /// Where to listen: `:8080` for all interfaces, `127.0.0.1:8080`, `[::1]:8080`,
     /// `localhost:8080`. The default is `engine.listen`.

@@ -12,8 +12,9 @@ use config::Secrets;
 use message::secret;
 
 use super::key::Key;
-use super::{NAME_RULE, Problem, TOTAL_MAX, content, envelope, read_file, without_newline};
+use super::{NAME_RULE, Problem, TOTAL_MAX, content, envelope, without_newline};
 use crate::cli::print;
+use crate::regular_file;
 
 /// What to do with the encrypted file.
 #[derive(Debug, clap::Subcommand)]
@@ -55,7 +56,7 @@ pub(crate) fn run(command: &SecretsCommand) -> anyhow::Result<ExitCode> {
     match command {
         SecretsCommand::Encrypt { file, from } => {
             let text = match from {
-                Some(path) => read_file(path, TOTAL_MAX)
+                Some(path) => regular_file::read(path, TOTAL_MAX)
                     .map_err(anyhow::Error::from)
                     .and_then(|bytes| String::from_utf8(bytes).context("it is not UTF-8"))
                     .with_context(|| path.display().to_string())?,
@@ -109,7 +110,7 @@ fn read_stdin(what: &str) -> anyhow::Result<String> {
 
 fn read(file: &Path, key: &Key) -> anyhow::Result<BTreeMap<String, String>> {
     let name = || file.display().to_string();
-    let bytes = read_file(file, TOTAL_MAX).with_context(name)?;
+    let bytes = regular_file::read(file, TOTAL_MAX).with_context(name)?;
     let text = envelope::open(&bytes, key).map_err(told);
     let text = text.with_context(name)?;
     content::parse(&text).map_err(told).with_context(name)
@@ -127,7 +128,7 @@ fn write(file: &Path, values: &BTreeMap<String, String>, key: &Key) -> anyhow::R
             );
         }
     }
-    match read_file(file, TOTAL_MAX) {
+    match regular_file::read(file, TOTAL_MAX) {
         Ok(bytes) if !envelope::is_one(&bytes) => bail!(
             "{}: there is a file that holds no encrypted secrets; it is left as it is",
             file.display()

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use message::secret;
 
-use super::{Environment, FILE_MAX, Problem, read_file, without_newline};
+use super::{Environment, FILE_MAX, Problem, without_newline};
+use crate::regular_file;
 
 /// The variable that holds the key.
 pub(super) const KEY: &str = "INTERTIE_SECRETS_KEY";
@@ -30,7 +31,7 @@ impl Key {
             (Some(text), None) => (text, None),
             (None, Some(name)) => {
                 let path = PathBuf::from(name);
-                let bytes = read_file(&path, FILE_MAX);
+                let bytes = regular_file::read(&path, FILE_MAX);
                 let text = bytes.map(String::from_utf8);
                 let cannot = |reason: String| {
                     let message =

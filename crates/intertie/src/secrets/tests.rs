@@ -180,7 +180,7 @@ fn what_cannot_be_read_is_told_without_content() {
         (
             &[("r/A", "")],
             "{ file: r }",
-            "IT0303:28 `r` cannot be read: it is no file",
+            "IT0303:28 `r` cannot be read: it is not a regular file",
         ),
         (
             &[("f", "A: hidden-x")],
@@ -209,7 +209,7 @@ fn sizes_are_bounded() {
     let (_, told) = case.read("{ folder: r }");
     assert_eq!(
         told,
-        ["IT0303:30 `r/B` cannot be read: it has more than 64 KiB"]
+        ["IT0303:30 `r/B` cannot be read: it has more than 64KiB"]
     );
     let case = Case::new(&[]);
     for number in 0..=FILES_MAX {

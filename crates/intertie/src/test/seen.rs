@@ -98,6 +98,7 @@ impl Seen {
             headers: self.headers.clone(),
             body: self.body.clone(),
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            proxy: None,
             is_secure: false,
         };
         let mut exchange = Exchange::new(&Arc::new(context), request);

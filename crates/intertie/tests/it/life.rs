@@ -221,7 +221,7 @@ fn sigterm_lets_requests_in_flight_end() {
         TcpStream::connect(("127.0.0.1", port)).is_err()
     });
     assert_eq!(client.response().text(), "slow");
-    let output = engine.stop();
+    let output = engine.ended();
     assert!(
         output.contains("\"message\":\"stopped\""),
         "logs are JSON when not on a terminal: {output}"
@@ -313,4 +313,196 @@ fn manual_pages_are_written_for_every_command() {
     let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(page("intertie.1").contains(".TH intertie"));
     assert!(page("intertie-run.1").contains("SIGHUP"));
+}
+
+/// Puts a pipe, and a link to a device that never ends, where flow files are.
+fn put_special_files(folder: &TempDir) {
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.path().join("pipe.yaml"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("zero.yaml")).unwrap();
+}
+
+#[test]
+fn pipes_and_devices_among_flow_files_are_refused_and_hold_nothing_up() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let kept = folder.write("flow.yaml", &flow(port, "old"));
+    let engine = Engine::run(&[folder.path()], &["--watch"]);
+    put_special_files(&folder);
+    engine.process.wait_for("not reloaded");
+    engine
+        .process
+        .wait_for("pipe.yaml: cannot be read: it is not a regular file");
+    assert_eq!(get(port, "/hello").text(), "old");
+    // Reloads go on as soon as it is away.
+    for name in ["pipe.yaml", "zero.yaml"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    folder.write("flow.yaml", &flow(port, "new"));
+    wait_until("the new text is served", || {
+        get(port, "/hello").text() == "new"
+    });
+    engine.stop();
+    put_special_files(&folder);
+    for name in ["pipe.yaml", "zero.yaml", ""] {
+        let path = folder.path().join(name);
+        let mut check = testkit::Process::start(command().arg("check").arg(&path));
+        assert_eq!(check.wait().code(), Some(1), "{name}");
+        let told = check.output();
+        assert!(told.contains("it is not a regular file"), "{told}");
+    }
+    assert_eq!(
+        output(&["check", kept.to_str().unwrap()]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_second_sigterm_ends_a_process_that_is_still_draining() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let backend = ScriptedBackend::start(vec![vec![
+        Action::ReadUntil(b"\r\n\r\n"),
+        Action::Pause(Duration::from_secs(3600)),
+    ]]);
+    folder.write(
+        "flow.yaml",
+        &format!(
+            "engine: {{ timeouts: {{ drain: 1h, response: 1h }} }}\n---\nflow: slow\n\
+             from: {{ http: any 127.0.0.1:{port}/* }}\nsteps:\n  - forward: http://127.0.0.1:{}/\n",
+            backend.port()
+        ),
+    );
+    for signals in [["TERM", "TERM"], ["INT", "TERM"]] {
+        let mut engine = Engine::run(&[folder.path()], &[]);
+        let before = backend.accepted();
+        let mut client = RawClient::connect(port);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("it is under way", || backend.accepted() > before);
+        engine.process.signal(signals[0]);
+        engine.process.wait_for("\"message\":\"stopping\"");
+        engine.process.signal(signals[1]);
+        let status = engine.process.wait();
+        let output = engine.process.output();
+        assert_eq!(status.code(), Some(1), "{output}");
+        assert!(output.contains("as asked a second time"), "{output}");
+    }
+}
+
+#[test]
+fn a_second_sigterm_ends_a_process_whose_main_thread_is_stuck() {
+    let folder = TempDir::new();
+    let port = free_port();
+    folder.write("flow.yaml", &flow(port, "text"));
+    // The log is a pipe that is full and that nobody reads: the main thread waits for it.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'x'; 512]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
+    let mut child = command()
+        .arg("run")
+        .arg(folder.path())
+        .args(["--admin", "off", "--workers", "1"])
+        .stderr(writer)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("it serves", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    let signal = |name: &str| {
+        let script = "kill -s \"$0\" \"$1\"";
+        let mut kill = std::process::Command::new("sh");
+        let kill = kill.args(["-c", script, name, &child.id().to_string()]);
+        kill.status().unwrap()
+    };
+    assert!(signal("TERM").success());
+    assert!(signal("TERM").success());
+    let mut ended = None;
+    wait_until("the process has ended", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().code(), Some(1));
+    drop(reader);
+}
+
+#[test]
+fn values_of_any_length_make_lines_of_a_bounded_length() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let file = folder.write(
+        "flow.yaml",
+        &format!(
+            "flow: long\nfrom: {{ http: {{ method: POST, path: /*, listen: \"127.0.0.1:{port}\" }} }}\n\
+             steps:\n  - raise: {{ type: odd, status: 402, detail: \"begins ${{ .long }}\" }}\n"
+        ),
+    );
+    let engine = Engine::run(&[folder.path()], &[]);
+    let body = format!("{{\"long\":\"{}\"}}", "x".repeat(900_000));
+    let reply = post(port, "/a", "application/json", &body);
+    assert_eq!(reply.status, 402);
+    let output = engine.stop();
+    let longest = output.lines().map(str::len).max().unwrap();
+    assert!(longest < 17 * 1024, "{longest}");
+    assert!(output.contains("begins xxx"), "{output}");
+    assert!(output.contains("... (900"), "its length is told: {output}");
+
+    let name = "x".repeat(900_000);
+    let file_name = file.to_str().unwrap();
+    folder.write("flow.yaml", &format!("flow: {name}\nsteps: []\n"));
+    for format in ["text", "json"] {
+        let told = output_of_check(file_name, format);
+        assert!(told.contains("... (900"), "{}", told.len());
+        assert!(told.len() < 16 * 1024, "{format}: {}", told.len());
+    }
+}
+
+/// What `check` prints of a file with a problem.
+fn output_of_check(file: &str, format: &str) -> String {
+    let output = output(&["check", file, "--format", format]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[test]
+fn the_client_is_who_a_listed_proxy_says() {
+    for (settings, client) in [
+        ("", "127.0.0.1"),
+        ("trusted_proxies: [127.0.0.1, 10.0.0.0/8]", "203.0.113.9"),
+    ] {
+        let folder = TempDir::new();
+        let port = free_port();
+        folder.write(
+            "flow.yaml",
+            &format!(
+                "engine: {{ log: {{ access: true }}, {settings} }}\n---\nflow: who\n\
+                 from: {{ http: GET 127.0.0.1:{port}/who }}\nsteps:\n  \
+                 - reply: {{ body: \"${{ $in.peer }} ${{ $in.headers.forwarded // \\\"none\\\" }}\" }}\n"
+            ),
+        );
+        let engine = Engine::run(&[folder.path()], &[]);
+        let mut caller = RawClient::connect(port);
+        caller.send(
+            "GET /who HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1, 203.0.113.9\r\n\
+             X-Forwarded-For: 10.0.0.2\r\nForwarded: for=1.1.1.1\r\n\r\n",
+        );
+        let forwarded = if settings.is_empty() {
+            "none"
+        } else {
+            "for=1.1.1.1"
+        };
+        assert_eq!(caller.response().text(), format!("{client} {forwarded}"));
+        drop(caller);
+        let output = engine.stop();
+        let line = output
+            .lines()
+            .find(|line| line.contains("\"target\":\"/who\""));
+        let peer = format!("\"peer\":\"{client}\"");
+        assert!(line.unwrap().contains(&peer), "{output}");
+    }
 }

@@ -77,7 +77,7 @@ fn a_mail_with_all_parts_arrives_over_starttls() {
         "{{ smtp: 'smtp://shop:pass%2Fword1@127.0.0.1:{}', tls: {{ ca: ca.pem }} }}",
         server.port()
     );
-    let mail = "to: '${ .to }', bcc: hidden@example.com, reply_to: answers@example.com, \
+    let mail = "to: { list: '${ .to }' }, bcc: hidden@example.com, reply_to: answers@example.com, \
                 subject: '${ .subject }', text: '${ .text }', html: '<p>${ .text | @html }</p>', \
                 headers: { X-Order: '${ .order }' }, attachments: [{ name: 'räksmörgås.bin', \
                 type: application/zip, content: '${ .file | @base64d }' }, { name: all.json, \
@@ -220,7 +220,8 @@ fn refusals_are_told_apart_and_nothing_is_injected() {
         "{{ smtp: 'smtp://127.0.0.1:{}', starttls: off }}",
         server.port()
     );
-    let mail = "to: '${ .to }', subject: '${ .subject }', text: '${ .text }'";
+    let mail = "to: '${ .to }', cc: { list: '${ .cc // [] }' }, subject: '${ .subject }', \
+                text: '${ .text }'";
     let (engine, port) = serve(&folder, &connection, mail);
     let send = |to: Json, subject: &str, text: &str| {
         give(
@@ -231,8 +232,16 @@ fn refusals_are_told_apart_and_nothing_is_injected() {
     };
     assert_eq!(send("nobody@example.com".into(), "x", "y"), 502);
     assert_eq!(send("later@example.com".into(), "x", "y"), 503);
-    let both = serde_json::json!(["a@example.com", "nobody@example.com"]);
-    assert_eq!(send(both, "x", "y"), 502, "all or nobody");
+    let both = serde_json::json!({
+        "to": "a@example.com", "cc": ["nobody@example.com"], "subject": "x", "text": "y",
+    });
+    assert_eq!(give(port, &both).status, 502, "all or nobody");
+    for list in [
+        serde_json::json!(["a@example.com", "b@example.com"]),
+        serde_json::json!(["a@example.com"]),
+    ] {
+        assert_eq!(send(list, "x", "y"), 400, "a value adds no recipient");
+    }
     assert_eq!(send("å@example.com".into(), "x", "y"), 400, "no SMTPUTF8");
     for to in [
         "a@example.com, b@example.com",

@@ -347,7 +347,7 @@ fn a_stop_ends_streams_properly() {
     assert!((50..=150).contains(&time), "{words}");
     assert_eq!(stream.block(), None);
     assert_eq!(socket.next_close(), 1001);
-    engine.stop();
+    engine.ended();
 }
 
 #[test]

@@ -56,8 +56,14 @@ impl Engine {
     }
 
     /// Tells it to stop and checks that it does so well.
-    pub fn stop(mut self) -> String {
+    pub fn stop(self) -> String {
         self.process.signal("TERM");
+        self.ended()
+    }
+
+    /// Waits until it has ended, which it has been told to, and checks that it does so well. A second
+    /// signal would cut it short.
+    pub fn ended(mut self) -> String {
         let status = self.process.wait();
         assert_eq!(status.code(), Some(0), "{}", self.process.output());
         self.process.output()

@@ -132,6 +132,46 @@ fn what_is_no_handshake_is_refused() {
 }
 
 #[test]
+fn pages_of_other_sites_may_not_connect_unless_they_are_listed() {
+    let port = free_port();
+    let (_folder, engine) = start(&format!(
+        r#"
+engine: {{ listen: "127.0.0.1:{port}" }}
+---
+flow: own
+from: {{ websocket: {{ path: /own }} }}
+steps:
+  - reply: {{ status: 200 }}
+---
+flow: all
+from: {{ websocket: {{ path: /all, origins: ["*"] }} }}
+steps:
+  - reply: {{ status: 200 }}
+"#
+    ));
+    let status = |path: &str, origin: &str| WebSocket::ask(port, path, origin).0.status;
+    for (origin, own, all) in [
+        ("", 101, 101),
+        (&*format!("Origin: http://localhost:{port}\r\n"), 101, 101),
+        ("Origin: https://evil.example\r\n", 403, 101),
+        ("Origin: null\r\n", 403, 101),
+        // A page cannot say for which host it asks, but who knows what stands in front of us?
+        (
+            "Origin: https://evil.example\r\nX-Forwarded-Host: evil.example\r\n",
+            403,
+            101,
+        ),
+    ] {
+        assert_eq!(
+            (status("/own", origin), status("/all", origin)),
+            (own, all),
+            "{origin}"
+        );
+    }
+    engine.stop();
+}
+
+#[test]
 fn frames_behind_the_request_are_not_lost() {
     let port = free_port();
     let (_folder, engine) = start(&format!(

@@ -133,3 +133,40 @@ fn a_secret_that_was_cut_is_found() {
     // Ends, for bytes, within a character that begins like the next of the secret.
     assert_eq!(redact(&format!("{cut}öx")).replace("öx", "x"), "***x");
 }
+
+#[test]
+fn names_of_headers_tell_whether_their_values_are_secret() {
+    let secret = [
+        "Authorization",
+        "Proxy-Authorization",
+        "Proxy-Status",
+        "Cookie",
+        "SET-COOKIE",
+        "X-Api-Key",
+        "apikey",
+        "X-Auth-Token",
+        "X-Amz-Security-Token",
+        "X-Hub-Signature-256",
+        "X-CSRF-Token",
+        "x-session-id",
+        "X-Client-Secret",
+        "X-User-Password",
+        "X-Goog-Iap-Jwt-Assertion",
+        "Ocp-Apim-Subscription-Key",
+        "WWW-Authenticate",
+        "Credentials",
+    ];
+    for name in secret {
+        assert!(is_secret_header(name.as_bytes()), "{name}");
+    }
+    for name in [
+        "Accept",
+        "Host",
+        "X-Request-Id",
+        "Content-Type",
+        "traceparent",
+        "X-Proxy",
+    ] {
+        assert!(!is_secret_header(name.as_bytes()), "{name}");
+    }
+}

@@ -217,10 +217,8 @@ impl BodyDecoder {
             }
             Ok(httparse::Status::Complete((length, lines))) => {
                 let section = input.get(..length).unwrap_or_default();
-                let refused = |line: &httparse::Header<'_>| {
-                    let field = Field::of(line.name.as_bytes());
-                    field.is_framing() || field.is_hop_by_hop()
-                };
+                let refused =
+                    |line: &httparse::Header<'_>| Field::of(line.name.as_bytes()).breaks_trailers();
                 if super::head::check_line_ends(section).is_err() {
                     return Err(BodyError("malformed trailer section"));
                 }

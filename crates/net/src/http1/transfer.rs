@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use message::{Headers, HeadersView};
+use message::{Field, Headers, HeadersView};
 
 use super::{BodyDecoder, Framing, HeadLimits, Piece};
 use crate::Buffer;
@@ -261,8 +261,9 @@ impl BodyReader {
                     }
                 }
                 Piece::Skip(count) if self.is_raw => input.remove(at, count),
-                Piece::Overhead(count) | Piece::Trailers(count) if self.is_raw => {
-                    self.ready += count;
+                Piece::Overhead(count) if self.is_raw => self.ready += count,
+                Piece::Trailers(count) if self.is_raw => {
+                    self.ready += count - remove_fields_of_head(input, at, count);
                 }
                 Piece::Trailers(count) => {
                     let section = rest.get(..count).unwrap_or_default();
@@ -284,6 +285,27 @@ impl BodyReader {
         self.kept += count;
         if self.start.is_none() || self.kept - self.head > REPLAY_MAX {
             self.commit(input);
+        }
+    }
+}
+
+/// Takes the lines that may not be trailers out of a checked trailer section, `count` bytes behind
+/// the first `at` ones, and tells how many bytes that were.
+fn remove_fields_of_head(input: &mut Buffer, at: usize, count: usize) -> usize {
+    let (mut start, mut end) = (at, at + count);
+    loop {
+        let section = input.bytes().get(start..end).unwrap_or_default();
+        let Some(length) = section.windows(2).position(|two| two == b"\r\n") else {
+            return at + count - end;
+        };
+        let line = section.get(..length).unwrap_or_default();
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        // The section ends with an empty line.
+        if line.is_empty() || Field::of(name).is_trailer(name) {
+            start += length + 2;
+        } else {
+            input.remove(start, length + 2);
+            end -= length + 2;
         }
     }
 }
@@ -422,7 +444,7 @@ impl BodyWriter {
         let staged = self.staged_mut();
         staged.extend_from_slice(b"0\r\n");
         for (field, name, value) in trailers.iter().flat_map(|trailers| trailers.iter()) {
-            if !field.is_framing() && !field.is_hop_by_hop() {
+            if field.is_trailer(name) {
                 staged.extend_from_slice(name);
                 staged.extend_from_slice(b": ");
                 staged.extend_from_slice(value);

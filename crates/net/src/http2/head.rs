@@ -206,7 +206,10 @@ impl Assembler {
         let is_whole = match self.section {
             Section::Request => self.is_request(),
             Section::Response => self.head.status != 0 && !(self.head.is_interim() && is_end),
-            Section::Trailers => true,
+            Section::Trailers => {
+                let mut fields = self.head.fields.entries.iter();
+                !fields.any(|entry| entry.field.breaks_trailers())
+            }
         };
         let is_good = !self.is_malformed && (is_whole || self.head.is_too_large);
         (self.head, is_good)
@@ -536,5 +539,9 @@ mod tests {
         assert!(head(Section::Response, &[(":status", "200"), (":path", "/")]).is_none());
         assert!(head(Section::Trailers, &[("x", "y")]).is_some());
         assert!(head(Section::Trailers, &[(":status", "200")]).is_none());
+        for name in ["host", "content-length", "te", "proxy-authorization"] {
+            let value = if name == "te" { "trailers" } else { "1" };
+            assert!(head(Section::Trailers, &[("x", "y"), (name, value)]).is_none());
+        }
     }
 }

@@ -360,6 +360,7 @@ fn request(fields: &[(&str, &str)]) -> Request {
         headers,
         body: Body::Empty,
         peer: std::net::Ipv4Addr::LOCALHOST.into(),
+        proxy: None,
         is_secure: false,
     }
 }

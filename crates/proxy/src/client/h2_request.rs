@@ -35,7 +35,7 @@ use crate::stream::events::Events;
 use crate::stream::h2_client::Http2Client;
 use crate::stream::{self, Begun, Streams};
 use crate::upstream::Lease;
-use crate::upstream::request_head::{CameBy, ForwardTarget, Outgoing};
+use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing, SentBy, take_fields};
 use crate::worker::{Listener, Worker};
 
 /// How long the end of a request is waited for that has been answered. Time bounds it, not bytes,
@@ -112,7 +112,7 @@ impl StreamSession {
         };
         let started = self.now;
         let method = Method::from_token(&String::from_utf8_lossy(head.method()));
-        let (flow, served) = match check(&head) {
+        let (flow, served) = match check(&head, self.origin.is_secure) {
             Ok(place) => self.route(&head, &method, place, started).await,
             Err(fault) => {
                 self.reject(fault.status);
@@ -194,6 +194,8 @@ impl StreamSession {
                 let rest = last.filter(|_| target.plan.appends_rest);
                 let rest =
                     rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
+                // A clone, since the request is served by all of this session.
+                let proxies = self.settings.trusted_proxies.clone();
                 let outgoing = Outgoing {
                     method,
                     query: place.query,
@@ -203,6 +205,7 @@ impl StreamSession {
                     framing: framing(head),
                     upgrades: false,
                     peer: self.origin.peer,
+                    sent_by: SentBy::Peer(proxies.as_deref()),
                     is_secure: self.origin.is_secure,
                     came_by: CameBy::Http2,
                 };
@@ -250,13 +253,17 @@ impl StreamSession {
                 (name.clone(), value.to_owned())
             })
             .collect();
+        let proxies = self.settings.trusted_proxies.as_deref();
+        let fields = head.fields.view();
+        let (headers, peer, proxy) = take_fields(proxies, self.origin.peer, fields);
         Request {
             method: method.clone(),
             query: place.query.map(text),
             parameters,
-            headers: head.fields.view().to_owned(),
+            headers,
             body: Body::Unread,
-            peer: self.origin.peer,
+            peer,
+            proxy,
             is_secure: self.origin.is_secure,
             path,
         }
@@ -555,9 +562,10 @@ impl StreamSession {
             return;
         }
         if let Some(log) = &self.worker.engine.access_log {
+            let proxies = self.settings.trusted_proxies.as_deref();
             log.log(&AccessEntry {
                 flow: route.map(|route| &*route.flow),
-                peer: self.origin.peer,
+                peer: request_head::client(proxies, self.origin.peer, head.fields.view()).0,
                 method: method.as_str(),
                 target: &String::from_utf8_lossy(head.path()),
                 status: served.status,
@@ -583,12 +591,18 @@ fn framing(head: &Head) -> Framing {
 }
 
 /// Refuses what is refused of HTTP/1.1 too: what another implementation could read differently.
-fn check(head: &Head) -> Result<Place<'_>, Fault> {
+fn check(head: &Head, is_secure: bool) -> Result<Place<'_>, Fault> {
     if head.is_too_large() {
         return Err(Fault::invalid("the head is too large").with_status(431));
     }
     if head.method() == b"CONNECT" {
         return Err(Fault::invalid("the method is not supported").with_status(501));
+    }
+    // In clear text, `https` is what a proxy says that has taken the TLS off. Neither is believed.
+    match head.scheme() {
+        b"https" => {}
+        b"http" if !is_secure => {}
+        _ => return Err(Fault::invalid("the scheme does not fit the connection")),
     }
     if !is_host(head.authority()) {
         return Err(Fault::invalid("malformed or missing authority"));

@@ -12,7 +12,7 @@ use net::http2::{Code, Driver, Link, Role, Stream};
 use tokio::time::Instant;
 
 use crate::client::h2_request::{Origin, StreamSession};
-use crate::upstream::h2_driver::{self, http2_limits};
+use crate::upstream::h2_driver::{self, Unfinished, http2_limits};
 use crate::worker::{Listener, Worker};
 
 /// How long nothing is under way before the connection gives memory back.
@@ -32,7 +32,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
         driver,
         is_going: false,
         watched: Watched::Nothing,
-        unfinished: None,
+        unfinished: Unfinished::default(),
         worker,
         listener,
     };
@@ -66,8 +66,7 @@ struct Session {
     deadline: Deadline,
     is_going: bool,
     watched: Watched,
-    /// The header block or frame that the client has begun and not finished, and its deadline.
-    unfinished: Option<(u64, Deadline)>,
+    unfinished: Unfinished,
 }
 
 /// What the deadline stands for.
@@ -103,7 +102,11 @@ impl Session {
             Poll::Ready(None) => return Poll::Ready(Next::End),
             Poll::Pending => {}
         }
-        if self.poll_unfinished(context).is_ready() {
+        let worker = &self.worker;
+        let time = || worker.settings().timeouts.head;
+        let unfinished = &mut self.unfinished;
+        let slow = unfinished.poll(&self.driver, &worker.deadlines, time, context);
+        if slow.is_ready() {
             return Poll::Ready(Next::Slow);
         }
         self.watch();
@@ -120,25 +123,6 @@ impl Session {
             // It was asked to go, or takes nothing of what we send.
             _ => Next::Stuck,
         })
-    }
-
-    /// Ready when the client has taken too long to finish its settings, a header block or a frame
-    /// other than DATA. However many bytes come meanwhile, the time runs from the beginning.
-    fn poll_unfinished(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(number) = self.driver.unfinished() else {
-            self.unfinished = None;
-            return Poll::Pending;
-        };
-        match &self.unfinished {
-            Some((known, deadline)) if *known == number => deadline.poll(context),
-            _ => {
-                let deadline = self.worker.deadlines.add();
-                deadline.set(Instant::now(), self.worker.settings().timeouts.head);
-                let result = deadline.poll(context);
-                self.unfinished = Some((number, deadline));
-                result
-            }
-        }
     }
 
     /// Sets the deadline when what it stands for has changed.

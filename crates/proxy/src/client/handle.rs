@@ -21,6 +21,7 @@ use crate::relay::failure::Failure;
 use crate::relay::has_left;
 use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
+use crate::upstream::request_head::take_fields;
 
 /// Serves one request through a handler.
 pub(crate) async fn handle(
@@ -86,13 +87,17 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
         })
         .collect();
     let head_bytes = bytes.get(..head.length).unwrap_or_default();
+    let proxies = session.settings.trusted_proxies.as_deref();
+    let fields = head.headers(head_bytes);
+    let (headers, peer, proxy) = take_fields(proxies, session.client.peer(), fields);
     Request {
         method: head.method.clone(),
         query: head.query(bytes).map(text),
         parameters,
-        headers: head.headers(head_bytes).to_owned(),
+        headers,
         body: Body::Unread,
-        peer: session.client.peer(),
+        peer,
+        proxy,
         is_secure: session.client.is_tls(),
         path,
     }

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::stream::events::Events;
 use crate::stream::h1_client::Way;
 use crate::stream::{self, Begun, HandOver, Streams};
 use crate::upstream::Lease;
+use crate::upstream::request_head;
 use crate::worker::{Listener, Worker};
 
 /// How long a connection whose address is served no more waits for its first request.
@@ -236,9 +238,9 @@ impl Session {
             }
             found => (None, self.no_route(found).await),
         };
-        if let Some((method, target)) = log {
+        if let Some((client, method, target)) = log {
             let flow = flow.as_ref().map(|route| &*route.flow);
-            self.log(flow, &method, &target, started, &served);
+            self.log(flow, client, (&method, &target), started, &served);
         }
         served.after
     }
@@ -462,8 +464,8 @@ impl Session {
         .await;
     }
 
-    /// Method and target, kept for the access log when there is one.
-    fn access_line(&self) -> Option<(String, String)> {
+    /// Client, method and target, kept for the access log when there is one.
+    fn access_line(&self) -> Option<(IpAddr, String, String)> {
         if !self.settings.access_log || self.worker.engine.access_log.is_none() {
             return None;
         }
@@ -473,21 +475,24 @@ impl Session {
             target.push('?');
             target.push_str(&String::from_utf8_lossy(query));
         }
-        Some((self.head.method.to_string(), target))
+        let proxies = self.settings.trusted_proxies.as_deref();
+        let (client, _) =
+            request_head::client(proxies, self.client.peer(), self.head.headers(bytes));
+        Some((client, self.head.method.to_string(), target))
     }
 
     fn log(
         &self,
         flow: Option<&str>,
-        method: &str,
-        target: &str,
+        client: IpAddr,
+        (method, target): (&str, &str),
         started: Instant,
         served: &Served,
     ) {
         if let Some(log) = &self.worker.engine.access_log {
             log.log(&AccessEntry {
                 flow,
-                peer: self.client.peer(),
+                peer: client,
                 method,
                 target,
                 status: served.status,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::client::response_head::{self, ClientSide, ClientVersion, passes_interim};
 use crate::client::session::Session;
-use crate::upstream::request_head::{CameBy, Outgoing};
+use crate::upstream::request_head::{CameBy, Outgoing, SentBy};
 use crate::worker::Worker;
 
 /// A request of an HTTP/1.1 client, and where its reply goes.
@@ -246,6 +246,7 @@ impl Downstream for Http1Downstream<'_> {
             framing: head.framing,
             upgrades: head.upgrades_to_websocket,
             peer: self.peer(),
+            sent_by: SentBy::Peer(self.session.settings.trusted_proxies.as_deref()),
             is_secure: self.session.client.is_tls(),
             came_by: CameBy::Http1,
         }

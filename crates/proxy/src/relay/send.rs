@@ -242,7 +242,7 @@ async fn over_http2<D: Requester>(
 
 /// What decides about the endpoint where the balance is by hash.
 fn balance_key(key: &HashKey, path: &[u8], request: &Outgoing<'_>) -> u64 {
-    let client = || request.peer.to_string().into_bytes();
+    let client = || request.client().to_string().into_bytes();
     match key {
         HashKey::Client => upstream::hash(&client()),
         HashKey::Path => upstream::hash(path),

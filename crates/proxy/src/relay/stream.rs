@@ -176,7 +176,7 @@ impl StreamWriter {
                 let sent = stream.send_trailers(
                     trailers
                         .iter()
-                        .filter(|(field, _, _)| !field.is_framing() && !field.is_hop_by_hop()),
+                        .filter(|(field, name, _)| field.is_trailer(name)),
                 );
                 sent.map_err(|_| closed())?;
             }

@@ -22,7 +22,7 @@ use super::exchange::{Exchange, Reply, Terms};
 use super::failure::{ClientGone, Failed, Failure};
 use super::upstream_http1::Http1Upstream;
 use super::{Download, Downstream, Progress, ReplyHead, Sink, Source, Times};
-use crate::upstream::request_head::{CameBy, Outgoing};
+use crate::upstream::request_head::{CameBy, Outgoing, SentBy};
 
 const SCHEDULES: u64 = 100_000;
 const LIMITS: HeadLimits = HeadLimits {
@@ -323,6 +323,7 @@ impl Downstream for Client {
             framing: self.framing,
             upgrades: false,
             peer: [127, 0, 0, 1].into(),
+            sent_by: SentBy::Peer(None),
             is_secure: false,
             came_by: CameBy::Http1,
         }

@@ -138,6 +138,18 @@ fn what_no_route_takes_is_told_apart() {
     }
 }
 
+#[test]
+fn trace_is_taken_by_routes_that_name_it_and_names_of_methods_have_their_case() {
+    let table = table(&["any /a", "GET /b", "any /c", "TRACE /c"]);
+    let others = "405 DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
+    assert_eq!(find(&table, "TRACE /a"), others);
+    assert_eq!(find(&table, "TRACE /b"), "405 GET, HEAD");
+    assert_eq!(find(&table, "TRACE /c"), "TRACE /c");
+    // `get` is another method than `GET` (RFC 9110, section 9.1).
+    assert_eq!(find(&table, "get /b"), "405 GET, HEAD");
+    assert_eq!(find(&table, "get /a"), "any /a");
+}
+
 /// Routes come in any order; so many that they are not looked at one after the other.
 #[test]
 fn each_of_many_routes_is_found() {

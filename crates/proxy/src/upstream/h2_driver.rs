@@ -22,6 +22,8 @@ struct Bounds {
     blocked: Duration,
     /// For an answer to PING.
     suspect: Duration,
+    /// For the end of a header block or frame that has begun.
+    head: Duration,
     /// For the end of the connection.
     linger: Duration,
 }
@@ -31,11 +33,15 @@ pub(crate) fn spawn(driver: Driver, settings: &Settings, deadlines: &Deadlines) 
     let bounds = Bounds {
         blocked: settings.timeouts.body,
         suspect: SUSPECT_TIME,
+        // The request that waits for it comes to its own deadline first.
+        head: settings.timeouts.response,
         linger: LINGER_TIME,
     };
     let runner = Runner {
         driver,
         deadline: deadlines.add(),
+        deadlines: deadlines.clone(),
+        unfinished: Unfinished::default(),
         watched: Watched::Nothing,
         bounds,
     };
@@ -45,8 +51,42 @@ pub(crate) fn spawn(driver: Driver, settings: &Settings, deadlines: &Deadlines) 
 struct Runner {
     driver: Driver,
     deadline: Deadline,
+    deadlines: Deadlines,
+    unfinished: Unfinished,
     watched: Watched,
     bounds: Bounds,
+}
+
+/// The header block or frame that the other side has begun and not finished, and its deadline.
+#[derive(Default)]
+pub(crate) struct Unfinished(Option<(u64, Deadline)>);
+
+impl Unfinished {
+    /// Ready when the other side has taken longer than `time` to finish its settings, a header block
+    /// or a frame other than DATA. However many bytes come meanwhile, the time runs from the
+    /// beginning. Nothing else of the connection is read before that end.
+    pub fn poll(
+        &mut self,
+        driver: &Driver,
+        deadlines: &Deadlines,
+        time: impl FnOnce() -> Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let Some(number) = driver.unfinished() else {
+            self.0 = None;
+            return Poll::Pending;
+        };
+        match &self.0 {
+            Some((known, deadline)) if *known == number => deadline.poll(context),
+            _ => {
+                let deadline = deadlines.add();
+                deadline.set(Instant::now(), time());
+                let result = deadline.poll(context);
+                self.0 = Some((number, deadline));
+                result
+            }
+        }
+    }
 }
 
 /// What the deadline stands for.
@@ -79,6 +119,12 @@ impl Runner {
             if next.is_none() {
                 return Poll::Ready(true);
             }
+        }
+        let head = self.bounds.head;
+        let unfinished = &mut self.unfinished;
+        let slow = unfinished.poll(&self.driver, &self.deadlines, || head, context);
+        if slow.is_ready() {
+            return Poll::Ready(false);
         }
         self.watch();
         self.deadline.poll(context).map(|()| false)
@@ -162,6 +208,7 @@ mod tests {
     const SHORT: Bounds = Bounds {
         blocked: Duration::from_millis(100),
         suspect: Duration::from_millis(100),
+        head: Duration::from_millis(100),
         linger: Duration::from_millis(100),
     };
 
@@ -189,6 +236,8 @@ mod tests {
         let runner = Runner {
             driver,
             deadline: deadlines.add(),
+            unfinished: Unfinished::default(),
+            deadlines,
             watched: Watched::Nothing,
             bounds,
         };
@@ -263,6 +312,32 @@ mod tests {
             });
             assert_eq!(end.await, StreamError::Closed);
             driving.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_server_that_never_finishes_a_header_block_is_left() {
+        run(async {
+            let (mut server, link, driving) = begin(SHORT).await;
+            read_until(&mut server, &[0, 0, 0, 4, 1, 0, 0, 0, 0]).await;
+            let stream = open(&link, true);
+            // HEADERS without END_HEADERS, and CONTINUATION of one byte again and again.
+            server
+                .write_all(&[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x88])
+                .await
+                .unwrap();
+            let drip = tokio::task::spawn_local(async move {
+                let byte = [0, 0, 0, 9, 0, 0, 0, 0, 1];
+                for part in byte.iter().cycle() {
+                    if server.write_all(&[*part]).await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+            assert_eq!(error(&stream).await, StreamError::Closed);
+            driving.await.unwrap();
+            drip.abort();
         });
     }
 

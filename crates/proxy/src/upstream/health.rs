@@ -112,6 +112,7 @@ impl Checker {
             headers: Headers::new(),
             body: Body::Empty,
             peer: [0, 0, 0, 0].into(),
+            proxy: None,
             is_secure: false,
         };
         // Connections to addresses that are gone shall not speak for the endpoint.

@@ -233,7 +233,7 @@ impl Upstream {
                 permit,
                 peer,
             })) => {
-                h2_driver::spawn(driver, &self.settings.get(), &self.deadlines);
+                h2_driver::spawn(driver, &self.settings.borrow(), &self.deadlines);
                 Connected::Http2 { link, permit, peer }
             }
             Ok(Err(error)) => Connected::Failed(ConnectError::Io(Arc::new(error))),
@@ -262,7 +262,7 @@ impl Upstream {
             return Err(io::ErrorKind::NotFound.into());
         };
         let setup = Http2Setup {
-            limits: h2_driver::http2_limits(&self.settings.get()),
+            limits: h2_driver::http2_limits(&self.settings.borrow()),
             freed: Rc::clone(self.pool.borrow().freed()),
         };
         member.endpoint.connect(permit, setup, is_exclusive).await

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use component::forward::{ForwardPlan, HostField};
-use message::{Body, Entry, Field, HeadersView, Method, Request};
+use component::trusted_proxies::TrustedProxies;
+use message::{Body, Entry, Field, Headers, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
@@ -98,10 +99,46 @@ pub(crate) struct Outgoing<'a> {
     pub framing: Framing,
     /// Whether the upgrade to WebSocket is passed on.
     pub upgrades: bool,
+    /// Who is connected.
     pub peer: IpAddr,
+    pub sent_by: SentBy<'a>,
     /// Whether it came over TLS.
     pub is_secure: bool,
     pub came_by: CameBy,
+}
+
+/// How a request came to us, which decides about what it says of its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SentBy<'a> {
+    /// A peer has sent it, who is believed when it is one of these.
+    Peer(Option<&'a TrustedProxies>),
+    /// A flow has made it, for the client with this address; its fields are meant.
+    Flow(IpAddr),
+}
+
+/// The address of the client of a request, and whether a trusted proxy is connected that says so.
+pub(crate) fn client(
+    proxies: Option<&TrustedProxies>,
+    peer: IpAddr,
+    headers: HeadersView<'_>,
+) -> (IpAddr, bool) {
+    match proxies.filter(|proxies| proxies.contains(peer)) {
+        Some(proxies) => (proxies.client(peer, headers), true),
+        None => (peer, false),
+    }
+}
+
+/// Copies the fields of a request for a flow. Those that tell its way are left out when its peer is
+/// not trusted. With the address of the client, and of the proxy that is connected if there is one.
+pub(crate) fn take_fields(
+    proxies: Option<&TrustedProxies>,
+    peer: IpAddr,
+    headers: HeadersView<'_>,
+) -> (Headers, IpAddr, Option<IpAddr>) {
+    match client(proxies, peer, headers) {
+        (client, true) => (headers.to_owned(), client, Some(peer)),
+        (client, false) => (headers.without(Field::tells_the_way), client, None),
+    }
 }
 
 impl<'a> Outgoing<'a> {
@@ -125,9 +162,27 @@ impl<'a> Outgoing<'a> {
             connection: None,
             framing,
             upgrades: false,
-            peer: request.peer,
+            peer: request.proxy.unwrap_or(request.peer),
+            sent_by: SentBy::Flow(request.peer),
             is_secure: request.is_secure,
             came_by: CameBy::Http1,
+        }
+    }
+
+    /// The address of the client, as far as it is known.
+    pub fn client(&self) -> IpAddr {
+        match self.sent_by {
+            SentBy::Flow(client) => client,
+            SentBy::Peer(proxies) => client(proxies, self.peer, self.headers).0,
+        }
+    }
+
+    /// Whether fields that tell the way of the request are believed.
+    fn is_believed(&self) -> bool {
+        match self.sent_by {
+            SentBy::Flow(_) => true,
+            SentBy::Peer(None) => false,
+            SentBy::Peer(Some(proxies)) => proxies.contains(self.peer),
         }
     }
 
@@ -334,12 +389,15 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         .connection
         .filter(|(options, _)| !options.listed.is_empty());
     let edits = Some(&plan.request_fields).filter(|edits| !edits.is_empty());
+    let mut is_believed = None;
+    let mut is_believed = || *is_believed.get_or_insert_with(|| request.is_believed());
     for (field, name, value, whole) in request.headers.lines() {
         let ours = match field {
             Field::Host | Field::ContentLength => true,
             Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto => {
-                plan.x_forwarded
+                plan.x_forwarded || !is_believed()
             }
+            Field::Forwarded | Field::XForwardedPort | Field::XRealIp => !is_believed(),
             Field::Te => !out.keeps_te(),
             field => field.is_hop_by_hop(),
         };
@@ -374,11 +432,13 @@ fn usually_has_body(method: &Method) -> bool {
     matches!(method, Method::Post | Method::Put | Method::Patch)
 }
 
-/// `X-Forwarded-For` grows by the peer; `-Host` and `-Proto` keep what an earlier proxy said.
+/// `X-Forwarded-For` grows by the peer; `-Host` and `-Proto` keep what a trusted proxy said.
 fn write_x_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
     out.begin(b"X-Forwarded-For");
-    let (mut host, mut protocol) = (None, None);
-    for (field, _, value) in request.headers.iter() {
+    let (mut host, mut protocol) = (request.headers.first(Field::Host), None);
+    // Of others only the host counts, which is among the first fields.
+    let believed = request.is_believed().then(|| request.headers.iter());
+    for (field, _, value) in believed.into_iter().flatten() {
         match field {
             Field::XForwardedFor if !value.is_empty() => {
                 out.text().extend_from_slice(value);
@@ -386,7 +446,6 @@ fn write_x_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
             }
             Field::XForwardedHost => host = Some(value),
             Field::XForwardedProto => protocol = Some(value),
-            Field::Host if host.is_none() => host = Some(value),
             _ => {}
         }
     }

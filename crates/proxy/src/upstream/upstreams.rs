@@ -1,6 +1,6 @@
 //! All systems one worker sends to, each once, however many routes lead there.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl HealthBoard {
 /// All systems one worker sends to. A reload keeps those that stay as they are, so that connections
 /// stay open.
 pub(crate) struct Upstreams {
-    settings: Cell<Settings>,
+    settings: RefCell<Settings>,
     tls: RefCell<Arc<TlsTable>>,
     board: Arc<HealthBoard>,
     /// The upstreams of the plan that is served.
@@ -139,7 +139,7 @@ impl Upstreams {
         metrics: &Arc<WorkerMetrics>,
     ) -> Self {
         Self {
-            settings: Cell::new(Settings::default()),
+            settings: RefCell::new(Settings::default()),
             tls: RefCell::default(),
             board: Arc::clone(board),
             current: RefCell::default(),
@@ -152,7 +152,7 @@ impl Upstreams {
     /// Takes the settings and the limits of a plan over.
     pub fn update(&self, plan: &Plan, tls: &Arc<TlsTable>) {
         let settings = &plan.settings;
-        self.settings.set(*settings);
+        self.settings.replace(settings.clone());
         self.current.borrow_mut().clone_from(&plan.upstreams);
         *self.tls.borrow_mut() = Arc::clone(tls);
         for upstream in self.known.borrow().iter() {
@@ -176,7 +176,7 @@ impl Upstreams {
         let connections = self.connections(plan);
         if let Some(upstream) = found {
             if upstream.connections() != connections {
-                upstream.update(&self.settings.get(), &connections);
+                upstream.update(&self.settings.borrow(), &connections);
             }
             return upstream;
         }
@@ -238,7 +238,7 @@ impl Upstreams {
         });
         Upstream::new(UpstreamSetup {
             plan,
-            settings: self.settings.get(),
+            settings: self.settings.borrow().clone(),
             endpoints: endpoints.collect(),
             queue,
             deadlines: &self.deadlines,

@@ -1,7 +1,13 @@
 //! What becomes of heads: which fields go through, which are dropped, which are added.
 
+use std::sync::Arc;
+
 use component::forward::{FieldEdits, HostField};
-use message::Method;
+use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::plan::RouteTarget;
+use component::settings::Settings;
+use component::trusted_proxies::TrustedProxies;
+use message::{Fault, Method, Reply, Request};
 use testkit::{Action, ScriptedBackend, StrictBackend};
 
 use crate::support::Proxy;
@@ -47,7 +53,7 @@ fn what_a_proxy_adds_is_added() {
                 set: vec![("X-Tenant".to_owned(), "acme".to_owned())],
             };
         },
-        |_| {},
+        trust,
     );
     let mut client = proxy.client();
     client.send(
@@ -69,6 +75,132 @@ fn what_a_proxy_adds_is_added() {
     assert_eq!(request.all("forwarded"), ["for=10.0.0.1", own]);
     assert_eq!(request.all("x-tenant"), ["acme"]);
     assert_eq!(request.header("cookie"), None);
+}
+
+/// Believes what this machine says of its clients.
+fn trust(settings: &mut Settings) {
+    let mut trusted = TrustedProxies::default();
+    trusted.add("127.0.0.0/8").unwrap();
+    settings.trusted_proxies = Some(Arc::new(trusted));
+}
+
+const WAY: &str = "GET / HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 1.1.1.1, 10.0.0.1\r\n\
+    X-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n\
+    x-real-ip: 10.0.0.1\r\nForwarded: for=10.0.0.1\r\nX-Kept: 1\r\n\r\n";
+
+/// The names of what a proxy says of a client, and `X-Kept`.
+const NAMES: [&str; 7] = [
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Port",
+    "X-Real-IP",
+    "Forwarded",
+    "X-Kept",
+];
+
+#[test]
+fn what_is_said_of_the_way_passes_from_trusted_proxies_only() {
+    let own = "for=127.0.0.1;host=\"shop.example\";proto=http";
+    for (is_trusted, writes, expected) in [
+        (false, false, ["", "", "", "", "", "", "1"]),
+        (
+            false,
+            true,
+            ["127.0.0.1", "shop.example", "http", "", "", own, "1"],
+        ),
+        (
+            true,
+            false,
+            [
+                "1.1.1.1, 10.0.0.1",
+                "evil.example",
+                "https",
+                "443",
+                "10.0.0.1",
+                "for=10.0.0.1",
+                "1",
+            ],
+        ),
+        (
+            true,
+            true,
+            [
+                "1.1.1.1, 10.0.0.1, 127.0.0.1",
+                "evil.example",
+                "https",
+                "443",
+                "10.0.0.1",
+                &format!("for=10.0.0.1 {own}"),
+                "1",
+            ],
+        ),
+    ] {
+        let backend = StrictBackend::start();
+        let proxy = Proxy::forward(
+            backend.port(),
+            |plan| (plan.x_forwarded, plan.forwarded) = (writes, writes),
+            |settings| {
+                if is_trusted {
+                    trust(settings);
+                }
+            },
+        );
+        let mut client = proxy.client();
+        client.send(WAY);
+        assert_eq!(client.response().status, 200);
+        let request = backend.requests().remove(0);
+        let found = NAMES.map(|name| request.all(name).join(" "));
+        assert_eq!(found, expected, "trusted: {is_trusted}, writes: {writes}");
+    }
+}
+
+/// Tells what a flow sees of the client.
+struct Tells;
+
+impl Handler for Tells {
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        _: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        let fields = NAMES.map(|name| request.headers.get(name).unwrap_or_default());
+        let fields = fields.map(|value| String::from_utf8_lossy(value).into_owned());
+        let (peer, proxy) = (request.peer, request.proxy);
+        let text = format!("{peer} {proxy:?} {}", fields.join("|"));
+        let reply = Reply::with_content(200, "text/plain", text.into_bytes());
+        Box::pin(async move { Ok(Outcome::Reply(reply)) })
+    }
+}
+
+#[test]
+fn a_flow_sees_the_client_that_a_trusted_proxy_tells() {
+    for (is_trusted, expected) in [
+        (false, "127.0.0.1 None ||||||1"),
+        (
+            true,
+            "10.0.0.1 Some(127.0.0.1) \
+             1.1.1.1, 10.0.0.1|evil.example|https|443|10.0.0.1|for=10.0.0.1|1",
+        ),
+    ] {
+        let target = || RouteTarget::Handle {
+            handler: Arc::new(Tells),
+            body_max: 1000,
+        };
+        let proxy = Proxy::both(target());
+        let mut settings = Settings::default();
+        if is_trusted {
+            trust(&mut settings);
+        }
+        proxy.serve(target(), settings, Vec::new());
+        let mut client = proxy.client();
+        client.send(WAY);
+        assert_eq!(client.response().text(), expected);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use component::forward::ForwardPlan;
 use component::observe::WorkerMetrics;
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::settings::Settings;
-use component::tls::Protocol;
+use component::tls::{Protocol, UpstreamTls};
 use component::trigger::{ListenAddress, Methods, PathPattern};
 use component::upstream::{Balance, Eject, EndpointPlan, HealthCheck, UpstreamPlan};
 use net::tls::{
@@ -498,8 +498,10 @@ fn tls_protocols() -> Vec<net::tls::Protocol> {
     vec![net::tls::Protocol::Http2, net::tls::Protocol::Http1]
 }
 
+/// Both protocols over TLS, which `:scheme` says as well.
 fn both_protocols(plan: &mut UpstreamPlan) {
     plan.protocols = vec![Protocol::Http2, Protocol::Http1];
+    plan.tls = Some(UpstreamTls::default());
 }
 
 /// Those who waited for the first handshake were refused by the queue of a limit nobody had set,

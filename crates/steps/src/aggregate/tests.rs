@@ -150,7 +150,7 @@ fn a_message_without_a_key_or_with_a_huge_one_fails() {
     let services = FakeServices::default();
     let huge = format!("{{\"key\":\"{}\"}}", "x".repeat(KEY_MAX));
     for body in ["{}", &huge] {
-        assert_eq!(failure(flow.run(body, &services)), "expression");
+        assert_eq!(failure(flow.run(body, &services)), "invalid");
     }
     assert_eq!(flow.measures(&services)[0], "aggregate_groups 0");
 }

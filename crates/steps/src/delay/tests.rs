@@ -31,7 +31,7 @@ fn a_time_of_a_message_that_is_none_is_an_error() {
         "\"99999999999999999999d\"",
     ] {
         let services = FakeServices::default();
-        assert_eq!(failure(flow.run(body, &services)), "expression", "{body}");
+        assert_eq!(failure(flow.run(body, &services)), "invalid", "{body}");
         assert_eq!(services.done_after(), 0);
     }
 }

@@ -135,13 +135,7 @@ impl Folders {
             true => under_way.clone(),
             false => self.folder.join(&found.name),
         };
-        // What is a link or a pipe by now is left alone, and does not hold us up.
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(&place);
-        let file = match opened {
+        let file = match open_plain(&place) {
             Ok(file) => file,
             Err(error) if is_gone(&error) => return Ok(Claim::Gone),
             Err(error) => return Err(error),
@@ -216,6 +210,14 @@ pub(super) fn compare(a: &Found, b: &Found, order: Order) -> Ordering {
         .cmp(&a.is_left)
         .then(by_time)
         .then_with(|| a.name.cmp(&b.name))
+}
+
+/// Opens a file for reading. What is a link by now is an error; what is a pipe does not hold us up,
+/// and is told by its metadata.
+fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags).open(path)
 }
 
 /// Makes a folder unless it is there.
@@ -317,8 +319,11 @@ fn sync_folder(file: &Path) -> io::Result<()> {
 }
 
 fn copy_whole(from: &Path, to: &Path) -> io::Result<()> {
-    let mut source = File::open(from)?;
+    let mut source = open_plain(from)?;
     let about = source.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::new(ErrorKind::NotFound, "it is no plain file"));
+    }
     let mut target = OpenOptions::new().write(true).create_new(true).open(to)?;
     io::copy(&mut source, &mut target)?;
     target.set_permissions(about.permissions())?;

@@ -104,6 +104,26 @@ fn files_are_read_by_their_names_and_formats() {
 }
 
 #[test]
+fn a_name_of_a_missing_value_or_a_wrong_type_is_the_messages_fault() {
+    let folder = TempDir::new();
+    for name in ["${ .n }", "a-${ .n }.json"] {
+        for verb in ["read-file", "write-file", "delete-file"] {
+            let any = step(verb, &folder, &format!("name: '{name}'"));
+            for body in ["{}", r#"{"n":null}"#, r#"{"n":["a"]}"#, r#"{"n":{}}"#] {
+                let expected = ("invalid".to_owned(), 400);
+                assert_eq!(failure(&any, body), expected, "{verb} {name} {body}");
+            }
+            // What fails within the expression itself is the flow's.
+            let broken = step(verb, &folder, "name: '${ .n + {} }'");
+            assert_eq!(
+                failure(&broken, r#"{"n":1}"#),
+                ("expression".to_owned(), 500)
+            );
+        }
+    }
+}
+
+#[test]
 fn names_never_lead_out_of_the_folder() {
     let (outside, folder) = (TempDir::new(), TempDir::new());
     let secret = outside.write("secret.json", "1");

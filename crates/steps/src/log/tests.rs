@@ -106,6 +106,8 @@ fn secrets_are_not_shown() {
         ("Cookie", "s3cret"),
         ("Proxy-Authorization", "s3cret"),
         ("SET-COOKIE", "s3cret"),
+        ("X-Api-Key", "s3cret"),
+        ("X-Amz-Security-Token", "s3cret"),
     ];
     let line = line("{ message: m, with: [headers] }", &headers, b"").unwrap();
     assert!(!line.contains("s3cret"), "{line}");

@@ -33,7 +33,7 @@ fn without_a_status_it_is_the_flows_fault() {
 #[test]
 fn a_detail_that_cannot_be_made_is_another_failure() {
     let fault = raised("- raise: { type: odd, detail: '${ . }' }", "{}");
-    assert_eq!(failure(Err::<(), _>(fault)), "expression");
+    assert_eq!(failure(Err::<(), _>(fault)), "invalid");
 }
 
 #[test]

@@ -23,6 +23,8 @@ struct Head {
     /// Each byte of a value is one letter: values need not be UTF-8.
     headers: Vec<(String, String)>,
     peer: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proxy: Option<IpAddr>,
     is_secure: bool,
 }
 
@@ -39,6 +41,7 @@ pub(super) fn encode(request: &Request) -> Vec<u8> {
             .map(|(_, name, value)| (letters(name), letters(value)))
             .collect(),
         peer: Some(request.peer),
+        proxy: request.proxy,
         is_secure: request.is_secure,
     };
     // Nothing in it is what JSON cannot say.
@@ -71,6 +74,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Request, &'static str> {
         headers,
         body: Body::from(body),
         peer: head.peer.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        proxy: head.proxy,
         is_secure: head.is_secure,
     })
 }

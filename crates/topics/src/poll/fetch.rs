@@ -99,6 +99,7 @@ impl Fetcher {
             headers: Headers::new(),
             body: Body::Empty,
             peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
+            proxy: None,
             is_secure: false,
         };
         let mut exchange = Exchange::new(&self.context, request);

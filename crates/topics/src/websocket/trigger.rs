@@ -16,6 +16,7 @@ use serde::Deserialize;
 use super::codes::{BAD_ORIGIN, BAD_SUBPROTOCOL, WEBSOCKET_RANGE};
 use super::conversation::Conversation;
 use super::session::Options;
+use crate::origin::Caller;
 
 /// The definition of the trigger.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {
@@ -72,9 +73,11 @@ struct WebSocketConfig {
     /// With 1 they are answered in order; with more, each as soon as it is done.
     #[schemars(extend("default" = 1))]
     concurrent: Option<Spanned<u64>>,
-    /// The origins whose pages may connect, such as `https://app.example`; browsers on other pages
-    /// get 403. The default is all. Clients that are not browsers may always connect.
-    origins: Option<Vec<Spanned<String>>>,
+    /// Further origins whose pages may connect, such as `https://app.example`, or `*` for all;
+    /// browsers on other pages get 403. Pages of the same scheme, host and port may always connect,
+    /// and so may clients that are not browsers.
+    #[serde(default)]
+    origins: Vec<Spanned<String>>,
 }
 
 /// The trigger of one flow.
@@ -85,7 +88,7 @@ struct Endpoint {
     compression: bool,
     ping: Duration,
     concurrent: usize,
-    origins: Option<Vec<String>>,
+    origins: Vec<String>,
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>> {
@@ -99,7 +102,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Envelop
         compression: config.compression,
         ping: ping(config.ping.as_ref(), report),
         concurrent: concurrent(config.concurrent.as_ref(), report),
-        origins: config.origins.map(|origins| self::origins(origins, report)),
+        origins: origins(config.origins, report),
     };
     (report.errors() == before).then(|| Arc::new(endpoint) as Arc<dyn Envelope>)
 }
@@ -166,13 +169,13 @@ fn subprotocols(names: Vec<Spanned<String>>, report: &mut Report) -> Vec<String>
 fn origins(list: Vec<Spanned<String>>, report: &mut Report) -> Vec<String> {
     let mut origins = Vec::new();
     for origin in list {
-        if is_origin(&origin.value) {
+        if origin.value == "*" || is_origin(&origin.value) {
             origins.push(origin.value);
             continue;
         }
         let message = format!("`{}` is not an origin", origin.value.escape_debug());
         report.error(BAD_ORIGIN, origin.span, message).hint(
-            "write scheme, host and, unless it is the usual one, port: `https://app.example`",
+            "write scheme, host and, unless it is the usual one, port: `https://app.example`; or `*` for all",
         );
     }
     origins
@@ -195,10 +198,7 @@ fn is_origin(text: &str) -> bool {
 
 impl Endpoint {
     fn connect(&self, request: Request) -> Result<(Reply, Conversation), Box<Reply>> {
-        if let Some(allowed) = &self.origins
-            && let Some(origin) = request.headers.get("Origin")
-            && !allowed.iter().any(|it| it.as_bytes() == origin)
-        {
+        if !Caller::of(&request).may_connect(&self.origins) {
             let detail = "pages of this origin may not connect";
             let fault = Fault::new(Kind::Forbidden, Origin::Client, detail);
             return Err(Box::new(fault.to_reply()));

@@ -59,6 +59,7 @@ fn request(method: Method, query: Option<&str>, lines: &[(&str, &str)], body: &s
         headers,
         body: body.as_bytes().to_vec().into(),
         peer: [127, 0, 0, 1].into(),
+        proxy: None,
         is_secure: false,
     }
 }

@@ -101,8 +101,9 @@ pub(super) fn check_values(args: &Value) -> Result<(), Fault> {
     for (name, argument) in value::members(args).into_iter().flatten() {
         if matches!(argument, Value::Arr(_) | Value::Obj(_)) {
             let kind = value::kind(argument);
-            let cause = format_args!("the argument `{name}` is one value, not {kind}");
-            return Err(Fault::expression(cause));
+            return Err(Fault::invalid(format!(
+                "the argument `{name}` is one value, not {kind}"
+            )));
         }
     }
     Ok(())

@@ -268,7 +268,9 @@ fn known(field: Field) -> Option<(usize, &'static [u8])> {
         Field::Via => (60, b"via"),
         Field::XForwardedFor => (0, b"x-forwarded-for"),
         Field::XForwardedHost => (0, b"x-forwarded-host"),
+        Field::XForwardedPort => (0, b"x-forwarded-port"),
         Field::XForwardedProto => (0, b"x-forwarded-proto"),
+        Field::XRealIp => (0, b"x-real-ip"),
         _ => return None,
     })
 }

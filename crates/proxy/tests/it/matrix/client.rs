@@ -63,6 +63,8 @@ pub struct Ask {
     pub is_at_once: bool,
     /// Written behind the size of each chunk; over HTTP/2 each DATA frame is padded by its length.
     pub extension: &'static str,
+    /// What `:scheme` says in place of the connection's own.
+    pub scheme: Option<&'static str>,
 }
 
 impl Ask {
@@ -134,7 +136,8 @@ impl Ask {
     }
 
     fn http2_head(&self, is_secure: bool) -> Vec<(String, String)> {
-        let scheme = if is_secure { "https" } else { "http" };
+        let own = if is_secure { "https" } else { "http" };
+        let scheme = self.scheme.unwrap_or(own);
         let path = self.path();
         let mut head = vec![
             (":method", self.method),
@@ -185,6 +188,7 @@ impl Client {
             is_http10: false,
             is_at_once: false,
             extension: "",
+            scheme: None,
         }
     }
 

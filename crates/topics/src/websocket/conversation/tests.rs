@@ -97,6 +97,7 @@ fn conversation(concurrent: usize) -> Box<Conversation> {
             headers,
             body: Body::Empty,
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
+            proxy: None,
             is_secure: false,
         },
         options: Options {

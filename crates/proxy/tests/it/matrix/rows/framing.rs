@@ -249,7 +249,22 @@ fn extra_bytes() -> Vec<Row> {
 
 /// Requests that are wrong: nothing of them may look whole to the back end.
 fn requests() -> Vec<Row> {
+    let scheme = |name: &str, scheme: &'static str| {
+        Row::new(name).asks(move |mut ask| {
+            ask.scheme = Some(scheme);
+            ask
+        })
+    };
     vec![
+        scheme("request with the scheme `file`", "file")
+            .only(|column| column.client_h2)
+            .expect(status(&[400])),
+        scheme("request with the scheme `http` over TLS", "http")
+            .only(|column| column.client_h2 && column.tls)
+            .expect(status(&[400])),
+        // So say proxies that take the TLS off.
+        scheme("request with the scheme `https` in clear text", "https")
+            .only(|column| column.client_h2 && !column.tls),
         Row::new("request with a chunk size that is none")
             .only(|column| !column.client_h2)
             .client(|client, script| {
