@@ -10,6 +10,7 @@
 mod buffer;
 pub mod connection;
 pub mod deadline;
+pub mod descriptors;
 pub mod endpoint;
 pub mod http1;
 pub mod http2;
