@@ -122,20 +122,70 @@ impl Drop for Reservation {
     }
 }
 
-/// A body that is being collected, within a budget.
+/// What is reserved for bytes that become more and more.
 #[derive(Debug)]
-pub struct Collected {
-    content: Vec<u8>,
-    /// What may be held before more is reserved.
+pub struct Cover {
+    /// How many bytes there may be before more is reserved.
     covered: usize,
     budget: &'static Budget,
     reservation: Option<Reservation>,
 }
 
-impl Default for Collected {
+impl Default for Cover {
     fn default() -> Self {
         Self::new(bodies())
     }
+}
+
+impl Cover {
+    /// Reserves nothing yet.
+    pub fn new(budget: &'static Budget) -> Self {
+        Self {
+            covered: FREE,
+            budget,
+            reservation: None,
+        }
+    }
+
+    /// Makes sure that so many bytes are covered.
+    ///
+    /// # Errors
+    /// When the budget is used up. What has been reserved stays.
+    #[inline]
+    pub fn cover(&mut self, length: usize) -> Result<(), Exhausted> {
+        match length > self.covered {
+            true => self.reserve(length),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn reserve(&mut self, length: usize) -> Result<(), Exhausted> {
+        let covered = length.next_multiple_of(STEP);
+        let budget = self.budget;
+        let reservation = self.reservation.get_or_insert_with(|| budget.empty());
+        reservation.add(covered as u64 - reservation.bytes)?;
+        self.covered = covered;
+        Ok(())
+    }
+
+    /// The bytes, with what is reserved for them.
+    pub fn hold(self, content: Vec<u8>) -> Bytes {
+        match self.reservation {
+            None => Bytes::from(content),
+            Some(reservation) => Bytes::from_owner(Held {
+                content,
+                _reservation: reservation,
+            }),
+        }
+    }
+}
+
+/// A body that is being collected, within a budget.
+#[derive(Debug, Default)]
+pub struct Collected {
+    content: Vec<u8>,
+    cover: Cover,
 }
 
 impl Collected {
@@ -143,9 +193,7 @@ impl Collected {
     pub fn new(budget: &'static Budget) -> Self {
         Self {
             content: Vec::new(),
-            covered: FREE,
-            budget,
-            reservation: None,
+            cover: Cover::new(budget),
         }
     }
 
@@ -161,10 +209,7 @@ impl Collected {
     /// When the budget is used up. What has been collected stays.
     #[inline]
     pub fn extend(&mut self, bytes: &[u8]) -> Result<(), Exhausted> {
-        let length = self.content.len() + bytes.len();
-        if length > self.covered {
-            self.cover(length)?;
-        }
+        self.cover.cover(self.content.len() + bytes.len())?;
         self.content.extend_from_slice(bytes);
         Ok(())
     }
@@ -183,24 +228,7 @@ impl Collected {
 
     /// The bytes, with what is reserved for them.
     pub fn into_bytes(self) -> Bytes {
-        match self.reservation {
-            None => Bytes::from(self.content),
-            Some(reservation) => Bytes::from_owner(Held {
-                content: self.content,
-                _reservation: reservation,
-            }),
-        }
-    }
-
-    #[cold]
-    fn cover(&mut self, length: usize) -> Result<(), Exhausted> {
-        let covered = length.next_multiple_of(STEP);
-        let budget = self.budget;
-        let reservation = self.reservation.get_or_insert_with(|| budget.empty());
-        let missing = covered as u64 - reservation.bytes;
-        reservation.add(missing)?;
-        self.covered = covered;
-        Ok(())
+        self.cover.hold(self.content)
     }
 }
 

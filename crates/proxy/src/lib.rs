@@ -21,6 +21,7 @@ mod observe;
 mod once_per_second;
 mod panics;
 mod relay;
+mod release;
 mod router;
 mod stream;
 mod upstream;

@@ -23,6 +23,7 @@ use component::trigger::ListenAddress;
 use component::vital;
 use net::deadline::Deadlines;
 use net::http1::ResponseHead;
+use net::spares::Spares;
 use net::{Connection, descriptors};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -37,6 +38,7 @@ use crate::date::DateField;
 use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
 use crate::observe::AccessLog;
 use crate::once_per_second::OncePerSecond;
+use crate::release::Release;
 use crate::router::Table;
 use crate::upstream::health;
 use crate::upstream::request_head::Http2Head;
@@ -50,6 +52,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// The largest scratch buffer that is kept.
 const SCRATCH_MAX: usize = 256 * 1024;
+/// How many scratch buffers are kept.
+const SCRATCHES_MAX: usize = 64;
 /// How many heads of replies are kept for their memory.
 const REPLY_HEADS_MAX: usize = 64;
 
@@ -195,15 +199,16 @@ pub struct Worker {
     draining: Cell<bool>,
     sessions: Cell<usize>,
     drained: RefCell<Option<Waker>>,
-    scratch: RefCell<Vec<Vec<u8>>>,
+    scratch: RefCell<Spares<Vec<u8>>>,
     /// Heads of replies that are not in use, for their memory.
-    reply_heads: RefCell<Vec<ResponseHead>>,
+    reply_heads: RefCell<Spares<ResponseHead>>,
     /// Where the head of a request for HTTP/2 is written; it is needed until its stream is open.
     http2_head: Cell<Option<Box<Http2Head>>>,
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
     heartbeat: Heartbeat,
+    release: Release,
     failure: Failure,
 }
 
@@ -254,6 +259,7 @@ impl Worker {
             http2_head: Cell::default(),
             callees: RefCell::default(),
             sources: Sources::default(),
+            release: Release::default(),
             failure: Failure::default(),
         })
     }
@@ -513,7 +519,7 @@ impl Worker {
     pub(crate) fn take_scratch(&self) -> Vec<u8> {
         self.scratch
             .borrow_mut()
-            .pop()
+            .take()
             .unwrap_or_else(|| Vec::with_capacity(4096))
     }
 
@@ -521,25 +527,21 @@ impl Worker {
     #[inline]
     pub(crate) fn return_scratch(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        let mut scratch = self.scratch.borrow_mut();
-        if (1..=SCRATCH_MAX).contains(&buffer.capacity()) && scratch.len() < 64 {
-            scratch.push(buffer);
+        if (1..=SCRATCH_MAX).contains(&buffer.capacity()) {
+            self.scratch.borrow_mut().give(buffer, SCRATCHES_MAX);
         }
     }
 
     /// Where the head of a reply is read into.
     #[inline]
     pub(crate) fn take_reply_head(&self) -> ResponseHead {
-        self.reply_heads.borrow_mut().pop().unwrap_or_default()
+        self.reply_heads.borrow_mut().take().unwrap_or_default()
     }
 
     /// Gives it back.
     #[inline]
     pub(crate) fn return_reply_head(&self, head: ResponseHead) {
-        let mut heads = self.reply_heads.borrow_mut();
-        if heads.len() < REPLY_HEADS_MAX {
-            heads.push(head);
-        }
+        self.reply_heads.borrow_mut().give(head, REPLY_HEADS_MAX);
     }
 
     /// Where the head of a request for HTTP/2 is written.
@@ -565,7 +567,16 @@ impl Worker {
                 tokio::task::spawn_local(resource.close());
             }
             self.flush_log();
+            self.trim();
         }
+    }
+
+    /// Frees what was kept for a load that is over.
+    fn trim(&self) {
+        net::trim_buffers();
+        drop(self.scratch.borrow_mut().trim());
+        drop(self.reply_heads.borrow_mut().trim());
+        self.release.tick();
     }
 
     fn flush_log(&self) {
