@@ -97,9 +97,9 @@ struct LimitsConfig {
     #[schemars(extend("default" = "1MiB"))]
     body: Option<Spanned<ByteSize>>,
     /// The memory that all bodies above 64KiB together may take while they are held: collected
-    /// requests, collected replies of calls, and replies until their clients have taken them. From
-    /// 1MiB to 16TiB, and not below `body`. A request above it is refused with 503 and
-    /// `Retry-After`, a call fails as `unavailable`. The default is half of the memory of the
+    /// requests, collected replies of calls, WebSocket messages, and replies until their clients
+    /// have taken them. From 1MiB to 16TiB, and not below `body`. A request above it is refused with
+    /// 503 and `Retry-After`, a call fails as `unavailable`, a WebSocket connection is closed with 1013. The default is half of the memory of the
     /// control group or machine.
     body_memory: Option<Spanned<ByteSize>>,
     /// The least number of bytes a second at which a client must send its body and take a reply's
@@ -357,10 +357,8 @@ fn read_body_bounds(config: &LimitsConfig, limits: &mut Limits, report: &mut Rep
         limits.min_body_rate = rate.unwrap_or(limits.min_body_rate);
     }
     if let Some(count) = &config.connections_per_address {
-        let mut most = usize::MAX;
         let count = CONNECTIONS.check_count("connections_per_address", count, report);
-        set_count(&mut most, count);
-        limits.connections_per_address = Some(most).filter(|_| count.is_some());
+        limits.connections_per_address = count.and_then(|count| usize::try_from(count).ok());
     }
 }
 

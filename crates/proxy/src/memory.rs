@@ -30,8 +30,7 @@ pub(crate) fn fault(_: Exhausted) -> Fault {
 }
 
 /// Room for a reply while it is written, of which there are so many copies.
-pub(crate) fn hold(reply: &Reply, copies: usize) -> Result<Option<Reservation>, Reply> {
+pub(crate) fn hold(reply: &Reply, copies: usize) -> Result<Option<Reservation>, Fault> {
     let size = reply.body.as_bytes().len() * copies;
-    let room = memory::bodies().reserve(size);
-    room.map_err(|exhausted| fault(exhausted).to_reply())
+    memory::bodies().reserve(size).map_err(fault)
 }

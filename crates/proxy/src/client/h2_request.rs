@@ -289,7 +289,7 @@ impl StreamSession {
             None => Served::GONE,
             Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
                 Ok(_room) => self.answer(&reply, &method).await,
-                Err(refusal) => self.answer(&refusal, &method).await,
+                Err(fault) => self.answer_fault(&fault, &method).await,
             },
             Some(Ok(Outcome::Forward(plan, request, time))) => {
                 let target = forwards.get(&plan, &worker.upstreams);

@@ -56,7 +56,7 @@ pub(crate) async fn handle(
         // The body is copied behind the head.
         Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 2) {
             Ok(_room) => session.answer(&reply, &mut body).await,
-            Err(refusal) => session.answer(&refusal, &mut body).await,
+            Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
         },
         Some(Ok(Outcome::Forward(plan, request, time))) => {
             if !request.body.is_unread() && !session.discard(&mut body) {

@@ -183,7 +183,10 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             true => (times.response, u64::MAX),
             false => (times.body, self.down.moved() + self.up.sent()),
         };
-        let client = self.client_share(!is_over && self.upload == Awaited::Source);
+        let client = match is_over {
+            true => ClientShare::NONE,
+            false => self.client_share(self.upload == Awaited::Source),
+        };
         let deadline = self.down.deadline();
         ready!(
             self.progress
