@@ -101,7 +101,7 @@ mod tests {
     fn a_client_that_drips_is_given_up_after_the_time_for_which_a_body_may_stand_still() {
         assert_eq!(served(1, 29, RATE, |_| true), 29);
         assert_eq!(served(1, 1, RATE, |_| true), 30);
-        assert_eq!(served(128, 1, RATE, |_| true), 58);
+        assert_eq!(served(128, 1, RATE, |_| true), 59);
     }
 
     #[test]
