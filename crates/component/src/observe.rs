@@ -131,6 +131,10 @@ pub struct WorkerMetrics {
     pub h2_errors: Counter,
     /// Client connections refused because of the limit.
     pub refused: Counter,
+    /// Client connections refused because their address has too many.
+    pub refused_by_address: Counter,
+    /// Client connections refused because file descriptors are used up.
+    pub refused_by_descriptors: Counter,
     /// Requests refused before they reached a flow (malformed, no route), by status class.
     pub rejected: [Counter; 6],
     /// Connections made to upstreams.

@@ -14,8 +14,15 @@ pub struct Limits {
     pub fields: usize,
     /// The most bytes of a body that is read into memory.
     pub body: u64,
+    /// The most bytes of all bodies that are held at a time; `None` for half of the machine's.
+    pub body_memory: Option<u64>,
+    /// The least bytes a second that a client whose body or reply is waited for must move, judged
+    /// over [`Timeouts::body`]; 0 for no least rate.
+    pub min_body_rate: u64,
     /// The most client connections of the whole engine.
     pub connections: usize,
+    /// The most client connections from one address (IPv6: one /64), when there is a limit.
+    pub connections_per_address: Option<usize>,
     /// The most idle connections kept to one upstream by one worker.
     pub upstream_idle: usize,
     /// Limits of HTTP/2 connections.
@@ -58,7 +65,10 @@ impl Default for Limits {
             head: 32 * 1024,
             fields: 100,
             body: 1024 * 1024,
+            body_memory: None,
+            min_body_rate: 256,
             connections: 20_000,
+            connections_per_address: None,
             upstream_idle: 1024,
             h2: Http2Limits::default(),
         }

@@ -107,9 +107,24 @@ struct LimitsConfig {
     /// `from.http.body_max`. Streamed bodies have no limit.
     #[schemars(extend("default" = "1MiB"))]
     body: Option<Spanned<ByteSize>>,
+    /// The memory that all bodies above 64KiB together may take while they are held: collected
+    /// requests, collected replies of calls, WebSocket messages, and replies until their clients
+    /// have taken them. From 1MiB to 16TiB, and not below `body`. A request above it is refused with
+    /// 503 and `Retry-After`, a call fails as `unavailable`, a WebSocket connection is closed with 1013. The default is half of the memory of the
+    /// control group or machine.
+    body_memory: Option<Spanned<ByteSize>>,
+    /// The least number of bytes a second at which a client must send its body and take a reply's
+    /// while the engine waits for it, judged over `timeouts.body`; from 0B, for no least rate, to
+    /// 1MiB. Event streams, gRPC and WebSocket have none.
+    #[schemars(extend("default" = "256B"))]
+    min_body_rate: Option<Spanned<ByteSize>>,
     /// The largest number of client connections, from 1 to 10000000.
     #[schemars(extend("default" = 20000))]
     connections: Option<Spanned<u64>>,
+    /// The largest number of connections from one client address, from 1 to 10000000; the
+    /// addresses of one IPv6 network of 64 bits count as one. Behind a load balancer all come from
+    /// its address. Without it there is no such limit.
+    connections_per_address: Option<Spanned<u64>>,
     /// The largest number of idle connections of a worker to one upstream, from 1 to 100000.
     #[schemars(extend("default" = 1024))]
     upstream_idle: Option<Spanned<u64>>,
@@ -304,6 +319,10 @@ fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<
     }
     (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
+const CONNECTIONS: Bounds<u64> = Bounds {
+    least: 1,
+    greatest: 10_000_000,
+};
 
 fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) {
     const HEAD: Bounds<u64> = Bounds {
@@ -314,10 +333,6 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
         least: 1,
         greatest: 256,
     };
-    const CONNECTIONS: Bounds<u64> = Bounds {
-        least: 1,
-        greatest: 10_000_000,
-    };
     const UPSTREAM_IDLE: Bounds<u64> = Bounds {
         least: 1,
         greatest: 100_000,
@@ -325,6 +340,7 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
     if let Some(size) = &config.body {
         limits.body = BODY.check_size("body", size, report).unwrap_or(limits.body);
     }
+    read_body_bounds(config, limits, report);
     if let Some(h2) = &config.h2 {
         read_http2(h2, &mut limits.h2, report);
     }
@@ -349,6 +365,29 @@ fn read_limits(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) 
         if let Some(count) = value {
             set_count(place, bounds.check_count(name, count, report));
         }
+    }
+}
+
+/// Reads what bounds all bodies together and the time that one may take.
+fn read_body_bounds(config: &LimitsConfig, limits: &mut Limits, report: &mut Report) {
+    const RATE: Bounds<u64> = Bounds {
+        least: 0,
+        greatest: 1 << 20,
+    };
+    if let Some(size) = &config.body_memory {
+        let bounds = Bounds {
+            least: limits.body.max(1 << 20),
+            greatest: 16 << 40,
+        };
+        limits.body_memory = bounds.check_size("body_memory", size, report);
+    }
+    if let Some(rate) = &config.min_body_rate {
+        let rate = RATE.check_size("min_body_rate", rate, report);
+        limits.min_body_rate = rate.unwrap_or(limits.min_body_rate);
+    }
+    if let Some(count) = &config.connections_per_address {
+        let count = CONNECTIONS.check_count("connections_per_address", count, report);
+        limits.connections_per_address = count.and_then(|count| usize::try_from(count).ok());
     }
 }
 

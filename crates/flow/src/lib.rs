@@ -143,6 +143,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let defaults = Defaults {
         listen: engine.listen.clone(),
         body_max: engine.settings.limits.body,
+        body_memory: engine.settings.limits.body_memory,
         expressions: engine.expressions,
     };
     let evaluation = names.evaluation(&secrets.values, engine.expressions);

@@ -130,7 +130,7 @@ pub(crate) async fn start(
         }],
         ..Plan::default()
     };
-    let mut crew = Crew::start("admin", 1, &Arc::new(Engine::new(None)))?;
+    let mut crew = Crew::start("admin", 1, &Arc::new(Engine::for_admin()))?;
     let opened = crew.prepare(plan, &Arc::default());
     let opened =
         opened.context("the admin port cannot be opened; choose another with --admin, or `off`")?;

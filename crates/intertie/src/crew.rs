@@ -13,15 +13,14 @@ use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+use crate::machine;
+
 /// How long a reload waits for the workers to take it over.
 const APPLY_TIME: Duration = Duration::from_secs(10);
 
 /// How much longer than `timeouts.drain` a worker may take to end. One that takes longer is stuck:
 /// whoever waits for it would wait for ever.
 const STOP_MARGIN: Duration = Duration::from_secs(10);
-
-/// The stack of a worker: expressions may nest deeply. Memory is only used as far as the stack is.
-pub(crate) const STACK: usize = 256 * 1024 * 1024;
 
 /// Worker threads that serve one plan.
 pub(crate) struct Crew {
@@ -57,6 +56,7 @@ impl Crew {
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(name: &str, count: usize, engine: &Arc<Engine>) -> anyhow::Result<Self> {
+        let stack = machine::stack(count);
         let mut members = Vec::new();
         for number in 0..count {
             let (commands, receiver) = mpsc::unbounded_channel();
@@ -69,13 +69,13 @@ impl Crew {
             };
             thread::Builder::new()
                 .name(format!("{name}-{number}"))
-                .stack_size(STACK)
+                .stack_size(stack)
                 .spawn(move || {
-                    expr::jq::set_stack(STACK / 4 * 3);
+                    expr::jq::set_stack(stack / 4 * 3);
                     // Nobody listens any more when the process is going down.
                     let _ = report_end.send(Worker::run(setup));
                 })
-                .context("cannot start a worker thread")?;
+                .with_context(|| machine::no_thread(stack))?;
             members.push(Member { commands, ended });
         }
         Ok(Self {

@@ -14,6 +14,7 @@ mod data;
 mod health;
 mod load;
 mod logging;
+mod machine;
 mod metrics;
 mod new;
 pub mod reference;

@@ -140,6 +140,7 @@ impl Collector for EngineCollector {
         let help = "Panics, which are mistakes of the engine: each is in the log";
         describe(&mut encoder, "intertie_panics", help, MetricType::Counter)?
             .encode_counter::<NoLabelSet, u64, f64>(&shown::panic_count(), None)?;
+        encode_body_memory(&mut encoder)?;
         let mut open = describe(
             &mut encoder,
             "intertie_connections_open",
@@ -148,6 +149,32 @@ impl Collector for EngineCollector {
         )?;
         open.encode_gauge(&(self.0.connection_count() as i64))
     }
+}
+
+fn encode_body_memory(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let bodies = message::memory::bodies();
+    for (name, help, bytes) in [
+        (
+            "intertie_body_memory_used_bytes",
+            "Memory of bodies above 64 KiB that are held",
+            bodies.used(),
+        ),
+        (
+            "intertie_body_memory_limit_bytes",
+            "The most memory of bodies that may be held (limits.body_memory)",
+            bodies.limit(),
+        ),
+    ] {
+        describe(encoder, name, help, MetricType::Gauge)?.encode_gauge(&(bytes as f64))?;
+    }
+    let help = "Bodies refused because the memory for bodies is used up";
+    describe(
+        encoder,
+        "intertie_bodies_refused",
+        help,
+        MetricType::Counter,
+    )?
+    .encode_counter::<NoLabelSet, u64, f64>(&bodies.refused(), None)
 }
 
 fn encode_endpoints(encoder: &mut DescriptorEncoder<'_>, engine: &Engine) -> fmt::Result {
@@ -253,7 +280,7 @@ fn encode_streams(
 type Pick = fn(&WorkerMetrics) -> &Counter;
 
 /// Counters without labels: name, help, and where it is.
-const COUNTERS: [(&str, &str, Pick); 11] = [
+const COUNTERS: [(&str, &str, Pick); 13] = [
     (
         "connections_accepted",
         "Client connections accepted",
@@ -263,6 +290,16 @@ const COUNTERS: [(&str, &str, Pick); 11] = [
         "connections_refused",
         "Client connections refused by the limit",
         |worker| &worker.refused,
+    ),
+    (
+        "connections_refused_by_address",
+        "Client connections refused because their address has too many",
+        |worker| &worker.refused_by_address,
+    ),
+    (
+        "connections_refused_by_descriptors",
+        "Client connections refused because file descriptors are used up",
+        |worker| &worker.refused_by_descriptors,
     ),
     (
         "tls_handshake_failures",

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use component::plan::Plan;
+use component::settings::Limits;
 use component::state::States;
 use proxy::{AccessLog, Engine};
 
@@ -17,6 +18,7 @@ use crate::crew::Crew;
 use crate::data;
 use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
+use crate::machine;
 use crate::secrets::LoadedSecrets;
 use crate::signals::Signals;
 use crate::supervisor::{State, Supervisor};
@@ -47,6 +49,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let log = logging::start(&loaded.flows.engine.log);
+    let descriptors = machine::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -63,6 +66,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         secrets: loaded.secrets,
         quiet_until: Instant::now(),
         supervisor,
+        descriptors,
     };
     let ended = runtime.block_on(application.run(loaded.flows));
     // A thread that waits for a disk or a name server must not keep the process.
@@ -89,6 +93,8 @@ struct Application<'a> {
     quiet_until: Instant,
     /// Who has started the process and wants to know how it is.
     supervisor: Supervisor,
+    /// How many files the process may open, where that is limited.
+    descriptors: Option<u64>,
 }
 
 /// Why the main loop goes on.
@@ -124,6 +130,7 @@ impl Application<'_> {
         let (plan, flows) = (loaded.plan, loaded.flows.len());
         drop(loaded.flows);
         let (listeners, sources) = starters(&plan);
+        let limits = plan.settings.limits;
         // The folder first: a second engine by mistake is told about the first, not about its port.
         if self.arguments.accept_data_loss {
             data::accept_loss(&self.arguments.data)?;
@@ -131,10 +138,14 @@ impl Application<'_> {
         let topics = data::open(&self.arguments.data, &self.states).await?;
         crew.commit(crew.prepare(plan, &self.tls.table)?).await?;
         topics.commit().await;
+        set_body_memory(&limits);
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
         tracing::info!(flows, listeners, sources, workers, "started");
+        if let Some(missing) = machine::descriptors_missing(self.descriptors, limits.connections) {
+            tracing::warn!("{missing}");
+        }
         self.supervisor
             .notify(State::Ready(&format!("Serving, flows: {flows}")));
         let is_well = self.serve(&mut crew, &signals, &mut watcher, &engine).await;
@@ -282,6 +293,7 @@ impl Application<'_> {
             return Err(Refused::Problems(problems.count()));
         };
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
+        let limits = loaded.plan.settings.limits;
         let prepared = crew.prepare(loaded.plan, &tls.table);
         let prepared = prepared.map_err(Refused::Failed)?;
         let topics = data::open(&self.arguments.data, &states).await;
@@ -291,12 +303,19 @@ impl Application<'_> {
             return Err(Refused::Failed(error));
         }
         topics.commit().await;
+        set_body_memory(&limits);
         self.states.commit(states);
         self.log.change(&loaded.engine.log);
         (self.tls, self.secrets, self.served) = (tls, secrets, files);
         tracing::info!(flows, listeners, sources, "reloaded");
         Ok(())
     }
+}
+
+/// Sets the budget for bodies.
+fn set_body_memory(limits: &Limits) {
+    let limit = limits.body_memory.unwrap_or_else(machine::body_memory);
+    message::memory::bodies().set_limit(limit);
 }
 
 /// Logs why files are not served.

@@ -7,6 +7,7 @@ mod body;
 mod fault;
 mod field;
 mod headers;
+pub mod memory;
 mod method;
 mod reply;
 mod request;

@@ -3,13 +3,15 @@
 
 use std::cell::RefCell;
 
+use crate::spares::Spares;
+
 /// The size of a buffer that comes from the store.
 const USUAL_SIZE: usize = 16 * 1024;
 /// How many free buffers a thread keeps.
 const STORE_MAX: usize = 512;
 
 thread_local! {
-    static STORE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static STORE: RefCell<Spares<Vec<u8>>> = const { RefCell::new(Spares::new()) };
 }
 
 /// Bytes that have been read and not yet used: `storage[start..end]`.
@@ -103,7 +105,7 @@ impl Drop for Buffer {
 
 fn take_from_store() -> Vec<u8> {
     let stored = STORE
-        .try_with(|store| store.borrow_mut().pop())
+        .try_with(|store| store.borrow_mut().take())
         .ok()
         .flatten();
     stored.unwrap_or_else(|| vec![0; USUAL_SIZE])
@@ -115,11 +117,13 @@ fn return_to_store(storage: Vec<u8>) {
     }
     // At the end of the thread the store may be gone already; then the buffer is just freed.
     let _ = STORE.try_with(|store| {
-        let mut store = store.borrow_mut();
-        if store.len() < STORE_MAX {
-            store.push(storage);
-        }
+        store.borrow_mut().give(storage, STORE_MAX);
     });
+}
+
+/// Frees buffers of this thread that nobody has needed since the last time.
+pub fn trim_buffers() {
+    STORE.with(|store| drop(store.borrow_mut().trim()));
 }
 
 #[cfg(test)]

@@ -176,6 +176,16 @@ impl Connection {
         }
     }
 
+    /// How many bytes the socket has taken, of so many that were written: over TLS those of its
+    /// records, see [`Connection::records_taken`].
+    #[inline]
+    pub fn delivered(&self, written: u64) -> u64 {
+        match &self.stream {
+            Stream::Plain(_) => written,
+            Stream::Tls(stream) => stream.records_taken(),
+        }
+    }
+
     /// Ends the connection by a TCP reset instead of a FIN, so that the other side cannot take what
     /// it got for all there was.
     pub fn abort(self) {

@@ -7,10 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
 use crate::Connection;
+use crate::descriptors;
 use crate::http2::{self, Driver, Link};
 use crate::pool::{self, Multiplexed, Pooled};
 use crate::race::race;
@@ -135,7 +136,7 @@ impl Endpoint {
         is_exclusive: bool,
     ) -> io::Result<NewConnection> {
         let addresses = self.names.in_turn(self.resolve.get()).await?;
-        let connecting = |address| async move { Ok((TcpStream::connect(address).await?, address)) };
+        let connecting = |address| async move { Ok((dial(address).await?, address)) };
         let (stream, address) = race(addresses, connecting).await?;
         let mut connection = self.begin(stream, address, is_exclusive).await?;
         let speaks_h2 = match connection.protocol() {
@@ -179,6 +180,16 @@ impl Endpoint {
         std::future::poll_fn(|context| connection.poll_handshake(context)).await?;
         Ok(connection)
     }
+}
+
+/// Connects to an address, unless that takes a descriptor that is kept for others.
+async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    descriptors::check_back_end(&socket)?;
+    socket.connect(address).await
 }
 
 impl Pooled for Connection {

@@ -10,6 +10,7 @@
 mod buffer;
 pub mod connection;
 pub mod deadline;
+pub mod descriptors;
 pub mod endpoint;
 pub mod http1;
 pub mod http2;
@@ -17,13 +18,14 @@ pub mod listen;
 pub mod pool;
 mod race;
 pub mod resolve;
+pub mod spares;
 pub mod stream_observer;
 pub mod tls;
 pub mod transport;
 pub mod websocket;
 pub mod wire;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, trim_buffers};
 pub use connection::Connection;
 pub use transport::{Output, Transport};
 pub use wire::Wire;

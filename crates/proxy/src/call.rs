@@ -5,16 +5,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use component::handler::{self, Callee, LocalFuture, Services, Work};
 use component::resources::{Resources, Share};
 use component::settings::Settings;
+use message::memory::Exhausted;
 use message::{Body, Fault, Kind, Origin, Reply, Request};
 use net::deadline::Deadline;
 use tokio::time::Instant;
 
 use crate::background;
 use crate::client::rescue;
+use crate::memory;
 use crate::relay::collect::Collector;
 use crate::relay::failure::{Break, Failure};
 use crate::relay::send::{Order, Outcome, send};
@@ -157,8 +158,9 @@ impl<'a> Call<'a> {
             None => Ok(Reply {
                 status: collector.status,
                 headers: collector.headers,
-                body: Body::from(Bytes::from(collector.content)),
+                body: Body::from(collector.content.into_bytes()),
             }),
+            Some(_) if collector.is_refused => Err(memory::fault(Exhausted)),
             Some(_) if collector.is_too_large => Err(broken(&"it is larger than the limit")),
             Some(Break::Idle) => Err(fault(Failure::ReplyTimeout)),
             Some(Break::Upstream(error)) => Err(broken(&error)),

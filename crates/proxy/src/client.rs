@@ -4,6 +4,7 @@
 //! [`response_head`] writes the heads of replies, [`linger`] closes connections, and [`rescue`]
 //! makes replies of what went wrong.
 
+pub(crate) mod addresses;
 pub(crate) mod forward;
 pub(crate) mod h2_request;
 mod h2_session;

@@ -13,6 +13,7 @@ pub(crate) mod downstream_http1;
 pub(crate) mod downstream_http2;
 pub(crate) mod exchange;
 pub(crate) mod failure;
+pub(crate) mod least_rate;
 pub(crate) mod send;
 pub(crate) mod stream;
 pub(crate) mod tap;
@@ -36,6 +37,7 @@ use tokio::time::Instant;
 use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 use failure::{ClientGone, Failure};
+use least_rate::{ClientShare, LeastRate};
 
 pub(crate) use content::{Content, RequestBody};
 
@@ -80,6 +82,15 @@ pub(crate) trait Sink {
     fn sent(&self) -> u64;
 }
 
+/// The side of a body that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// More of the body has to come.
+    Source,
+    /// What has come has to be taken.
+    Sink,
+}
+
 /// Moves a body as far as both sides allow now. Ready when all of it has been passed on.
 #[inline]
 pub(crate) fn pump(
@@ -87,8 +98,22 @@ pub(crate) fn pump(
     from: &mut impl Source,
     to: &mut impl Sink,
 ) -> Poll<Result<(), TransferError>> {
+    pump_noting(context, from, to, &mut Awaited::Source)
+}
+
+/// The same; notes which side is waited for while it is pending.
+#[inline]
+pub(crate) fn pump_noting(
+    context: &mut Context<'_>,
+    from: &mut impl Source,
+    to: &mut impl Sink,
+    awaited: &mut Awaited,
+) -> Poll<Result<(), TransferError>> {
+    *awaited = Awaited::Sink;
     while !from.is_ended() {
+        let mut is_offered = false;
         let taken = from.poll_take(context, |context, bytes, end| {
+            is_offered = true;
             to.poll_accept(context, bytes, end)
         });
         if let Poll::Ready(result) = taken {
@@ -97,6 +122,9 @@ pub(crate) fn pump(
         }
         // What has been accepted goes out while the rest is waited for.
         ready!(to.poll_flush(context)).map_err(TransferError::Sink)?;
+        if !is_offered {
+            *awaited = Awaited::Source;
+        }
         return Poll::Pending;
     }
     to.poll_flush(context).map_err(TransferError::Sink)
@@ -156,6 +184,14 @@ pub(crate) trait Downstream: Source + Sink {
 
     /// Whether the client has sent nothing that could be passed on.
     fn is_starving(&self) -> bool;
+
+    /// How many bytes of its body the client has sent that were passed on.
+    fn received(&self) -> u64;
+
+    /// How many bytes of the reply the client's connection has taken.
+    fn delivered(&self) -> u64 {
+        self.sent()
+    }
 
     /// Passes an interim reply on, where the client can understand it.
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan);
@@ -271,6 +307,8 @@ pub(crate) struct Times {
     pub response: Duration,
     /// The same as `body` for bodies that go on for as long as they like.
     pub stream: Duration,
+    /// The least bytes a second of a client that is waited for; 0 for none.
+    pub rate: u64,
 }
 
 impl Times {
@@ -281,7 +319,14 @@ impl Times {
             body: own.body.unwrap_or(engine.body),
             response: own.response.unwrap_or(engine.response),
             stream: engine.stream,
+            rate: settings.limits.min_body_rate,
         }
+    }
+
+    /// The body may go on for as long as it likes, with nothing moving for long.
+    pub fn go_on(&mut self) {
+        self.body = self.stream;
+        self.rate = 0;
     }
 }
 
@@ -291,6 +336,7 @@ pub(crate) struct Progress {
     seen: Option<u64>,
     /// When the exchange began, while that is still now.
     started: Option<Instant>,
+    client: LeastRate,
 }
 
 impl Progress {
@@ -298,7 +344,13 @@ impl Progress {
         Self {
             seen: None,
             started,
+            client: LeastRate::default(),
         }
+    }
+
+    /// Whether it is the client that is waited for, as far as the least rate counts that.
+    pub fn awaits_client(&self) -> bool {
+        self.client.is_awaited()
     }
 
     /// Another time holds from here on.
@@ -315,10 +367,23 @@ impl Progress {
         moved: u64,
         time: Duration,
     ) -> Poll<()> {
+        self.poll_client(context, deadline, moved, time, ClientShare::NONE)
+    }
+
+    /// The same, and ready too when the client is slower than the least rate.
+    #[inline]
+    pub fn poll_client(
+        &mut self,
+        context: &mut Context<'_>,
+        deadline: &Deadline,
+        moved: u64,
+        time: Duration,
+        client: ClientShare,
+    ) -> Poll<()> {
         if self.seen != Some(moved) {
             self.seen = Some(moved);
             let now = self.started.take().unwrap_or_else(Instant::now);
-            deadline.set(now, time);
+            deadline.set(now, self.client.allow(now, time, client));
         }
         deadline.poll(context)
     }

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,20 +21,24 @@ use component::settings::Settings;
 use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use component::vital;
-use net::Connection;
 use net::deadline::Deadlines;
 use net::http1::ResponseHead;
+use net::spares::Spares;
+use net::{Connection, descriptors};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::background::Sources;
+use crate::client::addresses::{ClientAddress, ClientAddresses};
 pub(crate) use crate::client::listener::Listener;
 use crate::client::listener::{Acceptor, Service};
 use crate::client::reception;
 use crate::date::DateField;
 use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
 use crate::observe::AccessLog;
+use crate::once_per_second::OncePerSecond;
+use crate::release::Release;
 use crate::router::Table;
 use crate::upstream::health;
 use crate::upstream::request_head::Http2Head;
@@ -47,6 +52,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// The largest scratch buffer that is kept.
 const SCRATCH_MAX: usize = 256 * 1024;
+/// How many scratch buffers are kept.
+const SCRATCHES_MAX: usize = 64;
 /// How many heads of replies are kept for their memory.
 const REPLY_HEADS_MAX: usize = 64;
 
@@ -57,6 +64,9 @@ pub struct Engine {
     /// Who writes the access log, when somebody does.
     pub access_log: Option<Arc<dyn AccessLog>>,
     connections: AtomicUsize,
+    addresses: ClientAddresses,
+    /// Whether its connections may use the file descriptors that are kept from others.
+    uses_reserve: bool,
     pub(crate) health: Arc<HealthBoard>,
     heartbeats: Heartbeats,
 }
@@ -68,8 +78,19 @@ impl Engine {
             registry: Registry::default(),
             access_log,
             connections: AtomicUsize::new(0),
+            addresses: ClientAddresses::default(),
+            uses_reserve: false,
             health: Arc::default(),
             heartbeats: Heartbeats::new(),
+        }
+    }
+
+    /// An engine for the admin port: it is reached when clients have used up what they may have of
+    /// the file descriptors.
+    pub fn for_admin() -> Self {
+        Self {
+            uses_reserve: true,
+            ..Self::new(None)
         }
     }
 
@@ -178,15 +199,16 @@ pub struct Worker {
     draining: Cell<bool>,
     sessions: Cell<usize>,
     drained: RefCell<Option<Waker>>,
-    scratch: RefCell<Vec<Vec<u8>>>,
+    scratch: RefCell<Spares<Vec<u8>>>,
     /// Heads of replies that are not in use, for their memory.
-    reply_heads: RefCell<Vec<ResponseHead>>,
+    reply_heads: RefCell<Spares<ResponseHead>>,
     /// Where the head of a request for HTTP/2 is written; it is needed until its stream is open.
     http2_head: Cell<Option<Box<Http2Head>>>,
     /// The flows that flows may call.
     callees: RefCell<Callees>,
     sources: Sources,
     heartbeat: Heartbeat,
+    release: Release,
     failure: Failure,
 }
 
@@ -237,6 +259,7 @@ impl Worker {
             http2_head: Cell::default(),
             callees: RefCell::default(),
             sources: Sources::default(),
+            release: Release::default(),
             failure: Failure::default(),
         })
     }
@@ -377,7 +400,10 @@ impl Worker {
                 Some(Ok((stream, peer))) => self.welcome(stream, peer, &acceptor.listener()),
                 Some(Err(error)) if net::listen::concerns_one_connection(&error) => {}
                 Some(Err(error)) => {
-                    tracing::warn!(target: "proxy", %error, "cannot accept a connection");
+                    static FAILURES: OncePerSecond = OncePerSecond::new();
+                    if let Some(count) = FAILURES.pass() {
+                        tracing::warn!(target: "proxy", %error, count, "cannot accept connections");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -399,18 +425,11 @@ impl Worker {
         }
     }
 
-    fn welcome(
-        self: &Rc<Self>,
-        stream: TcpStream,
-        peer: std::net::SocketAddr,
-        listener: &Rc<Listener>,
-    ) {
+    fn welcome(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, listener: &Rc<Listener>) {
         self.metrics.accepted.add(1);
-        let guest = Guest::enter(self);
+        let mut guest = Guest::enter(self);
         let tls = listener.tls();
-        let open = self.engine.connections.load(Ordering::Relaxed);
-        if open > self.settings.borrow().limits.connections {
-            self.metrics.refused.add(1);
+        if !self.admit(&mut guest, &stream, peer) {
             if tls.is_none() {
                 // The client may not read it, and a full socket buffer is no reason to wait.
                 let _ = stream.try_write(
@@ -434,6 +453,34 @@ impl Worker {
                 }
             });
         }
+    }
+
+    /// Whether a new connection is within all limits.
+    fn admit(&self, guest: &mut Guest, stream: &TcpStream, peer: SocketAddr) -> bool {
+        let limits = self.settings.borrow().limits;
+        if self.engine.connections.load(Ordering::Relaxed) > limits.connections {
+            self.metrics.refused.add(1);
+            return false;
+        }
+        if !self.engine.uses_reserve && !descriptors::is_for_clients(stream) {
+            static REFUSALS: OncePerSecond = OncePerSecond::new();
+            self.metrics.refused_by_descriptors.add(1);
+            if let Some(count) = REFUSALS.pass() {
+                tracing::warn!(
+                    target: "proxy", count,
+                    "connections are refused: file descriptors are used up (ulimit -n)"
+                );
+            }
+            return false;
+        }
+        if let Some(max) = limits.connections_per_address {
+            guest.address = self.engine.addresses.enter(peer.ip(), max);
+            if guest.address.is_none() {
+                self.metrics.refused_by_address.add(1);
+                return false;
+            }
+        }
+        true
     }
 
     /// The settings that hold now.
@@ -472,7 +519,7 @@ impl Worker {
     pub(crate) fn take_scratch(&self) -> Vec<u8> {
         self.scratch
             .borrow_mut()
-            .pop()
+            .take()
             .unwrap_or_else(|| Vec::with_capacity(4096))
     }
 
@@ -480,25 +527,21 @@ impl Worker {
     #[inline]
     pub(crate) fn return_scratch(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        let mut scratch = self.scratch.borrow_mut();
-        if (1..=SCRATCH_MAX).contains(&buffer.capacity()) && scratch.len() < 64 {
-            scratch.push(buffer);
+        if (1..=SCRATCH_MAX).contains(&buffer.capacity()) {
+            self.scratch.borrow_mut().give(buffer, SCRATCHES_MAX);
         }
     }
 
     /// Where the head of a reply is read into.
     #[inline]
     pub(crate) fn take_reply_head(&self) -> ResponseHead {
-        self.reply_heads.borrow_mut().pop().unwrap_or_default()
+        self.reply_heads.borrow_mut().take().unwrap_or_default()
     }
 
     /// Gives it back.
     #[inline]
     pub(crate) fn return_reply_head(&self, head: ResponseHead) {
-        let mut heads = self.reply_heads.borrow_mut();
-        if heads.len() < REPLY_HEADS_MAX {
-            heads.push(head);
-        }
+        self.reply_heads.borrow_mut().give(head, REPLY_HEADS_MAX);
     }
 
     /// Where the head of a request for HTTP/2 is written.
@@ -524,7 +567,16 @@ impl Worker {
                 tokio::task::spawn_local(resource.close());
             }
             self.flush_log();
+            self.trim();
         }
+    }
+
+    /// Frees what was kept for a load that is over.
+    fn trim(&self) {
+        net::trim_buffers();
+        drop(self.scratch.borrow_mut().trim());
+        drop(self.reply_heads.borrow_mut().trim());
+        self.release.tick();
     }
 
     fn flush_log(&self) {
@@ -589,6 +641,8 @@ pub(crate) struct Busy {
 /// Counts a connection for as long as it lives.
 pub(crate) struct Guest {
     busy: Busy,
+    /// The address that it is counted with, where these are limited.
+    address: Option<ClientAddress>,
 }
 
 impl Guest {
@@ -596,6 +650,7 @@ impl Guest {
         worker.engine.connections.fetch_add(1, Ordering::Relaxed);
         Self {
             busy: worker.enter(),
+            address: None,
         }
     }
 }
@@ -604,6 +659,9 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let worker = &self.busy.worker;
         worker.engine.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(address) = self.address {
+            worker.engine.addresses.leave(address);
+        }
         worker.metrics.closed.add(1);
     }
 }

@@ -357,6 +357,26 @@ fn settings() {
             ],
         ),
         (
+            engine(
+                "{ limits: { body_memory: 1KiB, min_body_rate: 2MiB, connections_per_address: 0 } }",
+            ),
+            &[
+                "IT0207 f:1:34 `body_memory` is 1KiB, outside its range",
+                "IT0207 f:1:55 `min_body_rate` is 2MiB, outside its range",
+                "IT0207 f:1:86 `connections_per_address` is 0, outside its range",
+            ],
+        ),
+        (
+            engine("{ limits: { body: 8MiB, body_memory: 4MiB } }"),
+            &["IT0207 f:1:46 `body_memory` is 4MiB, outside its range"],
+        ),
+        (
+            "engine: { limits: { body_memory: 4MiB } }\n---\nflow: a\n\
+             from: { http: { path: /, body_max: 5MiB } }\nsteps: [ change: b ]"
+                .to_owned(),
+            &["IT0207 f:4:36 `body_max` is 5MiB, outside its range"],
+        ),
+        (
             engine("{ log: { level: loud, format: xml, access: yes } }"),
             &["IT0114 f:1:25", "IT0114 f:1:39", "IT0112 f:1:52"],
         ),

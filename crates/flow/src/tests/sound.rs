@@ -114,6 +114,23 @@ fn flows_become_routes() {
 }
 
 #[test]
+fn limits_of_all_clients_together_are_read() {
+    let limits = |text: &str| {
+        let flow = "---\nflow: a\nfrom: { http: / }\nsteps: [ change: b ]";
+        let loaded = load_text(&format!("engine: {{ limits: {text} }}\n{flow}"));
+        let limits = loaded.plan.settings.limits;
+        (
+            limits.body_memory,
+            limits.min_body_rate,
+            limits.connections_per_address,
+        )
+    };
+    assert_eq!(limits("{}"), (None, 256, None));
+    let text = "{ body_memory: 2GiB, min_body_rate: 0B, connections_per_address: 7 }";
+    assert_eq!(limits(text), (Some(2 << 30), 0, Some(7)));
+}
+
+#[test]
 fn flows_share_listeners() {
     let files = [
         (

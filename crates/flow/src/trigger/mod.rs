@@ -26,7 +26,7 @@ pub(crate) use endpoint::schema as endpoint_schema;
 pub(crate) use entrance::schemas as listener_schemas;
 pub(crate) use text::parse_listen;
 
-use crate::bounds::BODY;
+use crate::bounds::{BODY, Bounds};
 use crate::codes::UNKNOWN_TRIGGER;
 use crate::problem::Problem;
 use crate::suggest::did_you_mean;
@@ -37,6 +37,8 @@ use crate::trigger::tls::TlsConfig;
 pub(crate) struct Defaults {
     pub listen: ListenAddress,
     pub body_max: u64,
+    /// The memory of all bodies, when it is set: no body may be larger.
+    pub body_memory: Option<u64>,
     pub expressions: expr::jq::Limits,
 }
 
@@ -326,7 +328,14 @@ fn start(
     let path = put_all(path::parse(&config.path.value), config.path.span, report);
     let body_max = match &config.body_max {
         None => Some(defaults.body_max),
-        Some(size) => BODY.check_size("body_max", size, report),
+        Some(size) => {
+            let memory = defaults.body_memory.unwrap_or(BODY.greatest);
+            let bounds = Bounds {
+                greatest: BODY.greatest.min(memory),
+                ..BODY
+            };
+            bounds.check_size("body_max", size, report)
+        }
     };
     let tls = config.tls.as_ref().map(|config| tls::read(config, report));
     let protocols = tls::read_protocols(config.protocols.as_ref(), tls.is_some(), report);

@@ -26,8 +26,8 @@ use std::thread;
 
 use anyhow::Context;
 
-use crate::crew::STACK;
 use crate::load;
+use crate::machine;
 use crate::watch::Watcher;
 use coverage::Coverage;
 use report::Style;
@@ -75,17 +75,18 @@ enum Format {
 /// # Errors
 /// When files cannot be read or results not be written.
 pub(crate) fn run(arguments: TestArguments) -> anyhow::Result<ExitCode> {
+    let stack = machine::stack(1);
     let tests = thread::Builder::new()
         .name("tests".to_owned())
-        .stack_size(STACK)
+        .stack_size(stack)
         .spawn(move || {
-            expr::jq::set_stack(STACK / 4 * 3);
+            expr::jq::set_stack(stack / 4 * 3);
             match arguments.watch {
                 true => watch(&arguments),
                 false => run_all(&arguments),
             }
         })
-        .context("cannot start a thread")?;
+        .with_context(|| machine::no_thread(stack))?;
     let is_sound = tests
         .join()
         .map_err(|_| anyhow::anyhow!("the tests have panicked"))??;

@@ -15,6 +15,7 @@ mod flow_tests;
 mod flows;
 mod idempotent;
 mod life;
+mod limits;
 mod mail;
 mod outage;
 mod paths;

@@ -89,7 +89,10 @@ pub struct BodyReader {
     is_closed: bool,
     is_ended: bool,
     trailers: Option<Box<Headers>>,
-    moved: u64,
+    /// Bytes that were read from the connection.
+    filled: u64,
+    /// Bytes that were taken.
+    taken: u64,
 }
 
 impl BodyReader {
@@ -106,7 +109,8 @@ impl BodyReader {
             is_raw: false,
             is_closed: false,
             trailers: None,
-            moved: 0,
+            filled: 0,
+            taken: 0,
         }
     }
 
@@ -145,7 +149,12 @@ impl BodyReader {
 
     /// How many bytes have been read or taken; tells progress.
     pub fn moved(&self) -> u64 {
-        self.moved
+        self.filled + self.taken
+    }
+
+    /// How many bytes have been taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Whether the body can be read from its beginning once more.
@@ -217,7 +226,7 @@ impl BodyReader {
         let used = ready!(take(context, bytes, end)).map_err(TransferError::Sink)?;
         self.is_ended = end.is_end() && used == self.ready;
         self.ready -= used.min(self.ready);
-        self.moved += used as u64;
+        self.taken += used as u64;
         self.pass(transport.input_mut(), used);
         Poll::Ready(Ok(()))
     }
@@ -237,7 +246,7 @@ impl BodyReader {
         match ready!(transport.poll_fill(context)).map_err(|error| source(ReadError::Io(error)))? {
             0 if self.decoder.may_end_with_connection() => self.is_closed = true,
             0 => return Poll::Ready(Err(source(ReadError::Truncated))),
-            count => self.moved += count as u64,
+            count => self.filled += count as u64,
         }
         Poll::Ready(Ok(()))
     }

@@ -25,6 +25,8 @@ impl CloseCode {
     pub const EXTENSION: Self = Self(1010);
     /// The side cannot go on.
     pub const INTERNAL: Self = Self(1011);
+    /// The side is overloaded; the other one may connect again later (IANA's registry).
+    pub const TRY_AGAIN_LATER: Self = Self(1013);
 
     /// Whether a close frame may hold the code: those that RFC 6455, section 7.4.1, and the
     /// registry of IANA define for frames, and those of libraries and applications (7.4.2).
@@ -66,6 +68,10 @@ impl Violation {
     pub(super) const TOO_BIG: Self = Self {
         code: CloseCode::TOO_BIG,
         reason: "the message is too big",
+    };
+    pub(super) const NO_MEMORY: Self = Self {
+        code: CloseCode::TRY_AGAIN_LATER,
+        reason: "there is no memory left for the message",
     };
 }
 

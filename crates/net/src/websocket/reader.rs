@@ -1,6 +1,7 @@
 //! What comes: bytes to messages and control frames (RFC 6455, sections 5 and 6.2).
 
 use bytes::Bytes;
+use message::memory::Cover;
 
 use super::deflate::{Deflate, Inflater};
 use super::frame::{FrameHead, HEAD_MAX, Opcode};
@@ -81,6 +82,8 @@ struct Frame {
 struct Partial {
     kind: Kind,
     bytes: Vec<u8>,
+    /// What is reserved for them of the memory for bodies.
+    cover: Cover,
     /// Up to where the bytes are known to be UTF-8.
     valid: usize,
     inflater: Option<Inflater>,
@@ -205,6 +208,7 @@ impl Reader {
         Box::new(Partial {
             kind,
             bytes: Vec::new(),
+            cover: Cover::default(),
             valid: 0,
             inflater,
             frames: 0,
@@ -276,7 +280,8 @@ impl Reader {
         if self.deflate.is_some_and(|it| it.peer_keeps_context) {
             self.kept = message.inflater.take();
         }
-        Ok(Some(Event::Message(message.kind, message.bytes.into())))
+        let bytes = message.cover.hold(message.bytes);
+        Ok(Some(Event::Message(message.kind, bytes)))
     }
 }
 
@@ -301,7 +306,13 @@ impl Partial {
                 }
             }
         }
+        self.cover_bytes()?;
         self.check_text()
+    }
+
+    fn cover_bytes(&mut self) -> Result<(), Violation> {
+        let covered = self.cover.cover(self.bytes.len());
+        covered.map_err(|_| Violation::NO_MEMORY)
     }
 
     /// Fails as soon as the bytes cannot become UTF-8 any more (RFC 6455, section 8.1).
@@ -321,6 +332,7 @@ impl Partial {
     fn finish(&mut self, max: usize) -> Result<(), Violation> {
         if let Some(inflater) = &mut self.inflater {
             inflater.finish(&mut self.bytes, max)?;
+            self.cover_bytes()?;
             self.check_text()?;
         }
         match self.kind == Kind::Text && self.valid < self.bytes.len() {

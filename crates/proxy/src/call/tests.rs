@@ -2,6 +2,7 @@
 //! faster branch or a client that has left. Whatever they were doing, the one connection that there
 //! may be serves the next call, with that one's own reply, and the endpoint has not failed.
 
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 use component::forward::ForwardPlan;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use component::handler::{Handler, Outcome};
 use component::settings::Settings;
 use component::stream::Feed;
+use message::memory::{self, Collected, Exhausted};
 use message::{Body, Fault, Field, Method, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
@@ -24,12 +24,14 @@ use crate::call::{Caller, log_fault};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
+use crate::memory::{fault as no_memory, hold};
 use crate::observe::AccessEntry;
-use crate::relay::Content;
 use crate::relay::downstream_http2::{Http2Downstream, Inbound};
 use crate::relay::exchange::{EventStream, Relayed};
 use crate::relay::failure::{Break, Failure};
+use crate::relay::least_rate::{ClientShare, LeastRate};
 use crate::relay::send::{self, Order, send};
+use crate::relay::{Content, Progress};
 use crate::router::{Captures, ForwardTargets, Found, Route, Target};
 use crate::stream::events::Events;
 use crate::stream::h2_client::Http2Client;
@@ -292,7 +294,10 @@ impl StreamSession {
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
-            Some(Ok(Outcome::Reply(reply))) => self.answer(&reply, &method).await,
+            Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
+                Ok(_room) => self.answer(&reply, &method).await,
+                Err(fault) => self.answer_fault(&fault, &method).await,
+            },
             Some(Ok(Outcome::Forward(plan, request, time))) => {
                 let target = forwards.get(&plan, &worker.upstreams);
                 let sent = (&*request, head);
@@ -421,22 +426,40 @@ impl StreamSession {
         if head.content_length().is_some_and(|length| length > max) {
             return Err(BodyFailure::TooLarge);
         }
+        let length = head.content_length().unwrap_or_default();
+        memory::bodies()
+            .check(length)
+            .map_err(BodyFailure::Refused)?;
         let expects = head.fields.view().first(Field::Expect).is_some();
         let is_there = self.stream.read(|bytes, end| (0, end || !bytes.is_empty()));
         if expects && !is_there {
             // A stream that is over is noticed below.
             let _ = self.stream.respond(100, std::iter::empty(), false);
         }
-        let mut content = Vec::new();
+        let mut content = Collected::default();
         let (stream, deadline) = (&self.stream, &self.deadline);
         let time = self.settings.timeouts.body;
-        deadline.set(Instant::now(), time);
+        let mut rate = LeastRate::default();
+        let mut wait_on = |moved: usize| {
+            let client = ClientShare {
+                moved: moved as u64,
+                is_awaited: true,
+                rate: self.settings.limits.min_body_rate,
+            };
+            let now = Instant::now();
+            deadline.set(now, rate.allow(now, time, client));
+        };
+        wait_on(0);
         poll_fn(|context| {
             let before = content.len();
             let end = stream.read(|bytes, end| {
-                content.extend_from_slice(bytes);
-                (bytes.len(), end)
+                let room = content.extend(bytes);
+                (bytes.len(), room.map(|()| end))
             });
+            let end = match end {
+                Ok(end) => end,
+                Err(exhausted) => return Poll::Ready(Err(BodyFailure::Refused(exhausted))),
+            };
             if content.len() as u64 > max {
                 return Poll::Ready(Err(BodyFailure::TooLarge));
             }
@@ -447,13 +470,13 @@ impl StreamSession {
                 return Poll::Ready(Err(BodyFailure::Failure(Failure::ClientGone)));
             }
             if content.len() > before {
-                deadline.set(Instant::now(), time);
+                wait_on(content.len());
             }
             ready!(deadline.poll(context));
             Poll::Ready(Err(BodyFailure::Failure(Failure::ClientSlow)))
         })
         .await?;
-        Ok(Body::from(Bytes::from(content)))
+        Ok(Body::from(content.into_bytes()))
     }
 
     async fn fail_body(&mut self, failure: BodyFailure, method: &Method) -> Served {
@@ -461,6 +484,9 @@ impl StreamSession {
             BodyFailure::TooLarge => {
                 let fault = Fault::invalid("the request body is too large").with_status(413);
                 self.answer_fault(&fault, method).await
+            }
+            BodyFailure::Refused(exhausted) => {
+                self.answer_fault(&no_memory(exhausted), method).await
             }
             BodyFailure::Failure(failure) => self.fail(failure, method).await,
         }
@@ -520,8 +546,12 @@ impl StreamSession {
             .respond(reply.status, head.view().iter(), end)
             .ok()?;
         let (stream, deadline) = (&self.stream, &self.deadline);
-        let time = self.settings.timeouts.body;
-        deadline.set(Instant::now(), time);
+        let (time, rate) = (
+            self.settings.timeouts.body,
+            self.settings.limits.min_body_rate,
+        );
+        let mut progress = Progress::new(None);
+        let mut moved = 0;
         poll_fn(|context| {
             while !content.is_empty() {
                 match stream.send(content, true) {
@@ -530,11 +560,17 @@ impl StreamSession {
                         if stream.fate(context).is_some() {
                             return Poll::Ready(None);
                         }
-                        return deadline.poll(context).map(|()| None);
+                        let client = ClientShare {
+                            moved,
+                            is_awaited: true,
+                            rate,
+                        };
+                        let late = progress.poll_client(context, deadline, moved, time, client);
+                        return late.map(|()| None);
                     }
                     Ok(count) => {
                         content = content.get(count..).unwrap_or_default();
-                        deadline.set(Instant::now(), time);
+                        moved += count as u64;
                     }
                 }
             }
@@ -578,6 +614,8 @@ impl StreamSession {
 
 enum BodyFailure {
     TooLarge,
+    /// There is no memory left for it.
+    Refused(Exhausted),
     Failure(Failure),
 }
 

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use component::handler::{Handler, Outcome};
+use message::memory::{self, Collected};
 use message::{Body, Fault, Request};
 use net::http1::{BodyDecoder, Framing, Piece};
 use tokio::time::Instant;
@@ -16,9 +16,11 @@ use crate::background;
 use crate::call::log_fault;
 use crate::client::forward;
 use crate::client::session::{After, Served, Session};
+use crate::memory::{fault as no_memory, hold};
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::failure::Failure;
 use crate::relay::has_left;
+use crate::relay::least_rate::{ClientShare, LeastRate};
 use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
 use crate::upstream::request_head::take_fields;
@@ -52,7 +54,11 @@ pub(crate) async fn handle(
             after: After::Gone,
             received: 0,
         },
-        Some(Ok(Outcome::Reply(reply))) => session.answer(&reply, &mut body).await,
+        // The body is copied behind the head.
+        Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 2) {
+            Ok(_room) => session.answer(&reply, &mut body).await,
+            Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
+        },
         Some(Ok(Outcome::Forward(plan, request, time))) => {
             if !request.body.is_unread() && !session.discard(&mut body) {
                 // Nobody reads the body that the client is still sending: it must not be taken for
@@ -120,24 +126,30 @@ async fn read_body(
     if matches!(session.head.framing, Framing::Length(length) if length > max) {
         return Err(too_large());
     }
+    if let Framing::Length(length) = session.head.framing {
+        let room = memory::bodies().check(length);
+        room.map_err(|exhausted| Failed::Fault(no_memory(exhausted)))?;
+    }
     if session.head.expects_continue && session.client.input.is_empty() {
         let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
         let written = session.write_all(interim).await;
         written.map_err(|_| Failed::Failure(Failure::ClientGone))?;
     }
-    let mut content = Vec::new();
+    let mut content = Collected::default();
+    let mut from_client = FromClient::default();
     let mut waited = false;
     loop {
-        match take_piece(session, body, &mut content).map_err(Failed::Failure)? {
-            Step::Done => return Ok(Body::from(Bytes::from(content))),
+        match take_piece(session, body, &mut content)? {
+            Step::Done => return Ok(Body::from(content.into_bytes())),
             Step::Again if content.len() as u64 > max => return Err(too_large()),
             Step::Again => {}
             Step::Read => {
                 if !waited {
                     waited = true;
-                    content.reserve(expected_size(session.head.framing, max));
+                    content.expect(expected_size(session.head.framing, max));
                 }
-                fill(session).await.map_err(Failed::Failure)?;
+                let filled = fill(session, &mut from_client).await;
+                filled.map_err(Failed::Failure)?;
             }
         }
     }
@@ -152,17 +164,19 @@ enum Step {
 fn take_piece(
     session: &mut Session,
     body: &mut BodyDecoder,
-    content: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+    content: &mut Collected,
+) -> Result<Step, Failed> {
     let input = &mut session.client.input;
     let piece = body
         .next(input.bytes())
-        .map_err(|error| Failure::ClientInvalid(error.0))?;
+        .map_err(|error| Failed::Failure(Failure::ClientInvalid(error.0)))?;
     Ok(match piece {
         Piece::End => Step::Done,
         Piece::NeedMore => Step::Read,
         Piece::Data(count) => {
-            content.extend_from_slice(input.bytes().get(..count).unwrap_or_default());
+            content
+                .extend(input.bytes().get(..count).unwrap_or_default())
+                .map_err(|exhausted| Failed::Fault(no_memory(exhausted)))?;
             input.consume(count);
             Step::Again
         }
@@ -180,13 +194,28 @@ fn expected_size(framing: Framing, max: u64) -> usize {
     }
 }
 
-/// Reads once from the client, who may not stand still for too long.
-async fn fill(session: &mut Session) -> Result<(), Failure> {
-    session
-        .deadline
-        .set(Instant::now(), session.settings.timeouts.body);
+/// What has been read of a body from its client.
+#[derive(Default)]
+struct FromClient {
+    bytes: u64,
+    rate: LeastRate,
+}
+
+/// Reads once from the client, who may neither stand still for too long nor be too slow.
+async fn fill(session: &mut Session, from_client: &mut FromClient) -> Result<(), Failure> {
+    let client = ClientShare {
+        moved: from_client.bytes,
+        is_awaited: true,
+        rate: session.settings.limits.min_body_rate,
+    };
+    let (now, time) = (Instant::now(), session.settings.timeouts.body);
+    let time = from_client.rate.allow(now, time, client);
+    session.deadline.set(now, time);
     poll_fn(|context| match session.client.poll_fill(context) {
-        Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Ok(())),
+        Poll::Ready(Ok(count)) if count > 0 => {
+            from_client.bytes += count as u64;
+            Poll::Ready(Ok(()))
+        }
         Poll::Ready(_) => Poll::Ready(Err(Failure::ClientGone)),
         Poll::Pending => session
             .deadline

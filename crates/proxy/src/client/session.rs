@@ -27,6 +27,7 @@ use crate::relay::Progress;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
 use crate::relay::failure::Failure;
+use crate::relay::least_rate::ClientShare;
 use crate::router::{Captures, Found, Route, Target};
 use crate::stream::events::Events;
 use crate::stream::h1_client::Way;
@@ -439,9 +440,15 @@ impl Session {
             {
                 return Poll::Ready(result);
             }
-            let moved = (bytes.len() - rest.len()) as u64 + self.client.records_taken();
+            let written = (bytes.len() - rest.len()) as u64;
+            let moved = written + self.client.records_taken();
+            let client = ClientShare {
+                moved: self.client.delivered(written),
+                is_awaited: true,
+                rate: self.settings.limits.min_body_rate,
+            };
             let time = self.settings.timeouts.body;
-            ready!(progress.poll(context, &self.deadline, moved, time));
+            ready!(progress.poll_client(context, &self.deadline, moved, time, client));
             Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
         })
         .await

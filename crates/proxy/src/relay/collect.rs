@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use component::forward::ForwardPlan;
 use component::settings::Settings;
+use message::memory::Collected;
 use message::{Headers, Request};
 use net::deadline::Deadline;
 use net::http1::{End, Framing, TransferError};
@@ -31,9 +32,11 @@ pub(crate) struct Collector<'a> {
     max: u64,
     pub status: u16,
     pub headers: Headers,
-    pub content: Vec<u8>,
+    pub content: Collected,
     /// Whether the reply's body is above the limit: what has come of it is of no use.
     pub is_too_large: bool,
+    /// Whether there was no memory left for the reply's body.
+    pub is_refused: bool,
 }
 
 impl<'a> Collector<'a> {
@@ -53,8 +56,9 @@ impl<'a> Collector<'a> {
             max,
             status: 0,
             headers: Headers::new(),
-            content: Vec::new(),
+            content: Collected::default(),
             is_too_large: false,
+            is_refused: false,
         }
     }
 }
@@ -90,7 +94,10 @@ impl Sink for Collector<'_> {
             self.is_too_large = true;
             return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
         }
-        self.content.extend_from_slice(bytes);
+        if self.content.extend(bytes).is_err() {
+            self.is_refused = true;
+            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+        }
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -123,6 +130,10 @@ impl Downstream for Collector<'_> {
         false
     }
 
+    fn received(&self) -> u64 {
+        self.body.taken()
+    }
+
     fn interim(&mut self, _: &ReplyHead<'_>, _: &ForwardPlan) {}
 
     fn begin_reply(
@@ -134,7 +145,7 @@ impl Downstream for Collector<'_> {
         self.headers = head.fields.to_owned();
         if let Framing::Length(length) = head.framing {
             self.content
-                .reserve(length.min(self.max).min(AHEAD_MAX) as usize);
+                .expect(length.min(self.max).min(AHEAD_MAX) as usize);
         }
         Ok(match head.framing {
             Framing::None => Download::Nothing,

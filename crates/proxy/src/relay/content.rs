@@ -81,6 +81,9 @@ pub(crate) trait RequestReader {
 
     fn moved(&self) -> u64;
 
+    /// How many bytes have been taken.
+    fn taken(&self) -> u64;
+
     fn can_rewind(&self) -> bool;
 
     fn rewind(&mut self);
@@ -106,6 +109,10 @@ impl RequestReader for BodyReader {
 
     fn moved(&self) -> u64 {
         Self::moved(self)
+    }
+
+    fn taken(&self) -> u64 {
+        Self::taken(self)
     }
 
     fn can_rewind(&self) -> bool {
@@ -136,7 +143,11 @@ impl RequestReader for StreamReader {
     }
 
     fn moved(&self) -> u64 {
-        self.taken()
+        Self::taken(self)
+    }
+
+    fn taken(&self) -> u64 {
+        Self::taken(self)
     }
 
     fn can_rewind(&self) -> bool {
@@ -200,6 +211,14 @@ impl<R: RequestReader> RequestBody<R> {
     pub fn moved(&self) -> u64 {
         match self {
             Self::Client(reader) => reader.moved(),
+            Self::Message(content) => content.taken(),
+        }
+    }
+
+    /// How many bytes have been taken.
+    pub fn taken(&self) -> u64 {
+        match self {
+            Self::Client(reader) => reader.taken(),
             Self::Message(content) => content.taken(),
         }
     }

@@ -269,6 +269,14 @@ impl Downstream for Http1Downstream<'_> {
         self.body.reader().is_some_and(BodyReader::is_starving)
     }
 
+    fn received(&self) -> u64 {
+        self.body.taken()
+    }
+
+    fn delivered(&self) -> u64 {
+        self.session.client.delivered(self.writer.sent())
+    }
+
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
         let client = ClientVersion::Http1(self.session.head.version);
         // Once only: proxies such as Caddy send one of their own and that of their back end, and

@@ -149,6 +149,10 @@ impl Downstream for Http2Downstream<'_> {
         reader.is_some_and(|reader| reader.is_starving(stream))
     }
 
+    fn received(&self) -> u64 {
+        self.body.taken()
+    }
+
     fn interim(&mut self, head: &ReplyHead<'_>, plan: &ForwardPlan) {
         if !passes_interim(head.status, ClientVersion::Http2, plan) {
             return;

@@ -10,7 +10,10 @@ use message::Method;
 use net::http1::{HeadLimits, ReadError, TransferError};
 
 use super::failure::{Break, Failed, Failure};
-use super::{Download, Downstream, Progress, Times, UpstreamExchange, is_stream, pump};
+use super::least_rate::ClientShare;
+use super::{
+    Awaited, Download, Downstream, Progress, Times, UpstreamExchange, is_stream, pump_noting,
+};
 use crate::stream::events;
 use crate::stream::{OpenStream, Streams};
 
@@ -43,6 +46,10 @@ pub(crate) struct Exchange<'a, D, U> {
     is_refused: bool,
     /// How many interim replies have come.
     interims: usize,
+    /// What the request's body waits for.
+    upload: Awaited,
+    /// What the reply's body waits for.
+    download: Awaited,
 }
 
 /// What has become of a reply.
@@ -80,6 +87,8 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             is_sent: false,
             is_refused: false,
             interims: 0,
+            upload: Awaited::Sink,
+            download: Awaited::Source,
         }
     }
 
@@ -105,7 +114,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             return Ok(Reply::EventStream(stream));
         }
         if is_long(self.up) {
-            self.terms.times.body = self.terms.times.stream;
+            self.terms.times.go_on();
         }
         let cut = self.relay().await;
         if let Some(Break::Upstream(error)) = &cut {
@@ -174,8 +183,15 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             true => (times.response, u64::MAX),
             false => (times.body, self.down.moved() + self.up.sent()),
         };
+        let client = match is_over {
+            true => ClientShare::NONE,
+            false => self.client_share(self.upload == Awaited::Source),
+        };
         let deadline = self.down.deadline();
-        ready!(self.progress.poll(context, deadline, moved, time));
+        ready!(
+            self.progress
+                .poll_client(context, deadline, moved, time, client)
+        );
         Poll::Ready(Err(if !is_over && self.down.is_starving() {
             Failure::ClientSlow
         } else {
@@ -193,7 +209,8 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         if self.is_upload_over() {
             return Ok(());
         }
-        let Poll::Ready(result) = pump(context, self.down, self.up) else {
+        let pumped = pump_noting(context, self.down, self.up, &mut self.upload);
+        let Poll::Ready(result) = pumped else {
             return Ok(());
         };
         match result {
@@ -234,8 +251,11 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
     /// Ready when the whole reply has been passed on.
     fn poll_relay(&mut self, context: &mut Context<'_>, has_body: bool) -> Poll<Result<(), Break>> {
         let download = match has_body {
-            true => pump(context, self.up, self.down),
-            false => self.down.poll_flush(context).map_err(TransferError::Sink),
+            true => pump_noting(context, self.up, self.down, &mut self.download),
+            false => {
+                self.download = Awaited::Sink;
+                self.down.poll_flush(context).map_err(TransferError::Sink)
+            }
         };
         if let Poll::Ready(result) = download {
             return Poll::Ready(result.map_err(|error| match error {
@@ -250,8 +270,11 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         if self.down.poll_disconnected(context, is_over) {
             return Poll::Ready(Err(Break::ClientGone));
         }
-        self.poll_idle(context, self.terms.times.body)
-            .map(|()| Err(Break::Idle))
+        ready!(self.poll_idle(context, self.terms.times.body));
+        Poll::Ready(Err(match self.progress.awaits_client() {
+            true => Break::ClientSlow,
+            false => Break::Idle,
+        }))
     }
 
     /// Ready when nothing has moved for this time.
@@ -260,7 +283,21 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         let moved = down.moved() + up.sent() + up.moved() + down.sent();
         // The end counts too: from there on it is the upstream that is waited for.
         let moved = moved + u64::from(self.is_upload_over());
-        self.progress.poll(context, down.deadline(), moved, time)
+        let awaits_upload = !self.is_upload_over() && self.upload == Awaited::Source;
+        let client = self.client_share(self.download == Awaited::Sink || awaits_upload);
+        let deadline = self.down.deadline();
+        self.progress
+            .poll_client(context, deadline, moved, time, client)
+    }
+
+    /// What the client has done of both bodies.
+    #[inline]
+    fn client_share(&self, is_awaited: bool) -> ClientShare {
+        ClientShare {
+            moved: self.down.received() + self.down.delivered(),
+            is_awaited,
+            rate: self.terms.times.rate,
+        }
     }
 
     /// Sends the head of a reply when it is an event stream that can be left to a task of its own:

@@ -82,6 +82,8 @@ pub(crate) enum Break {
     ClientGone,
     /// The client's body is malformed.
     ClientInvalid(&'static str),
+    /// The client is slower than the least rate.
+    ClientSlow,
     /// The upstream's reply broke off.
     Upstream(ReadError),
     /// Nothing has moved for too long.
@@ -98,6 +100,7 @@ impl Break {
             Self::ClientInvalid(cause) => {
                 tracing::debug!(target: "proxy", cause, "the client's body is malformed");
             }
+            Self::ClientSlow => tracing::debug!(target: "proxy", "the client is too slow"),
             Self::Upstream(cause) => {
                 tracing::warn!(target: "proxy", %cause, "the back end's reply broke off");
             }

@@ -214,7 +214,7 @@ async fn over_http2<D: Requester>(
     };
     let mut terms = terms(down, order);
     if is_long {
-        terms.times.body = terms.times.stream;
+        terms.times.go_on();
     }
     let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;

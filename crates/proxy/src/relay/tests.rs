@@ -345,6 +345,10 @@ impl Downstream for Client {
         self.reader.is_starving()
     }
 
+    fn received(&self) -> u64 {
+        self.reader.taken()
+    }
+
     fn interim(&mut self, head: &ReplyHead<'_>, _: &ForwardPlan) {
         assert_eq!(head.status, 102);
         self.interims += 1;
@@ -540,6 +544,7 @@ impl Schedule {
                 body: time,
                 response: time,
                 stream: time,
+                rate: 0,
             },
             limits: LIMITS,
             streams: None,

@@ -19,6 +19,7 @@ mod odd;
 mod panics;
 mod proxied;
 mod reload;
+mod slow_clients;
 mod streams;
 mod support;
 mod upstreams;

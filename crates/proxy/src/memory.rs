@@ -1,0 +1,36 @@
+//! The budget of memory for bodies ([`message::memory`]) at the places where bodies are held: those
+//! of requests and of calls' replies while they are collected, and replies until they are written.
+
+use std::time::Duration;
+
+use message::memory::{self, Exhausted, Reservation};
+use message::{Fault, Kind, Origin, Reply, Retry};
+
+use crate::once_per_second::OncePerSecond;
+
+/// How long a client should wait before it asks again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+static REFUSALS: OncePerSecond = OncePerSecond::new();
+
+/// The fault of a body for which there is no room (503), of which the log is told once a second.
+pub(crate) fn fault(_: Exhausted) -> Fault {
+    if let Some(count) = REFUSALS.pass() {
+        let (used, limit) = (memory::bodies().used(), memory::bodies().limit());
+        tracing::warn!(
+            target: "proxy", count, used, limit,
+            "bodies are refused: limits.body_memory is used up"
+        );
+    }
+    let detail = "there is no memory left for the body";
+    Fault::new(Kind::Unavailable, Origin::Engine, detail)
+        .with_status(503)
+        .with_retry(Retry::Yes)
+        .with_retry_after(RETRY_AFTER)
+}
+
+/// Room for a reply while it is written, of which there are so many copies.
+pub(crate) fn hold(reply: &Reply, copies: usize) -> Result<Option<Reservation>, Fault> {
+    let size = reply.body.as_bytes().len() * copies;
+    memory::bodies().reserve(size).map_err(fault)
+}

@@ -1,0 +1,106 @@
+//! Memory that is free goes back to the system when load is over.
+//!
+//! The allocator gives memory back only while it is used: a thread that has become idle keeps what
+//! it had freed. So a worker that has worked and rests now has it collect.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// With more processor time than this since the last tick, of half a second, a worker is busy:
+/// collecting would cost those who wait, and the memory is needed again.
+const BUSY: Duration = Duration::from_millis(50);
+/// With less work than this since the last time there is nothing to collect.
+const WORTH: Duration = Duration::from_millis(20);
+/// The least number of ticks between two times.
+const TICKS_MIN: u32 = 20;
+/// More than any machine has: 4 EiB.
+const TOO_MUCH: usize = 1 << 62;
+
+/// When a worker has its memory collected.
+#[derive(Default)]
+pub(crate) struct Release {
+    /// The thread's processor time at the last tick.
+    seen: Cell<Duration>,
+    /// That at the last time.
+    released: Cell<Duration>,
+    ticks: Cell<u32>,
+}
+
+impl Release {
+    /// To be called on the worker's thread twice a second.
+    pub fn tick(&self) {
+        if self.is_due(processor_time()) {
+            collect();
+            self.released.set(processor_time());
+            self.seen.set(self.released.get());
+        }
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        let recent = now.saturating_sub(self.seen.replace(now));
+        let work = now.saturating_sub(self.released.get());
+        self.ticks.set(self.ticks.get().saturating_add(1));
+        let is_due = self.ticks.get() >= TICKS_MIN && recent < BUSY && work >= WORTH;
+        if is_due {
+            self.ticks.set(0);
+        }
+        is_due
+    }
+}
+
+/// The time that this thread has been on a processor.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// Has the allocator give back what this thread has freed. There is no call for that without
+/// `unsafe`; but before it refuses memory mimalloc collects all that it can (`_mi_malloc_generic`),
+/// so it is asked for more than there is.
+fn collect() {
+    let mut asked: Vec<u8> = Vec::new();
+    let is_refused = black_box(asked.try_reserve_exact(TOO_MUCH)).is_err();
+    debug_assert!(is_refused);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At which ticks memory is collected by a worker that works for so many milliseconds before
+    /// each.
+    fn due(work: impl IntoIterator<Item = u64>) -> Vec<usize> {
+        let (release, mut time) = (Release::default(), Duration::ZERO);
+        let mut found = Vec::new();
+        for (at, work) in work.into_iter().enumerate() {
+            time += Duration::from_millis(work);
+            if release.is_due(time) {
+                release.released.set(time);
+                found.push(at + 1);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_worker_that_rests_after_work_collects_once() {
+        let work = [400; 30].into_iter().chain([0; 200]);
+        assert_eq!(due(work), [31]);
+        assert_eq!(due([0; 500]), [0_usize; 0]);
+    }
+
+    #[test]
+    fn one_that_is_busy_does_not_and_one_that_works_a_little_does_now_and_then() {
+        assert_eq!(due([60; 500]), [0_usize; 0]);
+        assert_eq!(due([5; 65]), [20, 40, 60]);
+    }
+
+    #[test]
+    fn asking_for_too_much_is_refused() {
+        collect();
+        assert!(processor_time() > Duration::ZERO);
+    }
+}
