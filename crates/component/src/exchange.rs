@@ -206,8 +206,8 @@ impl Exchange {
     }
 
     /// Does work on the message whose long parts, such as a costly expression or a large body, are
-    /// done beside the worker. The work is begun again after each of them, so it has no effect but
-    /// on this message, and the same result each time.
+    /// done beside the worker. The work is begun again after each of them: it has no effect on
+    /// others before it is done, and leaves the message as it was when it fails.
     ///
     /// # Errors
     /// Those of the work; `unavailable` when too much waits to be done beside the workers.
@@ -342,15 +342,21 @@ impl Exchange {
 
     /// Gives a name, by its slot, a value.
     pub fn set_slot(&mut self, slot: usize, value: Value) {
+        self.replace_slot(slot, value);
+    }
+
+    /// Gives a name, by its slot, a value. The one that it had before.
+    pub fn replace_slot(&mut self, slot: usize, value: Value) -> Value {
         let Some(at) = slot.checked_sub(scope::BUILT_IN.len()) else {
-            return;
+            return Value::Null;
         };
         if self.slots.len() <= at {
             self.slots.resize(at + 1, Value::Null);
         }
-        if let Some(place) = self.slots.get_mut(at) {
-            *place = value;
-        }
+        let place = self.slots.get_mut(at);
+        place
+            .map(|place| std::mem::replace(place, value))
+            .unwrap_or_default()
     }
 
     /// What an expression gives here.

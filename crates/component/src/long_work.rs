@@ -33,6 +33,12 @@ pub const AT_ONCE: usize = 256 * 1024;
 /// How much work may wait for each thread. Each piece of it is bounded, so the wait is.
 const WAITING_MAX: usize = 256;
 
+/// The least stack beside the workers: bodies and schemas nest. Only what is used of it is memory.
+const STACK_LEAST: usize = 64 << 20;
+
+/// How far expressions may go down on a thread that has no stack of its choice.
+const STACK_OF_OTHERS: usize = 1 << 20;
+
 /// How often what a step does is begun again.
 const TRIES_MAX: usize = 1000;
 
@@ -199,13 +205,14 @@ pub async fn beside<T: Send + 'static>(
     let flag = Arc::clone(&stop.0);
     let place = Arc::new(Mutex::new(None));
     let result = Arc::clone(&place);
+    let stack = expr::jq::stack();
     let work = move || {
         let _permit = permit;
         if flag.load(Ordering::Relaxed) {
             return;
         }
-        let made = expr::jq::stoppable(&flag, || work(&flag));
-        *lock(&place) = Some(made);
+        let made = on_a_stack(stack, || expr::jq::stoppable(&flag, || work(&flag)));
+        *lock(&place) = made;
     };
     services.blocking(Box::new(work)).await;
     let made = lock(&result).take();
@@ -213,6 +220,31 @@ pub async fn beside<T: Send + 'static>(
         let detail = "work in the background has not been done";
         Fault::new(Kind::Internal, Origin::Engine, detail)
     })
+}
+
+/// Does work on a thread on which expressions may go as deep as on the worker, and values and
+/// schemas nest. `None` when it panicked.
+fn on_a_stack<T: Send>(expressions: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
+    let mut work = Some(work);
+    let mut run = || {
+        let work = work.take()?;
+        expr::jq::set_stack(expressions);
+        Some(work())
+    };
+    let size = (expressions / 3).saturating_mul(4).max(STACK_LEAST);
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(size);
+        let thread = thread.spawn_scoped(scope, &mut run).ok()?;
+        Some(thread.join().ok().flatten())
+    });
+    match done {
+        Some(made) => made,
+        // There is no room for such a stack. This one is smaller, and what does not fit is refused.
+        None => {
+            expr::jq::set_stack(STACK_OF_OTHERS);
+            work.take().map(|work| work())
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

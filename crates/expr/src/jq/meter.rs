@@ -112,6 +112,11 @@ pub fn set_stack(bytes: usize) {
     METER.with(|meter| meter.allowance.set(bytes));
 }
 
+/// What [`set_stack`] has said on this thread.
+pub fn stack() -> usize {
+    METER.with(|meter| meter.allowance.get())
+}
+
 /// How many rounds of about a thousand steps this thread has done so far. Evaluations that need
 /// less than one do not count. Whoever runs many of them in a row sees when others have to get
 /// their turn.
