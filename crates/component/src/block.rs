@@ -143,6 +143,7 @@ impl StepNode {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
+        exchange.clear_turn();
         loop {
             let guard = exchange.begin_turn();
             let next = match self.step.run(&mut *exchange, services) {

@@ -216,6 +216,7 @@ impl Exchange {
         services: &dyn Services,
         mut work: impl FnMut(&mut Self) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
+        self.turn.clear();
         loop {
             let guard = self.begin_turn();
             let result = work(self);
@@ -225,6 +226,11 @@ impl Exchange {
                 Some(put_off) => Box::pin(self.do_now(put_off, services)).await?,
             }
         }
+    }
+
+    /// Forgets what took long before in something else.
+    pub(crate) fn clear_turn(&mut self) {
+        self.turn.clear();
     }
 
     /// Begins what may be begun again when something in it takes long.

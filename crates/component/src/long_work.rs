@@ -112,6 +112,11 @@ impl Clone for Turn {
 }
 
 impl Turn {
+    /// Forgets all of one that was given up half-way, or that another follows.
+    pub fn clear(&mut self) {
+        self.long = None;
+    }
+
     /// Begins it, or begins it again.
     pub fn begin(&mut self) {
         self.operation = 0;
@@ -124,7 +129,7 @@ impl Turn {
 
     /// What this operation has made, if it was put off before.
     pub fn made(&mut self, find: impl Fn(&Made) -> bool) -> Option<Made> {
-        let long = self.long.as_ref()?;
+        let long = self.long.as_ref().filter(|_| may_put_off())?;
         let mut made = long.made.iter();
         let (_, made) = made.find(|(at, made)| *at == self.operation && find(made))?;
         Some(made.clone())
@@ -296,20 +301,31 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&QUEUE).pass_on();
+        let next = lock(&QUEUE).pass_on();
+        next.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Queue {
-    /// Gives a permit that has come back to whoever waits longest.
-    fn pass_on(&mut self) {
+    /// Gives a permit that has come back to whoever waits longest: to be woken when the queue is
+    /// not locked any more.
+    fn pass_on(&mut self) -> Option<Waker> {
         match self.waiting.pop_front() {
             Some((ticket, waker)) => {
                 self.granted.push(ticket);
-                waker.wake();
+                Some(waker)
             }
-            None => self.running = self.running.saturating_sub(1),
+            None => {
+                self.running = self.running.saturating_sub(1);
+                None
+            }
         }
+    }
+
+    /// Takes one out that does not wait any more, with its waker.
+    fn leave(&mut self, ticket: u64) -> Option<Waker> {
+        let at = self.waiting.iter().position(|(it, _)| *it == ticket)?;
+        self.waiting.remove(at).map(|(_, waker)| waker)
     }
 
     /// Takes the permit that this one has got, if it has.
@@ -358,10 +374,15 @@ impl Drop for Ticket {
             return;
         };
         let mut queue = lock(&QUEUE);
-        match queue.take(ticket) {
-            true => queue.pass_on(),
-            false => queue.waiting.retain(|(it, _)| *it != ticket),
+        if !queue.take(ticket) {
+            let waker = queue.leave(ticket);
+            drop(queue);
+            drop(waker);
+            return;
         }
+        let next = queue.pass_on();
+        drop(queue);
+        next.into_iter().for_each(Waker::wake);
     }
 }
 

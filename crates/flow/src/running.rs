@@ -149,10 +149,11 @@ impl RunningFlow {
         Ok(match next {
             Next::Reply(reply) => End::Reply(reply),
             Next::Forward(plan) => {
-                // The request is made of it, when nobody is left to wait for that.
-                exchange
-                    .in_turns(services, |it| it.body().map(|_| ()))
-                    .await?;
+                // A value is written now; later there is nobody left who could wait for it.
+                if exchange.content.raw().is_none() {
+                    let written = exchange.in_turns(services, |it| it.body().map(|_| ()));
+                    written.await?;
+                }
                 End::Forward(plan)
             }
             Next::Continue => {

@@ -202,11 +202,15 @@ impl Decode {
             return Err(Fault::invalid(detail).with_status(415));
         }
         let max = self.max;
-        // A short body can stand for a very long one.
-        let tried = inflate(body.as_bytes(), max.min(AT_ONCE), &AtomicBool::new(false))?;
+        // A short body can stand for a very long one, and a long one for nothing.
+        let is_short = body.as_bytes().len() <= AT_ONCE;
+        let tried = match is_short {
+            true => inflate(body.as_bytes(), max.min(AT_ONCE), &AtomicBool::new(false))?,
+            false => None,
+        };
         let bytes = match tried {
             Some(bytes) => bytes,
-            None if max <= AT_ONCE => return Err(too_large()),
+            None if is_short && max <= AT_ONCE => return Err(too_large()),
             None => {
                 let inflate = move |stop: &_| inflate(body.as_bytes(), max, stop);
                 beside(services, inflate).await??.ok_or_else(too_large)?

@@ -90,6 +90,8 @@ fn work_whose_caller_has_gone_is_not_begun() {
 struct Later {
     others: FakeServices,
     clock_reads: Cell<usize>,
+    /// How much is done at once before that.
+    at_once: Cell<usize>,
     work: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -134,6 +136,10 @@ impl Services for Later {
     }
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        if self.at_once.get() > 0 {
+            self.at_once.set(self.at_once.get() - 1);
+            return self.others.blocking(work);
+        }
         lock(&self.work).push(work);
         Box::pin(std::future::pending())
     }
@@ -232,6 +238,26 @@ fn contents_that_follow_each_other_are_not_mixed_up() {
         (first.as_bytes().get(2), second.as_bytes().get(2), begun),
         (Some(&b'a'), Some(&b'b'), 3)
     );
+}
+
+#[test]
+fn what_was_given_up_half_way_is_no_result_of_what_follows() {
+    let _one = lock(&ONE_TEST);
+    let (one, two) = (
+        compiled("[range(300000)] | length"),
+        compiled("last(range(300000))"),
+    );
+    let mut message = exchange("{}");
+    let services = Later::default();
+    services.at_once.set(1);
+    let mut both = Box::pin(message.in_turns(&services, |it| {
+        Ok([it.evaluate(&one, &services)?, it.evaluate(&two, &services)?])
+    }));
+    assert!(poll_once(&mut both).is_none());
+    drop(both);
+    services.do_all();
+    let (value, begun) = in_turns(&mut message, |it, services| it.evaluate(&two, services));
+    assert_eq!((value.unwrap(), begun), (expr::value::integer(299_999), 2));
 }
 
 #[test]

@@ -234,7 +234,7 @@ const ENDLESS: &[(&str, &str)] = &[
     ("log", "- log: \"${ last(range(1e18)) }\"\n"),
     (
         "aggregate",
-        "- aggregate: { key: last(range(1e18)), size: 2, steps: [ map: 1 ] }\n",
+        "- aggregate: { key: last(range(1e18)), count: 2, time: 1s, steps: [ map: 1 ] }\n",
     ),
     (
         "parallel",
