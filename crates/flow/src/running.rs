@@ -64,7 +64,7 @@ impl RunningFlow {
             // Pinned here: passed on by value it would be kept once for each that it passes.
             let work = pin!(async {
                 let next = self.block.run(exchange, services).await?;
-                Ok(self.end(next, exchange, services).await)
+                Ok::<_, Fault>(self.end(next, exchange, services).await)
             });
             until(deadline, services, work).await
         };

@@ -252,7 +252,7 @@ fn the_time_of_a_flow_ends_its_expressions_and_others_are_served_meanwhile() {
     for (name, steps) in ENDLESS {
         let steps = steps.replace('\n', "\n  ");
         flows += &format!(
-            "---\nflow: {name}\nfrom: {{ http: POST /{name} }}\nlimits: {{ time: 3s }}\nsteps:\n  {}\n",
+            "---\nflow: {name}\nfrom: {{ http: POST /{name} }}\nlimits: {{ time: 5s }}\nsteps:\n  {}\n",
             steps.trim_end()
         );
     }
