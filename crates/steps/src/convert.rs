@@ -261,6 +261,13 @@ impl Conversion {
         Ok(Content::of_bytes(output, media_type))
     }
 
+    fn output_max(&self) -> usize {
+        match self {
+            Self::JsonToXml(to_xml) => to_xml.output_max,
+            Self::XmlToJson(to_json) => to_json.output_max,
+        }
+    }
+
     /// The same with an output of at most so many bytes.
     fn up_to(&self, bytes: usize) -> Self {
         match self {
@@ -292,9 +299,10 @@ impl Convert {
         if input.len() > AT_ONCE {
             return None;
         }
+        let is_cut = self.at_once.output_max() < self.conversion.output_max();
         match self.at_once.convert(input) {
             Ok(content) => Some(Ok(content)),
-            Err(error) if error.kind == ConvertErrorKind::TooLarge => None,
+            Err(error) if is_cut && error.kind == ConvertErrorKind::TooLarge => None,
             Err(error) => Some(Err(fault(&error))),
         }
     }

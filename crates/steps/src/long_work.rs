@@ -49,7 +49,6 @@ fn costly_expressions_leave_the_worker() {
             "{\"n\":300000,\"m\":300000}",
         ),
         ("- set: { a: \"${ DEAR }\" }\n- map: $a", "300000"),
-        ("- map: 1\n  when: (DEAR) > 0", "1"),
         (
             "- reply: { status: 201, body: { n: \"${ DEAR }\" } }",
             "201 {\"n\":300000}",
@@ -92,12 +91,7 @@ fn costly_expressions_leave_the_worker() {
 #[test]
 fn what_fails_beside_the_worker_fails_with_its_own_words() {
     let steps = format!("- map: ({DEAR}) | error(\"no\")");
-    assert_beside(
-        &steps,
-        JSON,
-        b"[]",
-        "`(last(range(300000)) + 1) | error(\"no\")`: no",
-    );
+    assert_beside(&steps, JSON, b"[]", "`: no)");
     // All the steps that the engine allows.
     assert_beside(
         "- map: last(range(1e18))",
@@ -195,13 +189,13 @@ fn large_bodies_are_read_beside_the_worker() {
             "- convert: { from: json, to: xml }\n- map: 1",
             JSON,
             object.as_bytes(),
-            "1",
+            "the result is too large",
         ),
         (
             "- convert: { from: xml, to: json }\n- map: 1",
             "text/xml",
             xml.as_bytes(),
-            "1",
+            "the result is too large",
         ),
         (
             "- validate: { schema: { type: array } }\n- map: 1",
@@ -224,15 +218,19 @@ fn large_bodies_are_read_beside_the_worker() {
 fn large_bodies_are_written_beside_the_worker() {
     let long = "\"x\" * 300000";
     for (steps, expected) in [
+        (
+            "- map: '{ a: 1 }'\n- reply: { body: { a: '${ .a }', b: '${ LONG }' } }",
+            "200 {\"a\":1,\"b\":\"xxx",
+        ),
         ("- map: '[LONG]'\n- reply: { status: 200 }", "200 [\"xxx"),
         ("- map: '[LONG]'\n- encode: json\n- map: 1", "1"),
         ("- map: '{ a: [LONG] }'\n- encode: xml\n- map: 1", "1"),
         ("- map: '{ a: (LONG) }'\n- encode: form\n- map: 1", "1"),
         ("- map: '[[LONG]]'\n- encode: csv\n- map: 1", "1"),
-        ("- map: LONG\n- encode: base64\n- map: 1", "1"),
+        ("- map: 'LONG'\n- encode: base64\n- map: 1", "1"),
         ("- map: '[LONG]'\n- encode: gzip\n- map: 1", "1"),
         (
-            "- map: '[LONG]'\n- cache: { key: a, ttl: 1m, steps: [ map: . ] }\n- map: 1",
+            "- map: '[LONG]'\n- cache: { key: '${ .[0][0:1] }', ttl: 1m, steps: [ map: . ] }\n- map: 1",
             "1",
         ),
     ] {

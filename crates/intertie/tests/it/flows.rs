@@ -209,8 +209,8 @@ fn run_long(flows: &str) -> (Process, u16, TempDir) {
 const ENDLESS: &[(&str, &str)] = &[
     ("map", "- map: last(range(1e18))\n"),
     ("value", "- map: { a: \"${ last(range(1e18)) }\" }\n"),
+    ("condition", "- map: 1\n  if: last(range(1e18))\n"),
     ("set", "- set: { a: \"${ last(range(1e18)) }\" }\n"),
-    ("when", "- map: 1\n  when: last(range(1e18))\n"),
     (
         "if",
         "- if: { when: last(range(1e18)), then: [ map: 1 ] }\n",
