@@ -38,7 +38,8 @@ fuzz_target!(|data: &[u8]| {
         steps: 20_000,
         memory: 1 << 22,
         depth: 64,
-        time: None,
+        until: None,
+        at_once: false,
     };
     if let Ok(expression) = Expression::compile(code, &World) {
         let result = expression.evaluate(&input, &World, &limits);

@@ -119,8 +119,8 @@ impl StepNode {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         exchange.at = Arc::clone(&self.label);
         if let Some(condition) = &self.condition {
-            let holds = exchange.holds(condition, services);
-            if !holds.map_err(|fault| self.blame(fault))? {
+            let holds = exchange.in_turns(services, |it| it.holds(condition, services));
+            if !holds.await.map_err(|fault| self.blame(fault))? {
                 return Ok(Next::Continue);
             }
         }
@@ -143,9 +143,21 @@ impl StepNode {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        match self.step.run(exchange, services) {
-            Progress::Done(next) => next,
-            Progress::Waits(future) => future.await,
+        exchange.clear_turn();
+        loop {
+            let guard = exchange.begin_turn();
+            let next = match self.step.run(&mut *exchange, services) {
+                Progress::Done(next) => next,
+                Progress::Waits(future) => {
+                    drop(guard);
+                    return future.await;
+                }
+            };
+            drop(guard);
+            match exchange.end_turn() {
+                None => return next,
+                Some(put_off) => Box::pin(exchange.do_now(put_off, services)).await?,
+            }
         }
     }
 
@@ -169,7 +181,8 @@ impl StepNode {
         };
         let next = result?;
         if let (Some(slot), Next::Continue) = (self.keep_as, &next) {
-            let value = exchange.value().map_err(|fault| self.blame(fault))?.clone();
+            let value = exchange.in_turns(services, |it| it.value().cloned());
+            let value = value.await.map_err(|fault| self.blame(fault))?;
             exchange.set_slot(slot, value);
             exchange.content = before;
         }
@@ -209,10 +222,13 @@ impl StepNode {
         log_recovery(exchange, &fault);
         let outer = exchange.fault.replace(Rc::new(fault));
         let next = match fallback {
-            Fallback::Value(value) => value.make(exchange, services).map(|value| {
-                exchange.content = Content::of_value(value);
-                Next::Continue
-            }),
+            Fallback::Value(value) => {
+                let made = exchange.in_turns(services, |it| value.make(it, services));
+                made.await.map(|value| {
+                    exchange.content = Content::of_value(value);
+                    Next::Continue
+                })
+            }
             Fallback::Steps(block) => block.start(exchange, services).await,
         };
         exchange.fault = outer;

@@ -10,6 +10,8 @@ use message::{Body, Fault, Field, Headers, HeadersView, Kind, Origin, Reply, Req
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::long_work::AT_ONCE;
+
 /// The most levels of a body that is decoded.
 const DEPTH_MAX: usize = 256;
 
@@ -190,6 +192,53 @@ impl Content {
             self.value = Some(value.map_err(|fault| self.blame(fault))?);
         }
         Ok(self.decoded())
+    }
+
+    /// Whether there are more bytes to decode than a worker may do at one go.
+    pub(crate) fn is_long_to_decode(&self) -> bool {
+        self.value.is_none() && self.raw().is_some_and(|bytes| bytes.len() > AT_ONCE)
+    }
+
+    /// Decodes it somewhere else: what [`Content::value`] would give.
+    pub(crate) fn decoder(
+        &self,
+        headers: HeadersView<'_>,
+    ) -> impl FnOnce() -> Result<Value, Fault> + Send + 'static {
+        let mut content = self.clone();
+        if content.head.is_none() {
+            let field = |field| headers.first(field).map(Bytes::copy_from_slice);
+            content.head = Some(Arc::new(ContentHead {
+                content_type: field(Field::ContentType),
+                content_encoding: field(Field::ContentEncoding),
+            }));
+        }
+        move || content.value(Headers::new().view()).cloned()
+    }
+
+    /// Takes what [`Content::decoder`] gave.
+    pub(crate) fn set_decoded(&mut self, value: Value) {
+        self.value = Some(value);
+    }
+
+    /// Writes it as bytes unless that is too much to do at one go. Otherwise, or when it fails,
+    /// [`Content::body`] gives the result or the failure.
+    pub(crate) fn encode_at_once(&mut self, size_max: usize) -> bool {
+        if self.body.is_some() {
+            return true;
+        }
+        let size_max_at_once = size_max.min(AT_ONCE);
+        match encode(self.decoded(), size_max_at_once) {
+            Ok(body) => {
+                self.body = Some(body);
+                true
+            }
+            Err(_) => size_max_at_once == size_max,
+        }
+    }
+
+    /// Takes what [`Content::body`] of a copy gave.
+    pub(crate) fn set_encoded(&mut self, body: Body) {
+        self.body = Some(body);
     }
 
     /// What another system has made is not the fault of whoever sent the message.

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use expr::Value;
-use expr::jq::{EvalErrorKind, Expression, Limits};
+use expr::jq::{EvalError, EvalErrorKind, Expression, Limits};
 use expr::template::Template;
 use message::{Body, Fault, Field, Headers, Reply, Request};
 
 use crate::content::{Content, Format};
 use crate::handler::Services;
+use crate::long_work::{self, LongWork, Made, Snapshot, Turn, TurnGuard, beside};
 use crate::scope;
 use crate::variables::{Variables, request_value};
 
@@ -110,6 +111,8 @@ pub struct Exchange {
     pub held: Vec<Rc<dyn Any>>,
     /// Where copies were when their time was over; copies share it.
     stopped: Option<Rc<RefCell<Vec<Arc<str>>>>>,
+    /// What takes too long for a worker is done beside it.
+    turn: Turn,
     /// The values of names, by slot; those of every flow are not among them.
     pub(crate) slots: Vec<Value>,
     pub(crate) original: Option<Rc<Original>>,
@@ -138,6 +141,7 @@ impl Exchange {
             depth: 0,
             held: Vec::new(),
             stopped: None,
+            turn: Turn::default(),
             slots: Vec::new(),
             original,
         }
@@ -201,12 +205,103 @@ impl Exchange {
         }
     }
 
+    /// Does work on the message whose long parts, such as a costly expression or a large body, are
+    /// done beside the worker. The work is begun again after each of them: it has no effect on
+    /// others before it is done, and leaves the message as it was when it fails.
+    ///
+    /// # Errors
+    /// Those of the work; `unavailable` when too much waits to be done beside the workers.
+    pub async fn in_turns<T>(
+        &mut self,
+        services: &dyn Services,
+        mut work: impl FnMut(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.turn.clear();
+        loop {
+            let guard = self.begin_turn();
+            let result = work(self);
+            drop(guard);
+            match self.turn.end() {
+                None => return result,
+                Some(put_off) => Box::pin(self.do_now(put_off, services)).await?,
+            }
+        }
+    }
+
+    /// Forgets what took long before in something else.
+    pub(crate) fn clear_turn(&mut self) {
+        self.turn.clear();
+    }
+
+    /// Begins what may be begun again when something in it takes long.
+    pub(crate) fn begin_turn(&mut self) -> Option<TurnGuard> {
+        self.turn.begin();
+        self.turn.may_be_tried().then(TurnGuard::enter)
+    }
+
+    /// What took too long since [`Exchange::begin_turn`], if something did: all that was done since
+    /// then is void, and has to be done again after this work.
+    pub(crate) fn end_turn(&mut self) -> Option<(u32, LongWork)> {
+        self.turn.end()
+    }
+
+    /// Does beside the worker what took too long on it.
+    pub(crate) async fn do_now(
+        &mut self,
+        (operation, work): (u32, LongWork),
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
+        let made = beside(services, |_| work()).await?;
+        self.turn.keep(operation, made);
+        Ok(())
+    }
+
     /// The content as a value, decoded when nobody has asked before.
     ///
     /// # Errors
     /// `invalid` when it is not what its media type says.
     pub fn value(&mut self) -> Result<&Value, Fault> {
-        self.content.value(self.request.headers.view())
+        self.turn.step();
+        self.decode()?;
+        Ok(self.content.decoded())
+    }
+
+    /// Decodes the content, when nobody has asked before.
+    fn decode(&mut self) -> Result<(), Fault> {
+        let headers = self.request.headers.view();
+        if !long_work::may_put_off() || !self.content.is_long_to_decode() {
+            return self.content.value(headers).map(|_| ());
+        }
+        match self.turn.made(|it| matches!(it, Made::Decoded(_))) {
+            Some(Made::Decoded(value)) => {
+                self.content.set_decoded(value?);
+                Ok(())
+            }
+            _ => {
+                let decoder = self.content.decoder(headers);
+                Err(self.turn.put_off(Box::new(|| Made::Decoded(decoder()))))
+            }
+        }
+    }
+
+    /// Writes the content as bytes, when nobody has asked before.
+    fn encode(&mut self) -> Result<Body, Fault> {
+        let size_max = self.context.body_max;
+        if !long_work::may_put_off() || self.content.encode_at_once(size_max) {
+            return self.content.body(size_max);
+        }
+        match self.turn.made(|it| matches!(it, Made::Encoded(_))) {
+            Some(Made::Encoded(body)) => {
+                let body = body?;
+                self.content.set_encoded(body.clone());
+                Ok(body)
+            }
+            _ => {
+                let mut content = self.content.clone();
+                let encode = move || Made::Encoded(content.body(size_max));
+                Err(self.turn.put_off(Box::new(encode)))
+            }
+        }
     }
 
     /// Makes a value the content.
@@ -219,7 +314,8 @@ impl Exchange {
     /// # Errors
     /// `expression` when the value cannot be written as JSON.
     pub fn body(&mut self) -> Result<(Body, Option<Bytes>), Fault> {
-        let body = self.content.body(self.context.body_max)?;
+        self.turn.step();
+        let body = self.encode()?;
         Ok((body, self.content_type()))
     }
 
@@ -252,15 +348,21 @@ impl Exchange {
 
     /// Gives a name, by its slot, a value.
     pub fn set_slot(&mut self, slot: usize, value: Value) {
+        self.replace_slot(slot, value);
+    }
+
+    /// Gives a name, by its slot, a value. The one that it had before.
+    pub fn replace_slot(&mut self, slot: usize, value: Value) -> Value {
         let Some(at) = slot.checked_sub(scope::BUILT_IN.len()) else {
-            return;
+            return Value::Null;
         };
         if self.slots.len() <= at {
             self.slots.resize(at + 1, Value::Null);
         }
-        if let Some(place) = self.slots.get_mut(at) {
-            *place = value;
-        }
+        let place = self.slots.get_mut(at);
+        place
+            .map(|place| std::mem::replace(place, value))
+            .unwrap_or_default()
     }
 
     /// What an expression gives here.
@@ -272,21 +374,50 @@ impl Exchange {
         expression: &Expression,
         services: &dyn Services,
     ) -> Result<Value, Fault> {
-        self.prepare(expression.uses_input(), expression.variables())?;
-        let input = self.content.decoded();
-        let variables = Variables::new(self, services);
-        expression
-            .evaluate(input, &variables, &self.limits(services))
-            .map_err(|error| self.failed(expression.text(), &error))
+        self.turn.step();
+        self.evaluate_here(expression, services)
     }
 
-    /// What an expression may cost here: no more time than the steps that run have left.
+    fn evaluate_here(
+        &mut self,
+        expression: &Expression,
+        services: &dyn Services,
+    ) -> Result<Value, Fault> {
+        self.prepare(expression.uses_input(), expression.variables())?;
+        if let Some(made) = self.evaluated(expression.text()) {
+            return made;
+        }
+        let limits = self.limits(services);
+        let result = {
+            let variables = Variables::new(self, services);
+            expression.evaluate(self.content.decoded(), &variables, &limits)
+        };
+        result.map_err(|error| {
+            let copy = expression.clone();
+            let evaluate = move |input: &Value, variables: &Snapshot, limits: &Limits| {
+                copy.evaluate(input, variables, limits)
+            };
+            let slots = expression.variables();
+            self.failed(expression.text(), &error, slots, evaluate, services)
+        })
+    }
+
+    /// What an evaluation gave that was put off.
+    fn evaluated(&mut self, text: &str) -> Option<Result<Value, Fault>> {
+        match self.turn.made(|it| matches!(it, Made::Evaluated(_)))? {
+            Made::Evaluated(result) => Some(result.map_err(|error| expression_fault(text, &error))),
+            _ => None,
+        }
+    }
+
+    /// What an expression may cost here: what takes more than a turn is begun again elsewhere where
+    /// that is possible, else it has no more time than the steps that run have left.
     fn limits(&self, services: &dyn Services) -> Limits {
-        let time = self
-            .deadline
-            .map(|it| it.saturating_duration_since(services.now()));
+        let at_once = long_work::may_put_off();
+        let deadline = self.deadline.filter(|_| !at_once);
         Limits {
-            time,
+            until: deadline.map(|at| services.system_time(at)),
+            at_once,
             ..self.context.limits
         }
     }
@@ -296,15 +427,32 @@ impl Exchange {
     /// # Errors
     /// As [`Exchange::evaluate`].
     pub fn map(&mut self, expression: &Expression, services: &dyn Services) -> Result<(), Fault> {
-        let headers = self.request.headers.view();
-        let projected = self
-            .content
-            .project(expression, &self.context.limits, headers);
-        self.content = match projected {
+        self.turn.step();
+        self.content = match self.project(expression)? {
             Some(content) => content,
-            None => Content::of_value(self.evaluate(expression, services)?),
+            None => Content::of_value(self.evaluate_here(expression, services)?),
         };
         Ok(())
+    }
+
+    /// What an expression makes of a text without decoding it; see [`Content::project`].
+    fn project(&mut self, expression: &Expression) -> Result<Option<Content>, Fault> {
+        let headers = self.request.headers.view();
+        let is_long = self.content.is_long_to_decode() && expression.is_projection();
+        if !is_long || !long_work::may_put_off() {
+            let limits = &self.context.limits;
+            return Ok(self.content.project(expression, limits, headers));
+        }
+        match self.turn.made(|it| matches!(it, Made::Projected(_))) {
+            Some(Made::Projected(content)) => Ok(content),
+            _ => {
+                let (content, expression) = (self.content.clone(), expression.clone());
+                let (headers, limits) = (self.request.headers.clone(), self.context.limits);
+                Err(self.turn.put_off(Box::new(move || {
+                    Made::Projected(content.project(&expression, &limits, headers.view()))
+                })))
+            }
+        }
     }
 
     /// Whether a condition holds here: `false` and `null` do not.
@@ -327,12 +475,23 @@ impl Exchange {
         if let Some(text) = template.literal() {
             return Ok(expr::value::text(text));
         }
+        self.turn.step();
         self.prepare(template.uses_input(), template.variables())?;
-        let input = self.content.decoded();
-        let variables = Variables::new(self, services);
-        template
-            .evaluate(input, &variables, &self.limits(services))
-            .map_err(|error| self.failed("${ }", &error))
+        if let Some(made) = self.evaluated("${ }") {
+            return made;
+        }
+        let limits = self.limits(services);
+        let result = {
+            let variables = Variables::new(self, services);
+            template.evaluate(self.content.decoded(), &variables, &limits)
+        };
+        result.map_err(|error| {
+            let copy = template.clone();
+            let evaluate = move |input: &Value, variables: &Snapshot, limits: &Limits| {
+                copy.evaluate(input, variables, limits)
+            };
+            self.failed("${ }", &error, template.variables(), evaluate, services)
+        })
     }
 
     /// What a text with `${ }` in it gives here, as text.
@@ -363,7 +522,7 @@ impl Exchange {
     /// Decodes what an evaluation will ask for.
     fn prepare(&mut self, uses_input: bool, variables: &[usize]) -> Result<(), Fault> {
         if uses_input {
-            self.content.value(self.request.headers.view())?;
+            self.decode()?;
         }
         if variables.contains(&scope::IN)
             && let Some(original) = &self.original
@@ -378,16 +537,25 @@ impl Exchange {
         Ok(())
     }
 
-    fn failed(&self, text: &str, error: &expr::jq::EvalError) -> Fault {
-        let shown: String = text.trim().chars().take(120).collect();
-        let cause = format_args!("`{}`: {error}", shown.escape_debug());
-        match error.kind {
-            EvalErrorKind::NoText => {
-                let detail = "a value is missing, or is no text, number or boolean";
-                Fault::unfit(detail, cause)
-            }
-            _ => Fault::expression(cause),
+    /// The failure of an evaluation. One that did not end within its turn is put off.
+    #[cold]
+    fn failed(
+        &mut self,
+        text: &str,
+        error: &EvalError,
+        slots: &[usize],
+        evaluate: impl FnOnce(&Value, &Snapshot, &Limits) -> Result<Value, EvalError> + Send + 'static,
+        services: &dyn Services,
+    ) -> Fault {
+        if error.kind != EvalErrorKind::Unfinished {
+            return expression_fault(text, error);
         }
+        let input = self.content.decoded().clone();
+        let variables = Snapshot::of(slots, &Variables::new(self, services));
+        let limits = self.context.limits;
+        self.turn.put_off(Box::new(move || {
+            Made::Evaluated(evaluate(&input, &variables, &limits))
+        }))
     }
 
     /// The request as it goes on: the head that came in with the content as it is now.
@@ -395,7 +563,8 @@ impl Exchange {
     /// # Errors
     /// As [`Exchange::body`].
     pub fn take_request(&mut self) -> Result<Request, Fault> {
-        let body = self.content.body(self.context.body_max)?;
+        self.turn.step();
+        let body = self.encode()?;
         // A copy: the head goes on describing the content that came in, which may come back.
         let request = self.request.clone();
         Ok(self.content.put_into(request, body))
@@ -406,7 +575,7 @@ impl Exchange {
     /// # Errors
     /// As [`Exchange::body`].
     pub fn into_request(mut self) -> Result<Request, Fault> {
-        let body = self.content.body(self.context.body_max)?;
+        let body = self.encode()?;
         Ok(self.content.put_into(self.request, body))
     }
 
@@ -457,5 +626,17 @@ impl Exchange {
         let original = self.original.as_ref();
         let value = original.and_then(|original| original.value.get());
         value.cloned().unwrap_or_default()
+    }
+}
+
+fn expression_fault(text: &str, error: &EvalError) -> Fault {
+    let shown: String = text.trim().chars().take(120).collect();
+    let cause = format_args!("`{}`: {error}", shown.escape_debug());
+    match error.kind {
+        EvalErrorKind::NoText => {
+            let detail = "a value is missing, or is no text, number or boolean";
+            Fault::unfit(detail, cause)
+        }
+        _ => Fault::expression(cause),
     }
 }

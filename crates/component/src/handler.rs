@@ -127,6 +127,12 @@ pub trait Services {
     /// A clock that only goes forward.
     fn now(&self) -> Instant;
 
+    /// A time of [`Services::now`] on the clock of the machine, for work that looks at that one. They
+    /// are the same, but in tests.
+    fn system_time(&self, at: Instant) -> Instant {
+        at
+    }
+
     /// The time of day, as the time since 1970 began (UTC).
     fn wall(&self) -> Duration;
 

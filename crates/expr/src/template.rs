@@ -7,11 +7,7 @@ use crate::jq::{Stop, scan};
 use crate::value::{self, Value};
 
 /// A piece of a template.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most templates are mostly holes, and few"
-)]
+#[derive(Clone, Debug)]
 pub enum Part {
     /// Text as it stands.
     Text(String),
@@ -20,7 +16,7 @@ pub enum Part {
 }
 
 /// Text with `${ jq }` holes; `$${` stands for `${`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Template {
     parts: Vec<Part>,
     slots: Vec<usize>,

@@ -130,8 +130,8 @@ struct LimitsConfig {
     upstream_idle: Option<Spanned<u64>>,
     /// Limits on what a peer can make one HTTP/2 connection hold or do.
     h2: Option<Http2Config>,
-    /// The largest number of steps of one evaluation of an expression, from 1000 to 1000000000. An
-    /// expression blocks its worker while it runs.
+    /// The largest number of steps of one evaluation of an expression, from 1000 to 1000000000. One
+    /// that takes longer than a few milliseconds leaves its worker to others.
     #[schemars(extend("default" = 1000000))]
     expression_steps: Option<Spanned<u64>>,
     /// The memory that one evaluation of an expression may allocate, from 64KiB to 16GiB.

@@ -60,13 +60,16 @@ impl RunningFlow {
             None => return Err(self.out_of_time(exchange)),
         };
         let before = exchange.checkpoint();
-        let next = {
+        let ended = {
             // Pinned here: passed on by value it would be kept once for each that it passes.
-            let work = pin!(self.block.run(exchange, services));
+            let work = pin!(async {
+                let next = self.block.run(exchange, services).await?;
+                Ok::<_, Fault>(self.end(next, exchange, services).await)
+            });
             until(deadline, services, work).await
         };
-        let fault = match next {
-            Some(Ok(next)) => return self.end(next, exchange),
+        let fault = match ended {
+            Some(Ok(end)) => return end,
             Some(Err(fault)) => fault,
             None => {
                 exchange.roll_back(before);
@@ -90,7 +93,7 @@ impl RunningFlow {
         let deadline = self.begin(inherited, exchange, services);
         let work = handlers.handle(fault, exchange, services);
         match until(deadline, services, work).await {
-            Some(Ok(Handled::Ended(next))) => self.end(next, exchange),
+            Some(Ok(Handled::Ended(next))) => self.end(next, exchange, services).await,
             Some(Ok(Handled::Done(fault))) => Ok(End::Reply(fault.to_reply())),
             Some(Err(second)) => Err(self.after(first, second)),
             None => Err(self.after(first, self.out_of_time(exchange))),
@@ -137,12 +140,25 @@ impl RunningFlow {
         fault
     }
 
-    fn end(&self, next: Next, exchange: &mut Exchange) -> Result<End, Fault> {
+    async fn end(
+        &self,
+        next: Next,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<End, Fault> {
         Ok(match next {
             Next::Reply(reply) => End::Reply(reply),
-            Next::Forward(plan) => End::Forward(plan),
+            Next::Forward(plan) => {
+                // A value is written now; later there is nobody left who could wait for it.
+                if exchange.content.raw().is_none() {
+                    let written = exchange.in_turns(services, |it| it.body().map(|_| ()));
+                    written.await?;
+                }
+                End::Forward(plan)
+            }
             Next::Continue => {
-                let mut reply = exchange.take_reply(200)?;
+                let reply = exchange.in_turns(services, |it| it.take_reply(200));
+                let mut reply = reply.await?;
                 if matches!(reply.body, Body::Empty) {
                     reply.status = 204;
                 }

@@ -142,9 +142,12 @@ struct Parts {
 
 impl Aggregate {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let key = exchange.evaluate(&self.key, services)?;
+        let made = exchange.in_turns(services, |it| {
+            let key = it.evaluate(&self.key, services)?;
+            Ok((key, it.value()?.clone()))
+        });
+        let (key, body) = made.await?;
         let name = written(&key, self.key.text())?;
-        let body = exchange.value()?.clone();
         let groups = &self.parts.groups;
         let (count, bodies) = match groups.add(&name, body, self.time.is_some())? {
             Added::Waits { count, timer } => {

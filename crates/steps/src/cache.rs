@@ -276,7 +276,9 @@ impl Inner {
 
 impl Cache {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let key = self.key.make(exchange, services)?;
+        let key = exchange
+            .in_turns(services, |it| self.key.make(it, services))
+            .await?;
         let waits_until = services.now() + self.settings.wait;
         let flight = loop {
             let end = match self.table.find(&key, services.now()) {
@@ -299,7 +301,7 @@ impl Cache {
         };
         self.table.misses.fetch_add(1, Ordering::Relaxed);
         let result = match self.block.run(exchange, services).await {
-            Ok(Next::Continue) => self.keep(&key, exchange, services),
+            Ok(Next::Continue) => self.keep(&key, exchange, services).await,
             Ok(end) => Ok(end),
             Err(fault) => self.stale(&key, fault, exchange, services),
         };
@@ -317,13 +319,14 @@ impl Cache {
         Next::Continue
     }
 
-    fn keep(
+    async fn keep(
         &self,
         key: &str,
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        if let Some(kept) = kept::of(exchange, self.settings.body_max)? {
+        let kept = exchange.in_turns(services, |it| kept::of(it, self.settings.body_max));
+        if let Some(kept) = kept.await? {
             self.table.put(key, kept, services.now());
         }
         exchange.set_slot(self.slot, expr::value::text("miss"));

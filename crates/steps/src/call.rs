@@ -91,7 +91,8 @@ struct CallFlow {
 impl CallFlow {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         if let Some(body) = &self.body {
-            let value = body.make(exchange, services)?;
+            let value = exchange.in_turns(services, |it| body.make(it, services));
+            let value = value.await?;
             exchange.content = Content::of_value(value);
         }
         let reply = self.ask(exchange, services).await?;
@@ -117,7 +118,7 @@ impl CallFlow {
             let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
             return Err(fault.with_cause(&self.flow));
         };
-        let request = exchange.take_request()?;
+        let request = exchange.in_turns(services, Exchange::take_request).await?;
         let caller = CallerContext {
             depth: exchange.depth + 1,
             deadline: exchange.deadline,

@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use component::handler::LocalFuture;
+use expr::jq::rounds;
 
 /// How many futures may end in a row before others of the worker have their turn.
 const ROW_MAX: u32 = 64;
+/// How many rounds of steps their expressions may take in a row: some milliseconds.
+pub(crate) const ROW_ROUNDS: u64 = 16;
 
 /// Futures that run at the same time, each under a number of the caller's.
 pub(crate) struct Crowd<'a, T> {
@@ -18,6 +21,8 @@ pub(crate) struct Crowd<'a, T> {
     free: Vec<usize>,
     woken: Arc<Mutex<Woken>>,
     in_a_row: u32,
+    /// The rounds that the thread had done when the row began.
+    rounds_before: u64,
 }
 
 struct Place<'a, T> {
@@ -72,6 +77,7 @@ impl<'a, T> Crowd<'a, T> {
             free: Vec::new(),
             woken: Arc::default(),
             in_a_row: 0,
+            rounds_before: rounds(),
         }
     }
 
@@ -111,8 +117,9 @@ impl<'a, T> Crowd<'a, T> {
         if self.len() == 0 {
             return Poll::Ready(None);
         }
-        if self.in_a_row == ROW_MAX {
-            self.in_a_row = 0;
+        let is_dear = rounds().wrapping_sub(self.rounds_before) >= ROW_ROUNDS;
+        if self.in_a_row == ROW_MAX || self.in_a_row > 0 && is_dear {
+            self.begin_row();
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -131,8 +138,13 @@ impl<'a, T> Crowd<'a, T> {
                 return Poll::Ready(Some(ended));
             }
         }
-        self.in_a_row = 0;
+        self.begin_row();
         Poll::Pending
+    }
+
+    fn begin_row(&mut self) {
+        self.in_a_row = 0;
+        self.rounds_before = rounds();
     }
 
     fn poll_place(&mut self, number: usize) -> Option<(usize, T)> {

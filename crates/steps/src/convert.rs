@@ -1,10 +1,13 @@
 //! `convert`: turns a JSON body into XML or the other way round. The conversion itself is `expr`'s;
 //! this file checks its options and says what a failure means to the client.
 
+use std::sync::Arc;
+
 use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
+use component::long_work::{AT_ONCE, beside};
 use component::step::{Next, Progress, Step};
 use config::{Node, Report, Spanned};
 use expr::convert::{ConvertError, ConvertErrorKind, JsonToXml, Root, XmlRoot, XmlToJson};
@@ -96,7 +99,8 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             return None;
         }
     };
-    (report.diagnostics().len() == before).then(|| Box::new(Convert(conversion)) as Box<dyn Step>)
+    (report.diagnostics().len() == before)
+        .then(|| Box::new(Convert::new(conversion)) as Box<dyn Step>)
 }
 
 fn refuse_pair(config: &ConvertConfig, from: &str, to: &str, report: &mut Report) {
@@ -235,34 +239,95 @@ fn set<T>(place: &mut T, value: Option<Spanned<T>>) {
 }
 
 /// The step.
-struct Convert(Conversion);
+struct Convert {
+    conversion: Arc<Conversion>,
+    /// The same with a short output, for the worker.
+    at_once: Conversion,
+}
 
-impl Convert {
-    fn convert(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
-        check_coding(exchange)?;
-        let (body, _) = exchange.body()?;
-        let input = body.as_bytes();
-        if input.is_empty() {
-            return Err(Fault::invalid("the body is empty"));
-        }
+impl Conversion {
+    fn convert(&self, input: &[u8]) -> Result<Content, ConvertError> {
         let mut output = Vec::new();
-        let (converted, media_type) = match &self.0 {
-            Conversion::JsonToXml(to_xml) => {
-                (to_xml.convert(input, &mut output), "application/xml")
+        let media_type = match self {
+            Self::JsonToXml(to_xml) => {
+                to_xml.convert(input, &mut output)?;
+                "application/xml"
             }
-            Conversion::XmlToJson(to_json) => {
-                (to_json.convert(input, &mut output), "application/json")
+            Self::XmlToJson(to_json) => {
+                to_json.convert(input, &mut output)?;
+                "application/json"
             }
         };
-        converted.map_err(|error| fault(&error))?;
-        exchange.content = Content::of_bytes(output, media_type);
-        Ok(Next::Continue)
+        Ok(Content::of_bytes(output, media_type))
+    }
+
+    fn output_max(&self) -> usize {
+        match self {
+            Self::JsonToXml(to_xml) => to_xml.output_max,
+            Self::XmlToJson(to_json) => to_json.output_max,
+        }
+    }
+
+    /// The same with an output of at most so many bytes.
+    fn up_to(&self, bytes: usize) -> Self {
+        match self {
+            Self::JsonToXml(to_xml) => Self::JsonToXml(JsonToXml {
+                output_max: to_xml.output_max.min(bytes),
+                ..to_xml.clone()
+            }),
+            Self::XmlToJson(to_json) => Self::XmlToJson(XmlToJson {
+                output_max: to_json.output_max.min(bytes),
+                ..to_json.clone()
+            }),
+        }
+    }
+}
+
+impl Convert {
+    fn new(conversion: Conversion) -> Self {
+        Self {
+            at_once: conversion.up_to(AT_ONCE),
+            conversion: Arc::new(conversion),
+        }
+    }
+
+    /// The content, unless it takes too long on the worker.
+    fn convert(&self, input: &[u8]) -> Option<Result<Content, Fault>> {
+        if input.is_empty() {
+            return Some(Err(Fault::invalid("the body is empty")));
+        }
+        if input.len() > AT_ONCE {
+            return None;
+        }
+        let is_cut = self.at_once.output_max() < self.conversion.output_max();
+        match self.at_once.convert(input) {
+            Ok(content) => Some(Ok(content)),
+            Err(error) if is_cut && error.kind == ConvertErrorKind::TooLarge => None,
+            Err(error) => Some(Err(fault(&error))),
+        }
     }
 }
 
 impl Step for Convert {
-    fn run<'a>(&'a self, exchange: &'a mut Exchange, _: &'a dyn Services) -> Progress<'a> {
-        Progress::Done(self.convert(exchange))
+    fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        let body = check_coding(exchange).and_then(|()| exchange.body());
+        let body = match body {
+            Ok((body, _)) => body,
+            Err(fault) => return Progress::Done(Err(fault)),
+        };
+        if let Some(converted) = self.convert(body.as_bytes()) {
+            return Progress::Done(converted.map(|content| {
+                exchange.content = content;
+                Next::Continue
+            }));
+        }
+        let conversion = Arc::clone(&self.conversion);
+        Progress::Waits(Box::pin(async move {
+            let convert = move |_: &_| conversion.convert(body.as_bytes());
+            let converted = beside(services, convert).await?;
+            exchange.content = converted.map_err(|error| fault(&error))?;
+            Ok(Next::Continue)
+        }))
     }
 }
 

@@ -166,6 +166,10 @@ impl DeadLetter {
             return stand_in.await.map(|_| Next::Continue);
         }
         let time = time(services);
+        // What cannot be written is told in the letter.
+        let _ = exchange
+            .in_turns(services, |it| it.body().map(|_| ()))
+            .await;
         let letter = letter(exchange, &time).to_string();
         let bytes = redact(&letter).into_owned().into_bytes();
         let name = file_name(&time, services);

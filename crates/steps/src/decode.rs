@@ -1,20 +1,23 @@
 //! `decode`: reads the body as a format, whatever its media type says.
 
 use std::io::Read as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use component::content::{self, Content, Format};
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
+use component::long_work::{AT_ONCE, beside};
 use component::step::{Next, Progress, Step};
-use config::{ByteSize, Node, Spanned, Value};
+use config::{ByteSize, Node, Spanned};
+use expr::Value;
 use message::{Body, Fault, Reply};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::encode::{LONG, refuse_options};
-use crate::{background, range};
+use crate::encode::refuse_options;
+use crate::range;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -87,7 +90,7 @@ impl JsonSchema for Forms {
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let report = &mut *context.report;
     let config = match &node.value {
-        Value::Mapping(_) => config::decode(node, report)?,
+        config::Value::Mapping(_) => config::decode(node, report)?,
         _ => DecodeConfig {
             from: config::decode(node, report)?,
             header: None,
@@ -99,62 +102,95 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     refuse_options(node, config.from == Source::Gzip, &["max"], report);
     let max = range::size("max", config.max.as_ref(), range::ONE, 64 << 20, report);
     (report.diagnostics().len() == before).then(|| {
-        Box::new(Decode {
+        let reading = Reading {
             from: config.from,
             header: config.header.is_none_or(|it| it.value),
-            max,
-        }) as Box<dyn Step>
+        };
+        Box::new(Decode { reading, max }) as Box<dyn Step>
     })
 }
 
 /// The step.
 struct Decode {
-    from: Source,
-    header: bool,
+    reading: Reading,
     max: usize,
 }
 
+/// How bytes become a value.
+#[derive(Clone, Copy)]
+struct Reading {
+    from: Source,
+    header: bool,
+}
+
 impl Decode {
-    fn decode(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
+    /// The bytes that are decoded, and their media type.
+    fn input(&self, exchange: &mut Exchange) -> Result<(Bytes, Option<Bytes>), Fault> {
         let (body, content_type) = exchange.body()?;
         let bytes = match body {
             Body::Bytes(bytes) => bytes,
             Body::Empty | Body::Unread => Bytes::new(),
         };
         let encoding = exchange.content_encoding().unwrap_or_default();
-        if self.from != Source::Bytes && codings(&encoding).next().is_some() {
+        if self.reading.from != Source::Bytes && codings(&encoding).next().is_some() {
             let detail = "a body with a Content-Encoding cannot be read";
             return Err(Fault::invalid(detail).with_status(415));
         }
-        let content_type = content_type.as_deref();
-        let value = match self.from {
-            Source::Json => content::decode(&bytes, Format::Json, content_type)?,
-            Source::Xml => content::decode(&bytes, Format::Xml, content_type)?,
+        Ok((bytes, content_type))
+    }
+
+    fn decode<'a>(&self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        let (bytes, content_type) = match self.input(exchange) {
+            Ok(input) => input,
+            Err(fault) => return Progress::Done(Err(fault)),
+        };
+        let reading = self.reading;
+        let is_short = bytes.len() <= AT_ONCE || matches!(reading.from, Source::Bytes);
+        if is_short {
+            return Progress::Done(reading.read(&bytes, content_type.as_deref()).map(|value| {
+                exchange.set_value(value);
+                Next::Continue
+            }));
+        }
+        Progress::Waits(Box::pin(async move {
+            let read = move |_: &_| reading.read(&bytes, content_type.as_deref());
+            exchange.set_value(beside(services, read).await??);
+            Ok(Next::Continue)
+        }))
+    }
+}
+
+impl Reading {
+    /// The value of these bytes.
+    fn read(self, bytes: &Bytes, content_type: Option<&[u8]>) -> Result<Value, Fault> {
+        Ok(match self.from {
+            Source::Json => content::decode(bytes, Format::Json, content_type)?,
+            Source::Xml => content::decode(bytes, Format::Xml, content_type)?,
             Source::Form => {
-                bound(&bytes, b"&", FORM_FIELDS_MAX)?;
-                content::decode(&bytes, Format::Form, content_type)?
+                bound(bytes, b"&", FORM_FIELDS_MAX)?;
+                content::decode(bytes, Format::Form, content_type)?
             }
             Source::Csv => {
-                bound(&bytes, b",\n\r", FIELDS_MAX)?;
-                let text = content::decode(&bytes, Format::Text, content_type)?;
+                bound(bytes, b",\n\r", FIELDS_MAX)?;
+                let text = content::decode(bytes, Format::Text, content_type)?;
                 let text = expr::value::as_text(&text).unwrap_or_default();
                 expr::format::from_csv(text, self.header)
                     .map_err(|error| Fault::invalid(format!("the body is not CSV: {error}")))?
             }
-            Source::Text => content::decode(&bytes, Format::Text, content_type)?,
-            Source::Base64 => expr::value::bytes(base64(&bytes)?),
-            Source::Bytes | Source::Gzip => expr::value::bytes(bytes),
-        };
-        exchange.set_value(value);
-        Ok(Next::Continue)
+            Source::Text => content::decode(bytes, Format::Text, content_type)?,
+            Source::Base64 => expr::value::bytes(base64(bytes)?),
+            Source::Bytes | Source::Gzip => expr::value::bytes(bytes.clone()),
+        })
     }
+}
 
+impl Decode {
     async fn gunzip(
         &self,
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let (body, content_type) = exchange.body()?;
+        let (body, content_type) = exchange.in_turns(services, Exchange::body).await?;
         let encoding = exchange.content_encoding().unwrap_or_default();
         let mut codings: Vec<&[u8]> = codings(&encoding).collect();
         let last = codings.pop().unwrap_or(b"gzip");
@@ -166,11 +202,19 @@ impl Decode {
             return Err(Fault::invalid(detail).with_status(415));
         }
         let max = self.max;
-        let length = body.as_bytes().len();
-        let inflate = move || inflate(body.as_bytes(), max);
-        let bytes = match length < LONG {
-            true => inflate()?,
-            false => background::done(services, inflate).await??,
+        // A short body can stand for a very long one, and a long one for nothing.
+        let is_short = body.as_bytes().len() <= AT_ONCE;
+        let tried = match is_short {
+            true => inflate(body.as_bytes(), max.min(AT_ONCE), &AtomicBool::new(false))?,
+            false => None,
+        };
+        let bytes = match tried {
+            Some(bytes) => bytes,
+            None if is_short && max <= AT_ONCE => return Err(too_large()),
+            None => {
+                let inflate = move |stop: &_| inflate(body.as_bytes(), max, stop);
+                beside(services, inflate).await??.ok_or_else(too_large)?
+            }
         };
         let mut reply = Reply::new(200);
         reply.body = bytes.into();
@@ -222,26 +266,34 @@ fn base64(bytes: &[u8]) -> Result<Bytes, Fault> {
     }
 }
 
-/// What gzip was made of (RFC 1952), at most so many bytes: a short body can stand for a very long
-/// one.
-fn inflate(bytes: &[u8], max: usize) -> Result<Vec<u8>, Fault> {
+/// What gzip was made of (RFC 1952), as long as it has at most so many bytes and nobody says stop.
+fn inflate(bytes: &[u8], max: usize, stop: &AtomicBool) -> Result<Option<Vec<u8>>, Fault> {
     let mut out = Vec::new();
-    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    let mut decoder = flate2::read::MultiGzDecoder::new(bytes).take(limit);
-    if let Err(error) = decoder.read_to_end(&mut out) {
-        return Err(Fault::invalid(format!("the body is not gzip: {error}")));
+    let limit = max.saturating_add(1);
+    let mut decoder = flate2::read::MultiGzDecoder::new(bytes);
+    while out.len() < limit && !stop.load(Ordering::Relaxed) {
+        let piece = limit.saturating_sub(out.len()).min(AT_ONCE);
+        let piece = u64::try_from(piece).unwrap_or(u64::MAX);
+        match decoder.by_ref().take(piece).read_to_end(&mut out) {
+            Ok(0) => return Ok(Some(out)),
+            Ok(_) => {}
+            Err(error) => {
+                return Err(Fault::invalid(format!("the body is not gzip: {error}")));
+            }
+        }
     }
-    if out.len() > max {
-        return Err(Fault::invalid("the body is too large when it is unpacked").with_status(413));
-    }
-    Ok(out)
+    Ok(None)
+}
+
+fn too_large() -> Fault {
+    Fault::invalid("the body is too large when it is unpacked").with_status(413)
 }
 
 impl Step for Decode {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
-        match self.from {
+        match self.reading.from {
             Source::Gzip => Progress::Waits(Box::pin(self.gunzip(exchange, services))),
-            _ => Progress::Done(self.decode(exchange)),
+            _ => self.decode(exchange, services),
         }
     }
 }

@@ -55,7 +55,9 @@ impl DeleteFile {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let name = self.target.name(exchange, services)?;
+        let name = exchange
+            .in_turns(services, |it| self.target.name(it, services))
+            .await?;
         let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
         let folder = &self.target.written;
         let said = outside::stand_in(("delete-file", folder), shown, exchange, services).await;

@@ -1,17 +1,20 @@
 //! `encode`: writes the body in a format, whatever it would be written as by itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use component::content::Content;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
+use component::long_work::{AT_ONCE, beside};
 use component::step::{Next, Progress, Step};
 use config::{Node, Report, Spanned, Value};
 use expr::convert::{JsonToXml, Root};
-use message::{Fault, Reply};
+use message::{Body, Fault, Reply};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::background;
 use crate::codes::BAD_FORMAT;
 
 /// The definition of the step.
@@ -24,8 +27,8 @@ pub const DEFINITION: StepDefinition = StepDefinition {
     build,
 };
 
-/// From how many bytes on a body is compressed where it holds nobody up.
-pub(crate) const LONG: usize = 64 * 1024;
+/// Bytes of a body that are compressed on the worker: about a millisecond.
+const COMPRESSED_AT_ONCE: usize = 64 * 1024;
 
 /// The mapping form of `encode`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -105,11 +108,11 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     }
     xml.declaration = config.declaration.is_some_and(|it| it.value);
     (report.diagnostics().len() == before).then(|| {
-        Box::new(Encode {
+        Box::new(Encode(Arc::new(Writing {
             to: config.to,
             xml,
             header: config.header.is_none_or(|it| it.value),
-        }) as Box<dyn Step>
+        }))) as Box<dyn Step>
     })
 }
 
@@ -125,36 +128,62 @@ pub(crate) fn refuse_options(node: &Node, is_theirs: bool, names: &[&str], repor
 }
 
 /// The step.
-struct Encode {
+struct Encode(Arc<Writing>);
+
+/// How a content becomes bytes.
+struct Writing {
     to: To,
     xml: JsonToXml,
     header: bool,
 }
 
-impl Encode {
-    fn encode(&self, exchange: &mut Exchange) -> Result<Next, Fault> {
-        let size_max = exchange.context.body_max;
+/// What is written: the value of the content, or its bytes.
+enum Input {
+    Value(expr::Value),
+    Bytes(Body),
+}
+
+impl Writing {
+    fn input(&self, exchange: &mut Exchange) -> Result<Input, Fault> {
+        Ok(match self.to {
+            To::Base64 | To::Gzip => Input::Bytes(exchange.body()?.0),
+            _ => Input::Value(exchange.value()?.clone()),
+        })
+    }
+
+    /// The bytes, at most so many, and their media type.
+    fn write(&self, input: &Input, size_max: usize) -> Result<(Vec<u8>, &'static str), Fault> {
+        let value = match input {
+            Input::Value(value) => value,
+            Input::Bytes(body) => {
+                use base64::Engine as _;
+                let bytes = body.as_bytes();
+                if bytes.len().div_ceil(3).saturating_mul(4) > size_max {
+                    return Err(too_large());
+                }
+                let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+                return Ok((text.into_bytes(), "text/plain; charset=utf-8"));
+            }
+        };
         let (bytes, media_type) = match self.to {
-            To::Json => (json(exchange.value()?, size_max)?, "application/json"),
             To::Xml => {
-                let json = json(exchange.value()?, size_max)?;
+                let json = json(value, size_max)?;
                 let (mut xml, mut out) = (self.xml.clone(), Vec::new());
                 xml.output_max = size_max;
                 xml.convert(&json, &mut out).map_err(Fault::expression)?;
                 (out, "application/xml")
             }
             To::Form => {
-                let form = expr::format::to_form(exchange.value()?, size_max);
+                let form = expr::format::to_form(value, size_max);
                 let form = form.map_err(Fault::expression)?;
                 (form, "application/x-www-form-urlencoded")
             }
             To::Csv => {
-                let csv = expr::format::to_csv(exchange.value()?, self.header, size_max);
+                let csv = expr::format::to_csv(value, self.header, size_max);
                 let csv = csv.map_err(Fault::expression)?;
                 (csv.into_bytes(), "text/csv; charset=utf-8")
             }
             To::Text => {
-                let value = exchange.value()?;
                 let text = expr::value::scalar_text(value).ok_or_else(|| {
                     let kind = expr::value::kind(value);
                     Fault::expression(format_args!("a text is needed, not {kind}"))
@@ -162,18 +191,42 @@ impl Encode {
                 let text = text.into_owned().into_bytes();
                 (text, "text/plain; charset=utf-8")
             }
-            To::Base64 | To::Gzip => {
-                use base64::Engine as _;
-                let (body, _) = exchange.body()?;
-                let text = base64::engine::general_purpose::STANDARD.encode(body.as_bytes());
-                (text.into_bytes(), "text/plain; charset=utf-8")
-            }
+            To::Json | To::Base64 | To::Gzip => (json(value, size_max)?, "application/json"),
         };
-        if bytes.len() > size_max {
-            return Err(Fault::expression("the body is too large"));
+        match bytes.len() > size_max {
+            true => Err(too_large()),
+            false => Ok((bytes, media_type)),
         }
-        exchange.content = Content::of_bytes(bytes, media_type);
-        Ok(Next::Continue)
+    }
+}
+
+fn too_large() -> Fault {
+    Fault::expression("the body is too large")
+}
+
+impl Encode {
+    fn encode<'a>(&self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
+        let input = match self.0.input(exchange) {
+            Ok(input) => input,
+            Err(fault) => return Progress::Done(Err(fault)),
+        };
+        let size_max = exchange.context.body_max;
+        match self.0.write(&input, size_max.min(AT_ONCE)) {
+            Ok((bytes, media_type)) => {
+                exchange.content = Content::of_bytes(bytes, media_type);
+                return Progress::Done(Ok(Next::Continue));
+            }
+            Err(fault) if size_max <= AT_ONCE => return Progress::Done(Err(fault)),
+            // The beginning was too long for the worker, or the failure comes again.
+            Err(_) => {}
+        }
+        let writing = Arc::clone(&self.0);
+        Progress::Waits(Box::pin(async move {
+            let write = move |_: &_| writing.write(&input, size_max);
+            let (bytes, media_type) = beside(services, write).await??;
+            exchange.content = Content::of_bytes(bytes, media_type);
+            Ok(Next::Continue)
+        }))
     }
 }
 
@@ -185,19 +238,24 @@ fn json(value: &expr::Value, size_max: usize) -> Result<Vec<u8>, Fault> {
 
 /// Compresses the body.
 async fn gzip(exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-    let (body, content_type) = exchange.body()?;
+    let (body, content_type) = exchange.in_turns(services, Exchange::body).await?;
     let encoding = exchange.content_encoding();
     let length = body.as_bytes().len();
-    let compress = move || {
+    let compress = move |stop: &AtomicBool| {
         use std::io::Write as _;
         let level = flate2::Compression::default();
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
-        encoder.write_all(body.as_bytes())?;
+        for piece in body.as_bytes().chunks(AT_ONCE) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            encoder.write_all(piece)?;
+        }
         encoder.finish()
     };
-    let bytes = match length < LONG {
-        true => compress(),
-        false => background::done(services, compress).await?,
+    let bytes = match length < COMPRESSED_AT_ONCE {
+        true => compress(&AtomicBool::new(false)),
+        false => beside(services, compress).await?,
     };
     let bytes = bytes.map_err(Fault::expression)?;
     let mut reply = Reply::new(200);
@@ -218,9 +276,9 @@ async fn gzip(exchange: &mut Exchange, services: &dyn Services) -> Result<Next, 
 
 impl Step for Encode {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
-        match self.to {
+        match self.0.to {
             To::Gzip => Progress::Waits(Box::pin(gzip(exchange, services))),
-            _ => Progress::Done(self.encode(exchange)),
+            _ => self.encode(exchange, services),
         }
     }
 }

@@ -491,10 +491,14 @@ impl Forward {
     }
 
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let mut request = exchange.take_request()?;
-        if let Some(aim) = &self.aim {
-            to::point(&mut request, aim.make(exchange, services)?);
-        }
+        let request = exchange.in_turns(services, |it| {
+            let mut request = it.take_request()?;
+            if let Some(aim) = &self.aim {
+                to::point(&mut request, aim.make(it, services)?);
+            }
+            Ok(request)
+        });
+        let request = request.await?;
         let step = Arc::clone(&exchange.at);
         let call = Call {
             plan: &self.plan,

@@ -313,7 +313,9 @@ fn read_expect(
 
 impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let request = self.request(exchange, services)?;
+        let request = exchange
+            .in_turns(services, |it| self.request(it, services))
+            .await?;
         let step = Arc::clone(&exchange.at);
         let options = CallOptions {
             step: &step,
@@ -443,9 +445,10 @@ impl HttpCall {
                     Some(format @ (Format::Form | Format::Xml)) => written(&value, format)?,
                     _ => Content::of_value(value),
                 };
-                let mut sent = exchange.clone();
-                sent.content = content;
-                sent.body()?
+                let own = std::mem::replace(&mut exchange.content, content);
+                let sent = exchange.body();
+                exchange.content = own;
+                sent?
             }
         };
         if let Some(content_type) = content_type.filter(|_| own_type.is_none()) {

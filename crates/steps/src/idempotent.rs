@@ -383,7 +383,9 @@ impl Table {
 
 impl Idempotent {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let key = self.key.make(exchange, services)?;
+        let key = exchange
+            .in_turns(services, |it| self.key.make(it, services))
+            .await?;
         self.table.load(services).await?;
         let claim = match self.table.see(&key, services.now()) {
             Seen::First(claim) => claim,
@@ -402,7 +404,10 @@ impl Idempotent {
         };
         let next = self.block.run(exchange, services).await?;
         // Whatever becomes of the result: the steps have succeeded.
-        let (result, stored) = self.result(&next, exchange).unwrap_or_else(|fault| {
+        let kept = exchange
+            .in_turns(services, |it| self.result(&next, it))
+            .await;
+        let (result, stored) = kept.unwrap_or_else(|fault| {
             let at = &*exchange.at;
             tracing::error!(target: "flow", step = at, %fault, "a result cannot be kept");
             ((Outcome::Forgotten, 0), Stored::Nothing)

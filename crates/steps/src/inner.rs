@@ -77,7 +77,10 @@ pub(crate) fn for_value<'a>(
     let mut copy = Copy::new(copy, services);
     Box::pin(async move {
         Ok(match copy.run(block).await? {
-            Next::Continue if is_wanted => Ran::Done(copy.exchange.value()?.clone()),
+            Next::Continue if is_wanted => {
+                let value = copy.exchange.in_turns(services, |it| it.value().cloned());
+                Ran::Done(value.await?)
+            }
             Next::Continue => Ran::Done(Value::Null),
             end => Ran::Ended(end),
         })

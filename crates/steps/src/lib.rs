@@ -35,6 +35,8 @@ pub mod key;
 mod keyed_state;
 mod list_files;
 mod log;
+#[cfg(test)]
+mod long_work;
 mod map;
 mod oauth2;
 mod parallel;

@@ -46,7 +46,9 @@ struct Parallel(Vec<(String, Block)>);
 impl Parallel {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         // Decoded once, not by each branch. One that is not to be decoded is for them to tell.
-        let _ = exchange.value();
+        let _ = exchange
+            .in_turns(services, |it| it.value().map(|_| ()))
+            .await;
         exchange.follow_copies();
         let mut crowd = Crowd::new();
         for (number, (_, block)) in self.0.iter().enumerate() {

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::codes::BAD_VARIABLE;
-use crate::concurrent::give_way;
+use crate::concurrent::{ROW_ROUNDS, give_way};
 use crate::map::expression;
 use crate::range;
 use component::steps::Steps;
@@ -100,9 +100,11 @@ impl While {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         let mut rounds = 0;
+        let mut dear = expr::jq::rounds();
         loop {
             exchange.set_slot(self.round, expr::value::integer(rounds as i64));
-            if !exchange.holds(&self.condition, services)? {
+            let holds = exchange.in_turns(services, |it| it.holds(&self.condition, services));
+            if !holds.await? {
                 return Ok(Next::Continue);
             }
             if rounds == self.max {
@@ -111,7 +113,12 @@ impl While {
                 return Err(fault.with_cause(format_args!("at most {rounds} rounds")));
             }
             if rounds > 0 {
-                self.pause(rounds, services).await;
+                let is_dear = expr::jq::rounds().wrapping_sub(dear) >= ROW_ROUNDS;
+                self.pause(is_dear || rounds.is_multiple_of(ROW_MAX), services)
+                    .await;
+                if is_dear {
+                    dear = expr::jq::rounds();
+                }
             }
             match self.steps.run(exchange, services).await? {
                 Next::Continue => rounds += 1,
@@ -120,10 +127,10 @@ impl While {
         }
     }
 
-    async fn pause(&self, rounds: usize, services: &dyn Services) {
+    async fn pause(&self, is_long: bool, services: &dyn Services) {
         match self.delay {
             Some(delay) => services.sleep(delay).await,
-            None if rounds.is_multiple_of(ROW_MAX) => give_way().await,
+            None if is_long => give_way().await,
             None => {}
         }
     }

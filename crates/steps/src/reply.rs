@@ -178,8 +178,16 @@ impl ReplyWith {
             ReplyBody::Nothing => Reply::new(status),
             ReplyBody::Made(value) => {
                 let value = value.make(exchange, services)?;
-                exchange.content = Content::of_value(value);
-                exchange.take_reply(status)?
+                let made = Content::of_value(value);
+                let before = std::mem::replace(&mut exchange.content, made);
+                match exchange.take_reply(status) {
+                    Ok(reply) => reply,
+                    Err(fault) => {
+                        // It is begun again where the body takes long to write.
+                        exchange.content = before;
+                        return Err(fault);
+                    }
+                }
             }
             ReplyBody::Problem => match exchange.fault.as_deref() {
                 Some(fault) => fault.clone().with_status(status).to_reply(),

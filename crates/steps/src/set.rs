@@ -47,12 +47,28 @@ struct Set(Vec<(usize, ValueTemplate)>);
 
 impl Set {
     fn set(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        for (slot, value) in &self.0 {
-            let value = value.make(exchange, services)?;
-            exchange.set_slot(*slot, value);
-        }
+        set(&self.0, exchange, services)?;
         Ok(Next::Continue)
     }
+}
+
+/// Sets variables, all or none: a value that takes long has the step begun again, with the
+/// variables as they were.
+fn set(
+    variables: &[(usize, ValueTemplate)],
+    exchange: &mut Exchange,
+    services: &dyn Services,
+) -> Result<(), Fault> {
+    let Some(((slot, value), others)) = variables.split_first() else {
+        return Ok(());
+    };
+    let value = value.make(exchange, services)?;
+    let before = exchange.replace_slot(*slot, value);
+    let result = set(others, exchange, services);
+    if result.is_err() {
+        exchange.set_slot(*slot, before);
+    }
+    result
 }
 
 impl Step for Set {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
+use component::long_work::AT_ONCE;
 use component::step::{Next, Progress, Step};
 use config::{Node, Span, Spanned, Value};
 use jsonschema::{PatternOptions, Validator};
@@ -200,15 +201,25 @@ struct Validate(Arc<Schema>);
 
 impl Step for Validate {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
-        let value = exchange.value().and_then(|value| json(value, DEPTH_MAX));
-        let value = match value {
+        // A large body is no work for a worker, not even when it is valid.
+        let is_long = exchange
+            .content
+            .raw()
+            .is_some_and(|body| body.len() > AT_ONCE);
+        let value = match exchange.value() {
             Ok(value) => value,
             Err(fault) => return Progress::Done(Err(fault)),
         };
-        if let Some(result) = self.0.check(&value) {
-            return Progress::Done(result.map(|()| Next::Continue));
+        if !is_long {
+            let checked = match json(value, DEPTH_MAX) {
+                Ok(value) => self.0.check(&value),
+                Err(fault) => Some(Err(fault)),
+            };
+            if let Some(result) = checked {
+                return Progress::Done(result.map(|()| Next::Continue));
+            }
         }
-        let schema = Arc::clone(&self.0);
+        let (schema, value) = (Arc::clone(&self.0), value.clone());
         Progress::Waits(Box::pin(async move {
             let result = schema.check_beside(value, services).await;
             result.map(|()| Next::Continue)

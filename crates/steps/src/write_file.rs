@@ -110,8 +110,10 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 
 impl WriteFile {
     async fn write(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let name = self.target.name(exchange, services)?;
-        let (bytes, shown) = self.made(exchange, services)?;
+        let made = exchange.in_turns(services, |it| {
+            Ok((self.target.name(it, services)?, self.made(it, services)?))
+        });
+        let (name, (bytes, shown)) = made.await?;
         let shown = || {
             value::object([
                 ("name".to_owned(), value::text(name.as_str())),

@@ -119,10 +119,14 @@ struct Changes {
 impl Changes {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = match &self.key {
-            Some(key) => key.make(exchange, services)?,
+            Some(key) => {
+                exchange
+                    .in_turns(services, |it| key.make(it, services))
+                    .await?
+            }
             None => String::new(),
         };
-        let now = self.document(exchange)?;
+        let now = exchange.in_turns(services, |it| self.document(it)).await?;
         let Some(steps) = &self.steps else {
             let before = self.table.swap(&key, now.text());
             exchange.set_slot(self.slot, self.result(before.as_ref(), &now)?);

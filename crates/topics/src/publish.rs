@@ -125,11 +125,12 @@ impl Publish {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let key = match &self.key {
-            Some(key) => Some(exchange.fill_text(key, services)?),
-            None => None,
-        };
-        let body = self.body(exchange, services)?;
+        let made = exchange.in_turns(services, |it| {
+            let key = self.key.as_ref();
+            let key = key.map(|key| it.fill_text(key, services)).transpose()?;
+            Ok((key, self.body(it, services)?))
+        });
+        let (key, body) = made.await?;
         let published = match services.stands_in() {
             true => self.shown(key, body, exchange, services).await?,
             false => {

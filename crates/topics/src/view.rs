@@ -18,7 +18,8 @@ const LIMITS: Limits = Limits {
     steps: 100_000,
     memory: 16 * 1024 * 1024,
     depth: 256,
-    time: None,
+    until: None,
+    at_once: false,
 };
 /// The most bytes of what an expression gives.
 const SIZE_MAX: usize = 4 * 1024 * 1024;

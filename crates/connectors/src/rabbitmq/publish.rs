@@ -196,7 +196,9 @@ impl Publish {
                 None => Ok(Next::Continue),
             };
         }
-        let message = self.message(exchange, services)?;
+        let message = exchange
+            .in_turns(services, |it| self.message(it, services))
+            .await?;
         let pending = Hub::of(services, &self.broker).publish(message)?;
         if self.terms.confirm {
             pending.await?;

@@ -402,12 +402,16 @@ fn read_by(node: &Node, context: &mut BuildContext<'_>) -> Option<Option<ValueTe
 
 impl Command {
     async fn give(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let key = exchange.fill_text(&self.key, services)?;
-        if key.is_empty() {
-            let cause = format_args!("of `{}`", self.name);
-            return Err(Fault::unfit(format!("the {} is empty", self.of), cause));
-        }
-        let mut sent = self.action.make(&key, exchange, services)?;
+        let made = exchange.in_turns(services, |it| {
+            let key = it.fill_text(&self.key, services)?;
+            if key.is_empty() {
+                let cause = format_args!("of `{}`", self.name);
+                return Err(Fault::unfit(format!("the {} is empty", self.of), cause));
+            }
+            let sent = self.action.make(&key, it, services)?;
+            Ok((key, sent))
+        });
+        let (key, mut sent) = made.await?;
         let outcome = self.action.outcome();
         let shown = || self.shown(&key, &mut sent);
         let asked = ask::stand_in(("redis", &self.to), shown, exchange, services).await;

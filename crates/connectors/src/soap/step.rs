@@ -243,16 +243,17 @@ fn is_reserved(name: &str) -> bool {
 
 impl Soap {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let body = match &self.body {
-            Some(body) => body.make(exchange, services)?,
-            None if self.operation.input.body.is_none() => Value::Null,
-            None => exchange.value()?.clone(),
-        };
-        let blocks = match &self.header {
-            Some(header) => Some(header.make(exchange, services)?),
-            None => None,
-        };
-        let lines = self.lines(exchange, services)?;
+        let made = exchange.in_turns(services, |it| {
+            let body = match &self.body {
+                Some(body) => body.make(it, services)?,
+                None if self.operation.input.body.is_none() => Value::Null,
+                None => it.value()?.clone(),
+            };
+            let header = self.header.as_ref();
+            let blocks = header.map(|header| header.make(it, services)).transpose()?;
+            Ok((body, blocks, self.lines(it, services)?))
+        });
+        let (body, blocks, lines) = made.await?;
         // Written before anybody stands in, so that a test finds what does not fit.
         let envelope = self.envelope(&body, blocks.as_ref(), exchange, services)?;
         let shown = || self.shown(body, blocks, &lines);

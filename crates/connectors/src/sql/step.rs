@@ -254,7 +254,11 @@ fn read_query(
 impl Sql {
     async fn ask(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let args = match &self.args {
-            Some(args) => args.make(exchange, services)?,
+            Some(args) => {
+                exchange
+                    .in_turns(services, |it| args.make(it, services))
+                    .await?
+            }
             None => value::object([]),
         };
         if self.database.dialect != Dialect::Postgres {

@@ -37,6 +37,8 @@ pub enum EvalErrorKind {
     Raised,
     /// A limit of [`super::Limits`] was passed.
     Budget,
+    /// It takes longer than one turn; see [`super::Limits::at_once`].
+    Unfinished,
     /// The result is not JSON.
     NotJson,
     /// No result, or more than one.

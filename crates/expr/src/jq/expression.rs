@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use jaq_core::load::lex::StrPart;
@@ -16,8 +16,11 @@ use super::{Limits, Scope, Variables, lower, meter, names, syntax, walk};
 use crate::json::{self, Projection};
 use crate::value::{self, Value};
 
-/// A compiled expression. It gives exactly one result for an input.
-pub struct Expression {
+/// A compiled expression. It gives exactly one result for an input. A copy is cheap.
+#[derive(Clone)]
+pub struct Expression(Arc<Compiled>);
+
+struct Compiled {
     text: String,
     slots: Vec<usize>,
     uses_input: bool,
@@ -33,7 +36,7 @@ impl fmt::Debug for Expression {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_tuple("Expression")
-            .field(&self.text)
+            .field(&self.0.text)
             .finish()
     }
 }
@@ -58,7 +61,7 @@ impl Expression {
         let uses_input = constant.is_none() && uses_input(&term);
         let slots = used.variables.iter().map(|(_, slot)| *slot).collect();
         let fast = fast::build(&term, &used.variables);
-        let expression = Self {
+        let expression = Self(Arc::new(Compiled {
             text: code.to_owned(),
             slots,
             uses_input,
@@ -68,8 +71,8 @@ impl Expression {
             fast,
             used,
             engine: OnceLock::new(),
-        };
-        let is_ready = expression.fast.is_some()
+        }));
+        let is_ready = expression.0.fast.is_some()
             || expression
                 .engine(Some(lower::lowered(code, term)))
                 .is_some();
@@ -84,31 +87,31 @@ impl Expression {
         let make = || {
             let term = match term {
                 Some(term) => term,
-                None => lower::lowered(&self.text, syntax::parse(&self.text).ok()?),
+                None => lower::lowered(&self.0.text, syntax::parse(&self.0.text).ok()?),
             };
-            Engine::compile(term, &self.used)
+            Engine::compile(term, &self.0.used)
         };
-        self.engine.get_or_init(make).as_ref()
+        self.0.engine.get_or_init(make).as_ref()
     }
 
     /// The text that it was compiled from.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// The slots of the variables that it uses, each once.
     pub fn variables(&self) -> &[usize] {
-        &self.slots
+        &self.0.slots
     }
 
     /// Whether it looks at `.`; may say so when it does not.
     pub fn uses_input(&self) -> bool {
-        self.uses_input
+        self.0.uses_input
     }
 
     /// Its value, when it is a literal.
     pub fn constant(&self) -> Option<&Value> {
-        self.constant.as_ref()
+        self.0.constant.as_ref()
     }
 
     /// The one result for an input.
@@ -122,13 +125,18 @@ impl Expression {
         variables: &dyn Variables,
         limits: &Limits,
     ) -> Result<Value, EvalError> {
-        if let Some(constant) = &self.constant {
+        if let Some(constant) = &self.0.constant {
             return Ok(constant.clone());
         }
-        match &self.fast {
+        match &self.0.fast {
             Some(fast) => self.evaluate_fast(fast, input, variables, limits),
             None => self.evaluate_slow(input, variables, limits),
         }
+    }
+
+    /// Whether it only puts parts of its input together; see [`Expression::project`].
+    pub fn is_projection(&self) -> bool {
+        self.0.projection.is_some()
     }
 
     /// Appends the result for a JSON text as JSON text, where the expression only puts parts of its
@@ -144,7 +152,7 @@ impl Expression {
         limits: &Limits,
         out: &mut Vec<u8>,
     ) -> bool {
-        let Some(projection) = &self.projection else {
+        let Some(projection) = &self.0.projection else {
             return false;
         };
         let depth_max = depth_max.min(limits.depth.saturating_sub(projection.depth));
@@ -161,16 +169,16 @@ impl Expression {
         let running = meter::Running::start(limits);
         let empty = [const { OnceCell::new() }; 8];
         let many: Vec<OnceCell<Value>>;
-        let cells = match empty.get(..self.slots.len()) {
+        let cells = match empty.get(..self.0.slots.len()) {
             Some(cells) => cells,
             None => {
-                many = self.slots.iter().map(|_| OnceCell::new()).collect();
+                many = self.0.slots.iter().map(|_| OnceCell::new()).collect();
                 &many
             }
         };
         let context = fast::Context {
             variables,
-            slots: &self.slots,
+            slots: &self.0.slots,
             cells,
         };
         let result = match fast.run(input, &context) {
@@ -182,7 +190,7 @@ impl Expression {
             return Err(error);
         }
         let result = result?;
-        if self.makes_numbers || limits.depth < json::DEPTH_LIMIT {
+        if self.0.makes_numbers || limits.depth < json::DEPTH_LIMIT {
             let depth = limits.depth.min(json::DEPTH_LIMIT);
             match walk::check(&result, depth) {
                 Ok(checked) => checked.map_err(flawed)?,
@@ -221,7 +229,7 @@ impl Expression {
     /// Whether it has the quick way.
     #[doc(hidden)]
     pub fn is_fast(&self) -> bool {
-        self.fast.is_some()
+        self.0.fast.is_some()
     }
 
     /// All results for an input, or those before the failure.

@@ -2,6 +2,8 @@
 //! have no place for a context, so it is kept beside the thread.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Limits;
@@ -21,6 +23,8 @@ pub(super) enum Stopped {
     Depth,
     Number,
     Time,
+    /// More than may be done at one go; see [`Limits::at_once`].
+    Unfinished,
 }
 
 impl Stopped {
@@ -32,20 +36,45 @@ impl Stopped {
             Self::Depth => "values are nested too deep",
             Self::Number => "a number has too many digits",
             Self::Time => "takes too long",
+            Self::Unfinished => "takes longer than one turn",
         }
     }
 }
 
-/// The steps between two looks at the clock, where time is limited: less than a millisecond.
-const ROUND: u64 = 4_096;
+/// The steps between two looks at the clock and at the flag that stops an evaluation: half a
+/// millisecond of the dearest steps, 50 microseconds of most.
+const ROUND: u64 = 1_024;
+/// The most steps of an evaluation that has to be done at one go.
+pub(super) const TURN_STEPS: u64 = 200_000;
+/// The longest that one may take which has to be done at one go, behind its first round.
+const TURN_TIME: Duration = Duration::from_millis(3);
+/// So many evaluations have one round each after one that took its whole turn: those that wait
+/// behind it on this thread must not take a whole turn each before others get theirs.
+const SHORT_TURNS: u32 = 64;
+
+/// When an evaluation has to end.
+#[derive(Clone, Copy)]
+struct End {
+    /// The deadline; of one that is done at one go, the end of its turn once it has begun.
+    until: Option<Instant>,
+    /// Whether it is done at one go.
+    at_once: bool,
+    /// Whether more steps than these would be allowed, but not at one go.
+    is_cut: bool,
+}
 
 struct Meter {
     /// What is left of this round.
     steps: Cell<u64>,
     /// What is left for the rounds behind it.
     later: Cell<u64>,
-    /// The longest that the evaluation may take, and since when it runs.
-    time: Cell<(Option<Duration>, Option<Instant>)>,
+    end: Cell<End>,
+    /// How many of the next evaluations have a short turn.
+    short_turns: Cell<u32>,
+    /// The rounds that this thread has done.
+    rounds: Cell<u64>,
+    /// Set when nobody waits for what this thread evaluates any more.
+    stop: RefCell<Option<Arc<AtomicBool>>>,
     memory: Cell<usize>,
     floor: Cell<usize>,
     allowance: Cell<usize>,
@@ -59,7 +88,14 @@ thread_local! {
         Meter {
             steps: Cell::new(0),
             later: Cell::new(0),
-            time: Cell::new((None, None)),
+            end: Cell::new(End {
+                until: None,
+                at_once: false,
+                is_cut: false,
+            }),
+            short_turns: Cell::new(0),
+            rounds: Cell::new(0),
+            stop: RefCell::new(None),
             memory: Cell::new(0),
             floor: Cell::new(0),
             allowance: Cell::new(STACK),
@@ -74,6 +110,36 @@ thread_local! {
 /// of stack; a quarter of the stack should be left for what they call. Without a call it is 1 MiB.
 pub fn set_stack(bytes: usize) {
     METER.with(|meter| meter.allowance.set(bytes));
+}
+
+/// What [`set_stack`] has said on this thread.
+pub fn stack() -> usize {
+    METER.with(|meter| meter.allowance.get())
+}
+
+/// How many rounds of about a thousand steps this thread has done so far. Evaluations that need
+/// less than one do not count. Whoever runs many of them in a row sees when others have to get
+/// their turn.
+pub fn rounds() -> u64 {
+    METER.with(|meter| meter.rounds.get())
+}
+
+/// Does work of this thread whose evaluations end with a failure soon after the flag is set.
+pub fn stoppable<T>(stop: &Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
+    let before = METER.with(|meter| meter.stop.replace(Some(Arc::clone(stop))));
+    let restore = RestoreStop(before);
+    let result = work();
+    drop(restore);
+    result
+}
+
+/// Puts back what [`stoppable`] replaced, also when the work panics.
+struct RestoreStop(Option<Arc<AtomicBool>>);
+
+impl Drop for RestoreStop {
+    fn drop(&mut self) {
+        METER.with(|meter| *meter.stop.borrow_mut() = self.0.take());
+    }
 }
 
 #[inline(always)]
@@ -100,6 +166,7 @@ pub(super) fn steps(count: usize) -> Result<(), Stopped> {
 /// Looks whether so many steps are left, and leaves them.
 pub(super) fn afford(count: usize) -> Result<(), Stopped> {
     METER.with(|meter| match meter.left() < count as u64 {
+        true if meter.end.get().is_cut => Err(stop(meter.end_turn())),
         true => Err(stop(Stopped::Steps)),
         false => Ok(()),
     })
@@ -172,15 +239,19 @@ impl Meter {
     /// has to end.
     #[cold]
     fn next_round(&self, count: u64) -> Result<(), Stopped> {
+        self.rounds.set(self.rounds.get().wrapping_add(1));
         let reason = match self.stopped.get() {
             Some(reason) => reason,
             None if here() < self.floor.get() => Stopped::Stack,
             None => match self.left().checked_sub(count) {
-                Some(_) if self.is_late() => Stopped::Time,
-                Some(left) => {
-                    self.set_left(left);
-                    return Ok(());
-                }
+                Some(left) => match self.late() {
+                    Some(reason) => reason,
+                    None => {
+                        self.set_left(left);
+                        return Ok(());
+                    }
+                },
+                None if self.end.get().is_cut => self.end_turn(),
                 None => Stopped::Steps,
             },
         };
@@ -189,24 +260,40 @@ impl Meter {
     }
 
     fn set_left(&self, left: u64) {
-        let round = match self.time.get().0 {
-            Some(_) => left.min(ROUND),
-            None => left,
-        };
+        let round = left.min(ROUND);
         self.steps.set(round);
         self.later.set(left - round);
     }
 
-    /// Whether the time is over; it begins with the second round.
-    fn is_late(&self) -> bool {
-        match self.time.get() {
-            (Some(longest), Some(since)) => since.elapsed() > longest,
-            (Some(longest), None) => {
-                self.time.set((Some(longest), Some(Instant::now())));
-                longest.is_zero()
-            }
-            (None, _) => false,
+    /// Why the evaluation may not go on, if its time is over or nobody waits for it. A turn begins
+    /// with the second round: most evaluations have none, and never look at the clock.
+    fn late(&self) -> Option<Stopped> {
+        let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+        if self.stop.borrow().as_ref().is_some_and(is_stopped) {
+            return Some(Stopped::Time);
         }
+        let end = self.end.get();
+        match end.until {
+            Some(until) if Instant::now() < until => None,
+            Some(_) if end.at_once => Some(self.end_turn()),
+            Some(_) => Some(Stopped::Time),
+            None if end.at_once => {
+                let short_turns = self.short_turns.get();
+                if short_turns > 0 {
+                    self.short_turns.set(short_turns - 1);
+                    return Some(Stopped::Unfinished);
+                }
+                let until = Some(Instant::now() + TURN_TIME);
+                self.end.set(End { until, ..end });
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn end_turn(&self) -> Stopped {
+        self.short_turns.set(SHORT_TURNS);
+        Stopped::Unfinished
     }
 }
 
@@ -214,7 +301,7 @@ impl Meter {
 pub(super) struct Running {
     before: (u64, usize, usize, Option<Stopped>, u32),
     later: u64,
-    time: (Option<Duration>, Option<Instant>),
+    end: End,
     raised: Option<Value>,
 }
 
@@ -222,9 +309,18 @@ impl Running {
     pub fn start(limits: &Limits) -> Self {
         METER.with(|meter| {
             let later = meter.later.get();
-            let time = meter.time.replace((limits.time, None));
+            let is_cut = limits.at_once && limits.steps > TURN_STEPS;
+            let end = meter.end.replace(End {
+                // A turn is shorter than what any deadline is good for.
+                until: limits.until.filter(|_| !limits.at_once),
+                at_once: limits.at_once,
+                is_cut,
+            });
             let steps = meter.steps.get();
-            meter.set_left(limits.steps);
+            meter.set_left(match is_cut {
+                true => TURN_STEPS,
+                false => limits.steps,
+            });
             let before = (
                 steps,
                 meter.memory.replace(limits.memory),
@@ -241,7 +337,7 @@ impl Running {
             Self {
                 before,
                 later,
-                time,
+                end,
                 raised,
             }
         })
@@ -250,7 +346,11 @@ impl Running {
     /// The limit that was passed, if one was.
     pub fn stopped(&self) -> Option<EvalError> {
         let stopped = METER.with(|meter| meter.stopped.get())?;
-        Some(EvalError::new(EvalErrorKind::Budget, stopped.message()))
+        let kind = match stopped {
+            Stopped::Unfinished => EvalErrorKind::Unfinished,
+            _ => EvalErrorKind::Budget,
+        };
+        Some(EvalError::new(kind, stopped.message()))
     }
 }
 
@@ -259,7 +359,7 @@ impl Drop for Running {
         METER.with(|meter| {
             meter.steps.set(self.before.0);
             meter.later.set(self.later);
-            meter.time.set(self.time);
+            meter.end.set(self.end);
             meter.memory.set(self.before.1);
             meter.floor.set(self.before.2);
             meter.stopped.set(self.before.3);

@@ -22,10 +22,10 @@ pub(crate) use error::path_part;
 pub use error::{CompileError, EvalError, EvalErrorKind};
 pub use expression::Expression;
 pub use functions::function_names;
-pub use meter::set_stack;
+pub use meter::{rounds, set_stack, stack, stoppable};
 pub(crate) use scan::{Stop, scan};
 
-use std::time::Duration;
+use std::time::Instant;
 
 use crate::value::Value;
 
@@ -38,9 +38,13 @@ pub struct Limits {
     pub memory: usize,
     /// The most levels of the result within each other; at most 512 count.
     pub depth: usize,
-    /// The longest that it may take, when there is such a limit. The clock is looked at every few
-    /// thousand steps.
-    pub time: Option<Duration>,
+    /// When it has to end at the latest, if there is such a time. The clock is looked at every
+    /// thousand steps or so; an evaluation with fewer never looks at it.
+    pub until: Option<Instant>,
+    /// Whether it is done at one go, on a thread on which others wait: it fails with
+    /// [`EvalErrorKind::Unfinished`] when it takes more than a few milliseconds, and has to be
+    /// begun anew where it holds nobody up. [`Limits::until`] does not count then.
+    pub at_once: bool,
 }
 
 impl Default for Limits {
@@ -49,7 +53,8 @@ impl Default for Limits {
             steps: 1_000_000,
             memory: 64 * 1024 * 1024,
             depth: 512,
-            time: None,
+            until: None,
+            at_once: false,
         }
     }
 }

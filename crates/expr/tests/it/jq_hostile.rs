@@ -3,6 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use expr::jq::{rounds, stoppable};
 use expr::{EvalErrorKind, Expression, Limits, Value};
 
 use super::support::{World, evaluated, parsed};
@@ -329,26 +333,87 @@ fn what_has_no_end_passes_a_limit() {
 /// What ends by time alone must end, whatever it does: there are steps for hours, and memory.
 #[test]
 fn what_has_no_end_passes_the_limit_of_time() {
-    let limits = Limits {
+    let limits = || Limits {
         steps: u64::MAX,
         memory: 1 << 28,
-        time: Some(Duration::from_millis(20)),
+        until: Some(Instant::now() + Duration::from_millis(20)),
         ..Limits::default()
     };
     let budget = Some(Err(EvalErrorKind::Budget));
     let others = ENDLESS
         .iter()
-        .filter(|code| run_within(code, &limits) != budget);
+        .filter(|code| run_within(code, &limits()) != budget);
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&&str>::new());
     let late = |code| {
         let expression = Expression::compile(code, &World).unwrap();
         let error = expression
-            .evaluate(&parsed("[1]"), &World, &limits)
+            .evaluate(&parsed("[1]"), &World, &limits())
             .unwrap_err();
         assert_eq!(error.message, "takes too long", "{code}");
     };
     LATE.iter().for_each(|code| late(code));
 }
+
+/// What nobody waits for any more ends, although it has no deadline.
+#[test]
+fn an_evaluation_ends_when_its_flag_is_set() {
+    let limits = Limits {
+        steps: u64::MAX,
+        ..Limits::default()
+    };
+    let stop = Arc::new(AtomicBool::new(true));
+    for code in LATE {
+        let expression = Expression::compile(code, &World).unwrap();
+        let evaluate = || expression.evaluate(&parsed("[1]"), &World, &limits);
+        let error = stoppable(&stop, evaluate).unwrap_err();
+        assert_eq!(error.message, "takes too long", "{code}");
+    }
+    // The flag holds for that work alone.
+    let short = Expression::compile("last(range(10000))", &World).unwrap();
+    assert!(short.evaluate(&parsed("[1]"), &World, &limits).is_ok());
+}
+
+/// On a thread on which others wait no evaluation takes more than its turn, in steps as in time,
+/// and those behind a long one have one round each.
+#[test]
+fn an_evaluation_at_one_go_ends_with_its_turn() {
+    let limits = Limits {
+        steps: u64::MAX,
+        memory: 1 << 28,
+        at_once: true,
+        ..Limits::default()
+    };
+    for code in ENDLESS.iter().chain(LATE) {
+        let before = rounds();
+        let result = run_within(code, &limits);
+        let done = rounds() - before;
+        assert!(done <= TURN_ROUNDS, "{code}: {done} rounds");
+        let kinds = [EvalErrorKind::Unfinished, EvalErrorKind::Budget];
+        let ended = result.is_some_and(|it| it.is_err_and(|kind| kinds.contains(&kind)));
+        assert!(ended, "{code}");
+    }
+    let long = Expression::compile("last(range(1e18))", &World).unwrap();
+    let unfinished = long.evaluate(&Value::Null, &World, &limits).unwrap_err();
+    assert_eq!(unfinished.kind, EvalErrorKind::Unfinished);
+    let before = rounds();
+    for _ in 0..10 {
+        let error = long.evaluate(&Value::Null, &World, &limits).unwrap_err();
+        assert_eq!(error.kind, EvalErrorKind::Unfinished);
+    }
+    assert_eq!(rounds() - before, 10);
+    // What is short is done, and a limit of its own stays one.
+    let short = Expression::compile("last(range(100))", &World).unwrap();
+    assert!(short.evaluate(&Value::Null, &World, &limits).is_ok());
+    let few = Limits {
+        steps: 500,
+        ..limits
+    };
+    let error = long.evaluate(&Value::Null, &World, &few).unwrap_err();
+    assert_eq!(error.kind, EvalErrorKind::Budget);
+}
+
+/// 200,000 steps and what one count may add.
+const TURN_ROUNDS: u64 = 200;
 
 /// These need neither memory nor the stack for long.
 const LATE: &[&str] = &[

@@ -131,7 +131,8 @@ fn random_expressions_end_and_agree() {
         steps: 5_000,
         memory: 1 << 20,
         depth: 64,
-        time: None,
+        until: None,
+        at_once: false,
     };
     let mut seed: u64 = match std::env::var("SEED") {
         Ok(seed) => seed.parse().unwrap(),

@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Action, RawClient, ScriptedBackend, StrictBackend, TempDir, free_port, wait_until};
+use testkit::{
+    Action, Process, RawClient, ScriptedBackend, StrictBackend, TempDir, free_port, wait_until,
+};
 
-use crate::support::{Engine, get, post};
+use crate::support::{Engine, command, get, post};
 
 /// Flows on one port before one back end.
 fn run(backend: u16, flows: &str) -> (Engine, u16, TempDir) {
@@ -120,7 +122,7 @@ fn hostile_expressions_stop_and_others_are_served_meanwhile() {
     let (engine, port, _folder) = run(
         1,
         "flow: hostile\nfrom: { http: POST /hostile }\nsteps:\n\
-         \x20 - map: \"if .kind == \\\"loop\\\" then last(repeat(1)) \
+         \x20 - map: \"if .kind == \\\"loop\\\" then last(range(1e18)) \
          elif .kind == \\\"deep\\\" then (def f: 1 + f; f) \
          elif .kind == \\\"text\\\" then \\\"x\\\" * 1e12 else [range(1e12)] end\"\n\
          \x20   name: bomb\n---\n\
@@ -187,4 +189,127 @@ fn limits_of_a_flow_are_shown_and_held() {
     }
     drop(first);
     engine.stop();
+}
+
+/// Runs flows on one worker whose expressions may take minutes.
+fn run_long(flows: &str) -> (Process, u16, TempDir) {
+    let (folder, port) = (TempDir::new(), free_port());
+    let limits = "limits: { expression_steps: 1000000000, body: 64MiB }";
+    let text = format!("engine: {{ listen: \"127.0.0.1:{port}\", {limits} }}\n---\n{flows}");
+    folder.write("flows.yaml", &text);
+    let mut command = command();
+    command.arg("run").arg(folder.path());
+    command.args(["--workers", "1"]);
+    let mut process = Process::start(&mut command);
+    process.wait_for_port(port);
+    (process, port, folder)
+}
+
+/// Ways to keep a flow busy for minutes in all that it may do without waiting.
+const ENDLESS: &[(&str, &str)] = &[
+    ("map", "- map: last(range(1e18))\n"),
+    ("value", "- map: { a: \"${ last(range(1e18)) }\" }\n"),
+    ("condition", "- map: 1\n  if: last(range(1e18))\n"),
+    ("set", "- set: { a: \"${ last(range(1e18)) }\" }\n"),
+    (
+        "if",
+        "- if: { when: last(range(1e18)), then: [ map: 1 ] }\n",
+    ),
+    (
+        "choose",
+        "- choose: [ { when: last(range(1e18)), map: 1 }, { otherwise: [ map: 2 ] } ]\n",
+    ),
+    (
+        "while",
+        "- while: { when: last(range(1e18)), steps: [ map: 1 ] }\n",
+    ),
+    (
+        "each",
+        "- each: { in: last(range(1e18)), steps: [ map: 1 ] }\n",
+    ),
+    (
+        "reply",
+        "- reply: { body: { a: \"${ last(range(1e18)) }\" } }\n",
+    ),
+    ("log", "- log: \"${ last(range(1e18)) }\"\n"),
+    (
+        "aggregate",
+        "- aggregate: { key: last(range(1e18)), count: 2, time: 1s, steps: [ map: 1 ] }\n",
+    ),
+    (
+        "parallel",
+        "- parallel: { a: [ map: last(range(1e18)) ], b: [ map: 1 ] }\n",
+    ),
+];
+
+/// One worker has a flow for each of these under way, all of which would take minutes. It answers
+/// another request before any of them, and each of them when its time is over.
+#[test]
+fn the_time_of_a_flow_ends_its_expressions_and_others_are_served_meanwhile() {
+    let mut flows = String::from(
+        "flow: fine\nfrom: { http: GET /fine }\nsteps: [ { map: 1 + 1 }, { reply: {} } ]\n",
+    );
+    for (name, steps) in ENDLESS {
+        let steps = steps.replace('\n', "\n  ");
+        flows += &format!(
+            "---\nflow: {name}\nfrom: {{ http: POST /{name} }}\nlimits: {{ time: 5s }}\nsteps:\n  {}\n",
+            steps.trim_end()
+        );
+    }
+    let (mut process, port, _folder) = run_long(&flows);
+    let mut clients = Vec::new();
+    for (name, _) in ENDLESS {
+        let mut client = RawClient::connect(port);
+        client.send(format!(
+            "POST /{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
+        ));
+        clients.push(client);
+    }
+    let answered = std::sync::Mutex::new(Vec::new());
+    let note = |name: &str, status: u16| answered.lock().unwrap().push((name.to_owned(), status));
+    std::thread::scope(|scope| {
+        for (client, (name, _)) in clients.iter_mut().zip(ENDLESS) {
+            let note = &note;
+            scope.spawn(move || note(name, client.response().status));
+        }
+        for _ in 0..20 {
+            note("fine", get(port, "/fine").status);
+        }
+    });
+    let answered = answered.into_inner().unwrap();
+    assert_eq!(answered.len(), 20 + ENDLESS.len());
+    for (at, (name, status)) in answered.iter().enumerate() {
+        let expected = if at < 20 {
+            ("fine", 200)
+        } else {
+            (name.as_str(), 504)
+        };
+        assert_eq!((name.as_str(), *status), expected, "{answered:?}");
+    }
+    process.signal("TERM");
+    assert_eq!(process.wait().code(), Some(0), "{}", process.output());
+}
+
+/// Threads that work for clients who have gone are free again: more clients than there are threads
+/// leave, one after the other, and a flow of the same kind is done all the same.
+#[test]
+fn an_expression_ends_with_its_client() {
+    let (mut process, port, _folder) = run_long(
+        "flow: long\nfrom: { http: POST /long }\nsteps:\n\
+         \x20 - map: if . == 1 then last(range(1e18)) else [range(300000)] | length end\n\
+         \x20 - reply: {}\n",
+    );
+    for _ in 0..20 {
+        let mut client = RawClient::connect(port);
+        client.send(
+            "POST /long HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+             Content-Length: 1\r\n\r\n1",
+        );
+        drop(client);
+    }
+    let response = post(port, "/long", "application/json", "2");
+    assert_eq!(response.text(), "300000");
+    process.signal("TERM");
+    assert_eq!(process.wait().code(), Some(0), "{}", process.output());
 }

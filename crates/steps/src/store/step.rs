@@ -101,7 +101,11 @@ struct StoreStep {
 impl StoreStep {
     async fn store(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = match &self.key {
-            Some(key) => key.make(exchange, services)?,
+            Some(key) => {
+                exchange
+                    .in_turns(services, |it| key.make(it, services))
+                    .await?
+            }
             None => String::new(),
         };
         let step = Arc::clone(&exchange.at);
@@ -129,7 +133,7 @@ impl StoreStep {
             let fault = Fault::new(Kind::Internal, Origin::Engine, "the store is not open");
             return Err(fault);
         };
-        let request = exchange.take_request()?;
+        let request = exchange.in_turns(services, Exchange::take_request).await?;
         let bytes = Bytes::from(envelope::encode(&request));
         drop(request);
         let appended = outbox.append(&self.store.name, Bytes::from(key), bytes, self.room);

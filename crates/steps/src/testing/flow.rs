@@ -53,7 +53,12 @@ impl TestFlow {
 
     /// A message with these header lines and this body.
     pub fn exchange_of(&self, lines: &[(&str, &str)], body: &str) -> Exchange {
-        Exchange::new(&self.context, request(lines, body.as_bytes()))
+        self.exchange_of_bytes(lines, body.as_bytes())
+    }
+
+    /// A message with these header lines and this body.
+    pub fn exchange_of_bytes(&self, lines: &[(&str, &str)], body: &[u8]) -> Exchange {
+        Exchange::new(&self.context, request(lines, body))
     }
 
     /// Runs the flow on one message; what it leaves to be done is not driven.

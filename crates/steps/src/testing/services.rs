@@ -38,6 +38,8 @@ pub(crate) struct FakeServices {
     pub works: RefCell<Vec<Work>>,
     /// When the future of the last [`FakeServices::run_to_end`] was done.
     pub done_at: Cell<Duration>,
+    /// How much work was done beside the worker, and the rounds of its expressions.
+    pub beside: Cell<(usize, u64)>,
 }
 
 /// A clock that goes from one time that somebody waits for to the next.
@@ -272,7 +274,11 @@ impl Services for FakeServices {
     }
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        let before = expr::jq::rounds();
         work();
+        let rounds = expr::jq::rounds() - before;
+        let (count, all) = self.beside.get();
+        self.beside.set((count + 1, all + rounds));
         Box::pin(async {})
     }
 

@@ -2,17 +2,17 @@
 //! takes longer moves to a thread beside the workers, and ends there when its caller has gone.
 
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use component::handler::Services;
+use component::long_work::beside;
 use jsonschema::{ValidationError, Validator};
-use message::{Fault, Kind, Origin};
+use message::Fault;
 use serde_json::Value;
 
 use super::metered::{Budget, Metered, MeteredJson, is_certain};
-use crate::background;
 
 /// How many characters of a value an error shows.
 const SHOWN_MAX: usize = 60;
@@ -26,14 +26,8 @@ const WORKER_TIME: Duration = Duration::from_millis(5);
 const BESIDE_STEPS: u64 = 60_000_000;
 /// The longest beside the workers.
 const BESIDE_TIME: Duration = Duration::from_secs(3);
-/// How often one that waits for a place looks whether its caller has gone.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The steps that finding errors may take beyond twice those that found that there are some.
 const ERROR_STEPS: u64 = 50_000;
-/// How many may wait for a place beside the workers, for each place.
-const WAITING_MAX: usize = 16;
-/// The stack beside the workers: schemas and bodies nest.
-const STACK: usize = 64 << 20;
 
 /// A schema that is ready to check values.
 pub(super) struct Schema {
@@ -68,28 +62,18 @@ impl Schema {
     /// Checks a value beside the workers. Ends soon after the future has been dropped.
     pub async fn check_beside(
         self: Arc<Self>,
-        value: Value,
+        value: expr::Value,
         services: &dyn Services,
     ) -> Result<(), Fault> {
-        let stop = StopOnDrop::default();
-        let flag = Arc::clone(&stop.0);
-        let Some(place) = Place::reserve() else {
-            let detail = "too many bodies that take long to validate";
-            return Err(Fault::new(Kind::Unavailable, Origin::Engine, detail));
+        let work = move |stop: &AtomicBool| {
+            let value = super::json(&value, super::DEPTH_MAX)?;
+            let budget = Budget::new(BESIDE_STEPS, BESIDE_TIME, self.has_slow_patterns);
+            Ok(self.verdict(&value, &budget.unless(stop)))
         };
-        let work = move || {
-            let running = place.run(&flag)?;
-            let verdict = on_a_large_stack(|| {
-                let budget = Budget::new(BESIDE_STEPS, BESIDE_TIME, self.has_slow_patterns);
-                self.verdict(&value, &budget.unless(&flag))
-            });
-            drop(running);
-            verdict
-        };
-        match background::done(services, work).await? {
-            Some(Verdict::Valid) => Ok(()),
-            Some(Verdict::Invalid(detail)) => Err(Fault::invalid(detail)),
-            _ => {
+        match beside(services, work).await?? {
+            Verdict::Valid => Ok(()),
+            Verdict::Invalid(detail) => Err(Fault::invalid(detail)),
+            Verdict::Unknown => {
                 let detail = "the body takes too long to check against the schema";
                 Err(Fault::invalid(detail).with_status(422))
             }
@@ -173,103 +157,5 @@ impl std::fmt::Write for Cut {
             }
         }
         Ok(())
-    }
-}
-
-/// Runs work on a thread of its own. `None` when there is none to be had.
-fn on_a_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK);
-        thread.spawn_scoped(scope, work).ok()?.join().ok()
-    })
-}
-
-/// Tells work beside the workers that nobody waits for it any more.
-#[derive(Default)]
-struct StopOnDrop(Arc<AtomicBool>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The places beside the workers, of the whole process.
-struct Places {
-    taken: Mutex<Taken>,
-    freed: Condvar,
-}
-
-#[derive(Default)]
-struct Taken {
-    /// Those that run or wait.
-    reserved: usize,
-    running: usize,
-}
-
-static PLACES: Places = Places {
-    taken: Mutex::new(Taken {
-        reserved: 0,
-        running: 0,
-    }),
-    freed: Condvar::new(),
-};
-
-/// How many run at once: they must leave the workers most of the machine.
-pub(super) fn running_max() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (cores / 2).max(1)
-}
-
-/// The right to run beside the workers, soon.
-pub(super) struct Place(());
-
-/// A place that is in use. It goes back when this is dropped.
-pub(super) struct Running {
-    _place: Place,
-}
-
-impl Place {
-    /// A place, unless too many wait for one.
-    pub fn reserve() -> Option<Self> {
-        let mut taken = PLACES.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.reserved >= running_max().saturating_mul(1 + WAITING_MAX) {
-            return None;
-        }
-        taken.reserved += 1;
-        Some(Self(()))
-    }
-
-    /// Waits for its turn. `None` when nobody waits for the result any more.
-    pub fn run(self, stop: &AtomicBool) -> Option<Running> {
-        let mut taken = PLACES.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while !stop.load(Ordering::Relaxed) {
-            if taken.running < running_max() {
-                taken.running += 1;
-                return Some(Running { _place: self });
-            }
-            let freed = PLACES.freed.wait_timeout(taken, LOOK_EVERY);
-            (taken, _) = freed.unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(taken);
-        // It may have been woken for a place that it does not take.
-        PLACES.freed.notify_one();
-        None
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = PLACES.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.reserved = taken.reserved.saturating_sub(1);
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let mut taken = PLACES.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.running = taken.running.saturating_sub(1);
-        drop(taken);
-        PLACES.freed.notify_one();
     }
 }

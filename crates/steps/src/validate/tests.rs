@@ -309,18 +309,6 @@ fn only_patterns_that_go_back_are_slow() {
 }
 
 #[test]
-fn one_that_waits_for_a_place_leaves_when_its_caller_has_gone() {
-    use super::check::{Place, running_max};
-    let never = AtomicBool::new(false);
-    let places = (0..running_max()).filter_map(|_| Place::reserve()?.run(&never));
-    let running: Vec<_> = places.collect();
-    let gone = AtomicBool::new(true);
-    assert!(Place::reserve().unwrap().run(&gone).is_none());
-    drop(running);
-    assert!(Place::reserve().unwrap().run(&never).is_some());
-}
-
-#[test]
 fn comparing_elements_with_each_other_is_paid_for() {
     let value = serde_json::json!([["a", "b"], ["a", "c"]]);
     let schema = serde_json::json!({ "uniqueItems": true });

@@ -1,0 +1,295 @@
+//! Tests of the queue for threads beside the workers, and of work that is done in turns.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::Mutex;
+
+use message::{Headers, Method, Request};
+
+use super::*;
+use crate::exchange::{Exchange, FlowContext};
+use crate::handler::LocalFuture;
+use crate::testing::{FakeServices, poll_once};
+
+/// The permits are those of the process: one test at a time.
+static ONE_TEST: Mutex<()> = Mutex::new(());
+
+fn permit() -> Pin<Box<impl Future<Output = Result<Permit, Fault>>>> {
+    Box::pin(Permit::acquire())
+}
+
+fn all_permits() -> Vec<Permit> {
+    let taken = (0..running_max()).map(|_| poll_once(&mut permit()).unwrap().unwrap());
+    taken.collect()
+}
+
+#[test]
+fn as_many_run_as_there_are_cores_and_the_first_that_waits_is_the_next() {
+    let _one = lock(&ONE_TEST);
+    let mut running = all_permits();
+    let (mut first, mut gone, mut last) = (permit(), permit(), permit());
+    for waiting in [&mut first, &mut gone, &mut last] {
+        assert!(poll_once(waiting).is_none());
+    }
+    drop(running.pop());
+    assert!(poll_once(&mut last).is_none());
+    // One that comes later does not overtake.
+    assert!(poll_once(&mut permit()).is_none());
+    let first = poll_once(&mut first).unwrap().unwrap();
+    drop(first);
+    // It has been given to one that nobody waits for any more.
+    drop(gone);
+    assert!(poll_once(&mut last).unwrap().is_ok());
+    drop((running, last));
+    assert_eq!(all_permits().len(), running_max());
+}
+
+#[test]
+fn one_that_does_not_wait_any_more_leaves_the_queue() {
+    let _one = lock(&ONE_TEST);
+    let running = all_permits();
+    let mut waiting = permit();
+    assert!(poll_once(&mut waiting).is_none());
+    drop(waiting);
+    drop(running);
+    assert_eq!(all_permits().len(), running_max());
+    assert_eq!(lock(&QUEUE).running, 0);
+}
+
+#[test]
+fn the_queue_has_an_end() {
+    let _one = lock(&ONE_TEST);
+    let running = all_permits();
+    let mut waiting: Vec<_> = (0..running_max() * WAITING_MAX).map(|_| permit()).collect();
+    assert!(waiting.iter_mut().all(|it| poll_once(it).is_none()));
+    let fault = poll_once(&mut permit()).unwrap().err().unwrap();
+    assert_eq!((fault.name(), fault.status), ("unavailable", 503));
+    drop(running);
+    drop(waiting);
+    assert_eq!(lock(&QUEUE).running, 0);
+}
+
+#[test]
+fn work_whose_caller_has_gone_is_not_begun() {
+    let _one = lock(&ONE_TEST);
+    let services = Later::default();
+    let began = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&began);
+    let mut work = Box::pin(beside(&services, move |_| {
+        flag.store(true, Ordering::Relaxed);
+    }));
+    assert!(poll_once(&mut work).is_none());
+    drop(work);
+    services.do_all();
+    assert!(!began.load(Ordering::Relaxed));
+    assert_eq!(lock(&QUEUE).running, 0);
+}
+
+/// Services that do what may block when a test says so.
+#[derive(Default)]
+struct Later {
+    others: FakeServices,
+    clock_reads: Cell<usize>,
+    /// How much is done at once before that.
+    at_once: Cell<usize>,
+    work: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Later {
+    fn do_all(&self) {
+        let work = std::mem::take(&mut *lock(&self.work));
+        work.into_iter().for_each(|work| work());
+    }
+}
+
+impl Services for Later {
+    fn call<'a>(
+        &'a self,
+        call: crate::handler::Call<'a>,
+    ) -> LocalFuture<'a, Result<message::Reply, Fault>> {
+        self.others.call(call)
+    }
+
+    fn sleep(&self, time: std::time::Duration) -> LocalFuture<'static, ()> {
+        self.others.sleep(time)
+    }
+
+    fn now(&self) -> std::time::Instant {
+        self.clock_reads.set(self.clock_reads.get() + 1);
+        self.others.now()
+    }
+
+    fn wall(&self) -> std::time::Duration {
+        self.others.wall()
+    }
+
+    fn chance(&self) -> f64 {
+        self.others.chance()
+    }
+
+    fn flow(&self, name: &str) -> Option<Arc<dyn crate::handler::Callee>> {
+        self.others.flow(name)
+    }
+
+    fn spawn(&self, work: crate::handler::Work) {
+        self.others.spawn(work);
+    }
+
+    fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        if self.at_once.get() > 0 {
+            self.at_once.set(self.at_once.get() - 1);
+            return self.others.blocking(work);
+        }
+        lock(&self.work).push(work);
+        Box::pin(std::future::pending())
+    }
+
+    fn resources(&self) -> &crate::resources::Resources {
+        self.others.resources()
+    }
+}
+
+/// A message with this JSON body.
+fn exchange(body: &str) -> Exchange {
+    let mut headers = Headers::new();
+    headers.append("Content-Type", "application/json");
+    let request = Request {
+        method: Method::Post,
+        path: "/".to_owned(),
+        query: None,
+        parameters: Vec::new(),
+        headers,
+        body: body.as_bytes().to_vec().into(),
+        peer: "192.0.2.1".parse().unwrap(),
+        is_secure: false,
+    };
+    let mut context = FlowContext::new("test");
+    context.limits.steps = u64::MAX;
+    Exchange::new(&Arc::new(context), request)
+}
+
+struct Names;
+
+impl expr::Scope for Names {
+    fn slot(&self, name: &str) -> Option<usize> {
+        (name == "a").then_some(crate::scope::BUILT_IN.len())
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec!["a".to_owned()]
+    }
+}
+
+fn compiled(code: &str) -> expr::Expression {
+    expr::Expression::compile(code, &Names).unwrap()
+}
+
+/// Runs work in turns. The result, and how often it was begun.
+fn in_turns<T>(
+    exchange: &mut Exchange,
+    mut work: impl FnMut(&mut Exchange, &dyn Services) -> Result<T, Fault>,
+) -> (Result<T, Fault>, usize) {
+    let (services, begun) = (FakeServices::default(), Cell::new(0));
+    let mut turns = Box::pin(exchange.in_turns(&services, |it| {
+        begun.set(begun.get() + 1);
+        work(it, &services)
+    }));
+    (poll_once(&mut turns).unwrap(), begun.get())
+}
+
+#[test]
+fn each_long_part_is_done_once_and_with_the_names_of_the_message() {
+    let _one = lock(&ONE_TEST);
+    let long = compiled("[range(300000)] | length + $a");
+    let short = compiled("$a");
+    let mut message = exchange("{}");
+    message.set_slot(crate::scope::BUILT_IN.len(), expr::value::integer(1));
+    let (sum, begun) = in_turns(&mut message, |it, services| {
+        let (first, short) = (
+            it.evaluate(&long, services)?,
+            it.evaluate(&short, services)?,
+        );
+        let slot = crate::scope::BUILT_IN.len();
+        let before = it.replace_slot(slot, expr::value::integer(2));
+        let second = it.evaluate(&long, services);
+        it.set_slot(slot, before);
+        Ok([first, short, second?])
+    });
+    let expected = [300_001, 1, 300_002].map(expr::value::integer);
+    assert_eq!((sum.unwrap(), begun), (expected, 3));
+    // Nothing of it is left: the next work is done for itself.
+    let (value, begun) = in_turns(&mut message, |it, services| it.evaluate(&short, services));
+    assert_eq!((value.unwrap(), begun), (expr::value::integer(1), 1));
+}
+
+#[test]
+fn contents_that_follow_each_other_are_not_mixed_up() {
+    let _one = lock(&ONE_TEST);
+    let mut message = exchange("{}");
+    let long = |byte: &str| expr::value::array([expr::value::text(byte.repeat(AT_ONCE))]);
+    let (bodies, begun) = in_turns(&mut message, |it, _| {
+        it.set_value(long("a"));
+        let first = it.body()?.0;
+        it.set_value(long("b"));
+        Ok((first, it.body()?.0))
+    });
+    let (first, second) = bodies.unwrap();
+    assert_eq!(
+        (first.as_bytes().get(2), second.as_bytes().get(2), begun),
+        (Some(&b'a'), Some(&b'b'), 3)
+    );
+}
+
+#[test]
+fn what_was_given_up_half_way_is_no_result_of_what_follows() {
+    let _one = lock(&ONE_TEST);
+    let (one, two) = (
+        compiled("[range(300000)] | length"),
+        compiled("last(range(300000))"),
+    );
+    let mut message = exchange("{}");
+    let services = Later::default();
+    services.at_once.set(1);
+    let mut both = Box::pin(message.in_turns(&services, |it| {
+        Ok([it.evaluate(&one, &services)?, it.evaluate(&two, &services)?])
+    }));
+    assert!(poll_once(&mut both).is_none());
+    drop(both);
+    services.do_all();
+    let (value, begun) = in_turns(&mut message, |it, services| it.evaluate(&two, services));
+    assert_eq!((value.unwrap(), begun), (expr::value::integer(299_999), 2));
+}
+
+#[test]
+fn outside_of_turns_everything_is_done_at_once() {
+    let services = FakeServices::default();
+    let mut message = exchange(&format!("[\"{}\"]", "x".repeat(2 * AT_ONCE)));
+    let long = compiled("[range(300000)] | length");
+    let value = message.evaluate(&long, &services).unwrap();
+    assert_eq!(value, expr::value::integer(300_000));
+    assert!(message.value().is_ok() && message.body().is_ok());
+}
+
+/// The clock is looked at within the evaluation only, and late.
+#[test]
+fn a_deadline_costs_an_evaluation_no_look_at_the_clock() {
+    let _one = lock(&ONE_TEST);
+    let services = Later::default();
+    let mut message = exchange("1");
+    message.deadline = Some(std::time::Instant::now());
+    let short = compiled(". + 1");
+    for is_in_turns in [false, true] {
+        let value = match is_in_turns {
+            false => message.evaluate(&short, &services),
+            true => poll_once(&mut Box::pin(
+                message.in_turns(&services, |it| it.evaluate(&short, &services)),
+            ))
+            .unwrap(),
+        };
+        assert_eq!(value.unwrap(), expr::value::integer(2));
+    }
+    let long = compiled("[range(300000)] | length");
+    let error = message.evaluate(&long, &services).unwrap_err();
+    assert!(error.to_string().contains("takes too long"), "{error}");
+    assert_eq!(services.clock_reads.get(), 0);
+}
