@@ -161,7 +161,7 @@ fn a_worker_ends_whose_idle_connections_nobody_looks_after() {
         // As the pool's own task, which looks every half a minute.
         pool.start_sweeping(Duration::from_millis(1));
         while !PANICS.get().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
         }
     });
     assert_eq!(reported.try_recv(), Ok("idle connections to a database"));
