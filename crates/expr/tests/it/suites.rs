@@ -1,7 +1,7 @@
 //! The test cases of jq, gojq and jaq. `tests/data/*.test` and `gojq.json` are theirs: the latter
 //! has those of gojq's `cli/test.yaml` of April 2026 that have no flags but `-c`, `-n` and `-M` and
-//! need no files. `excluded.txt` names the cases that fail here, each with its reason. A case that is
-//! named there and passes fails the test, so that the list stays true.
+//! need no files. `excluded.txt` names the cases that fail here, each with its reason. A case that
+//! is named there and passes fails the test, so that the list stays true.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -275,8 +275,8 @@ fn failed(name: &Arc<str>) -> impl FnOnce(StoreError) -> OpenError {
     move |error| OpenError::Topic(name, error.to_string())
 }
 
-/// Asks for all of these in their order, and then waits for the answers: a store that writes does so
-/// once for many.
+/// Asks for all of these in their order, and then waits for the answers: a store that writes does
+/// so once for many.
 async fn all<T>(answers: Vec<Answer<T>>) -> Vec<Result<T, StoreError>> {
     let mut asked = Vec::with_capacity(answers.len());
     for mut answer in answers {
