@@ -44,8 +44,14 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
 
 /// Why nothing is kept any more before a restart, if that is so.
 pub(crate) fn failure(states: &States) -> Option<&'static str> {
-    let failed = Depot::of(states).has_failed() || Hub::of(states).has_failed();
-    failed.then_some("the disk has failed: nothing is stored before a restart\n")
+    let failed = [
+        Depot::of(states).has_failed(),
+        Hub::of(states).has_failed(),
+        KeyedState::of(states).has_failed(),
+    ];
+    failed
+        .contains(&true)
+        .then_some("the disk has failed: nothing is stored before a restart\n")
 }
 
 /// Takes the folder as it is: what is missing in it is lost.

@@ -383,6 +383,11 @@ fn write_format(path: &Path, named: &[(String, u32)]) -> io::Result<()> {
 
 /// Makes a folder, and those it is in, when they are not there: durably, with their names.
 fn make_folder(path: &Path) -> io::Result<()> {
+    make_folder_with(path, &mut sync_folder)
+}
+
+/// The same; `sync` makes durable what a folder has in it.
+fn make_folder_with(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
@@ -390,16 +395,20 @@ fn make_folder(path: &Path) -> io::Result<()> {
         None => return Ok(()),
     };
     if !path.is_dir() {
-        make_folder(parent)?;
+        make_folder_with(parent, sync)?;
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
     }
-    match File::open(parent) {
+    sync(parent)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match File::open(path) {
         // It was made by somebody who may do more than we.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        parent => parent?.sync_all(),
+        folder => folder?.sync_all(),
     }
 }
 
@@ -533,5 +542,33 @@ impl DiskFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_folder_is_synced_in_the_one_that_it_is_in() {
+        let temporary = std::env::temp_dir();
+        let top = temporary.join(format!("intertie-folders-{}", std::process::id()));
+        let path = top.join("a/data");
+        let make = || {
+            let mut synced = Vec::new();
+            let made = make_folder_with(&path, &mut |folder| {
+                let mut inner = path.ancestors();
+                let made = inner.find(|it| it.parent() == Some(folder)).unwrap();
+                assert!(made.exists(), "{} is not there yet", made.display());
+                synced.push(folder.to_owned());
+                Ok(())
+            });
+            made.unwrap();
+            synced
+        };
+        assert!(make().ends_with(&[temporary, top.clone(), top.join("a")]));
+        // Whoever made one that is there may not have come to that.
+        assert_eq!(make(), [top.join("a")]);
+        fs::remove_dir_all(&top).unwrap();
     }
 }

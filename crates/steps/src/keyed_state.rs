@@ -36,6 +36,11 @@ impl KeyedState {
         self.keyed.get()
     }
 
+    /// Whether nothing is written any more before a restart, since the disk has failed.
+    pub fn has_failed(&self) -> bool {
+        self.keyed().is_some_and(Keyed::has_failed)
+    }
+
     /// From here on steps use this one. The first one stays.
     pub fn open(&self, keyed: Keyed) {
         // Whoever was faster has opened the same folder.

@@ -218,19 +218,8 @@ impl Link {
                 .set_connection_timeout(None)
                 .set_response_timeout(None);
             let made = MultiplexedConnection::new_with_config(&self.who(), wire, config).await;
-            let (connection, driver) = made.map_err(|error| self.failed(&error))?;
-            let is_over = Rc::new(Cell::new(false));
-            let over = Rc::clone(&is_over);
-            let task = tokio::task::spawn_local(async move {
-                driver.await;
-                over.set(true);
-            });
-            Ok(Live {
-                name: self.server.name.clone(),
-                connection,
-                is_over,
-                driver: task.abort_handle(),
-            })
+            let made = made.map_err(|error| self.failed(&error))?;
+            Ok(Live::new(&self.server.name, made))
         })
         .await
     }
@@ -326,7 +315,37 @@ impl Drop for Live {
     }
 }
 
+/// Marks a connection as over when its driver ends, by a panic too: a panic drops the driver with
+/// all commands that wait for an answer, so that they fail at once, and the next command makes
+/// another connection.
+struct EndOfDriver(Rc<Cell<bool>>);
+
+impl Drop for EndOfDriver {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
 impl Live {
+    /// Starts the driver of a connection, which reads and writes its socket.
+    fn new(
+        name: &str,
+        (connection, driver): (MultiplexedConnection, impl Future<Output = ()> + 'static),
+    ) -> Self {
+        let is_over = Rc::new(Cell::new(false));
+        let end = EndOfDriver(Rc::clone(&is_over));
+        let task = tokio::task::spawn_local(async move {
+            let _end = end;
+            driver.await;
+        });
+        Self {
+            name: name.to_owned(),
+            connection,
+            is_over,
+            driver: task.abort_handle(),
+        }
+    }
+
     /// Gives a command and waits so long for its answer.
     pub async fn command(
         &self,
@@ -357,3 +376,6 @@ impl Live {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

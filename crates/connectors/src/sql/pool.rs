@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use component::handler::{LocalFuture, Services, within};
 use component::resources::Resource;
+use component::vital::vital;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -84,17 +85,23 @@ impl Pool {
             is_closed: Cell::new(false),
             waiting: Cell::new(0),
         });
-        let weak = Rc::downgrade(&pool);
-        tokio::task::spawn_local(async move {
+        pool.start_sweeping(SWEEP);
+        pool
+    }
+
+    /// Closes at this interval what has been idle for long, as long as there is the pool.
+    fn start_sweeping(self: &Rc<Self>, interval: Duration) {
+        let pool = Rc::downgrade(self);
+        let sweep = async move {
             loop {
-                sleep(SWEEP).await;
-                match weak.upgrade() {
+                sleep(interval).await;
+                match pool.upgrade() {
                     Some(pool) => pool.sweep(),
                     None => return,
                 }
             }
-        });
-        pool
+        };
+        tokio::task::spawn_local(vital("idle connections to a database", sweep));
     }
 
     /// Lends a connection, made when none is idle.
@@ -160,8 +167,12 @@ impl Pool {
         let late = || SqlError::new(Class::Unreachable, format!("no connection within {time:?}"));
         match within(time, services, told).await {
             Some(Ok(lease)) => lease,
-            // The task cannot end without a word but by a panic, which has been told.
-            Some(Err(_)) | None => Err(late()),
+            // The task ends without an answer only by a panic, which has been logged.
+            Some(Err(_)) => {
+                let message = "the attempt to connect has panicked";
+                Err(SqlError::new(Class::Unreachable, message))
+            }
+            None => Err(late()),
         }
     }
 
@@ -259,3 +270,6 @@ impl Drop for Waiting<'_> {
         self.0.set(self.0.get().saturating_sub(1));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,4 +8,5 @@
 
 mod sql_mysql;
 mod sql_session;
+mod sql_sqlite;
 mod sql_sqlserver;

@@ -415,7 +415,7 @@ impl Div for Counted {
     fn div(self, other: Self) -> Result {
         match (&self.value, &other.value) {
             (Value::Num(_), Value::Num(right)) if *right == Num::Int(0) => {
-                return Err(no_divisor(&self, &other));
+                return Err(no_divisor(&self, &other, ""));
             }
             (Value::Num(left), Value::Num(right)) => calculated(left, right, Math::Div)?,
             (Value::TStr(left), Value::TStr(right)) | (Value::BStr(left), Value::BStr(right)) => {
@@ -447,7 +447,7 @@ impl Rem for Counted {
         let whole = |number: &Num| matches!(number, Num::Int(_) | Num::BigInt(_));
         if whole(left) && whole(right) {
             if *right == Num::Int(0) {
-                return Err(no_divisor(&self, &other));
+                return Err(no_divisor(&self, &other, " (remainder)"));
             }
             let value = Value::Num(left.clone()) % Value::Num(right.clone());
             return value
@@ -463,14 +463,15 @@ impl Rem for Counted {
         match (dividend as i64).checked_rem(divisor as i64) {
             Some(rest) => Ok(Self::from(rest as isize)),
             None if divisor as i64 == -1 => Ok(Self::from(0_usize)),
-            None => Err(no_divisor(&self, &other)),
+            None => Err(no_divisor(&self, &other, " (remainder)")),
         }
     }
 }
 
-fn no_divisor(left: &Counted, right: &Counted) -> Error {
+/// In the words of jq; `what` says of which operation.
+fn no_divisor(left: &Counted, right: &Counted, what: &str) -> Error {
     Error::str(format_args!(
-        "number ({left}) and number ({right}) cannot be divided because the divisor is zero"
+        "number ({left}) and number ({right}) cannot be divided{what} because the divisor is zero"
     ))
 }
 

@@ -563,7 +563,7 @@ fn map_entry<'a, I: Iterator<Item = ValX<'a, Counted>>>(
         (None, Position::Start(at)) => return append(whole, at, f),
         (None, Position::End(_)) => {
             return opt.fail(whole, |_| {
-                Exn::from(Error::str(format_args!("index {index} out of bounds")))
+                Exn::from(Error::str("Out of bounds negative array index"))
             });
         }
     };

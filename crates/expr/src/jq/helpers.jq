@@ -81,18 +81,21 @@ def @base32: tostring | encode_base32;
 def @base32d: tostring | decode_base32;
 def pick(f): . as $in | reduce path(f) as $p (null; setpath($p; $in | getpath($p)));
 def limit($n; f):
-  if $n < 0 then error("limit does not support a negative count") else limit_($n; f) end;
+  if $n < 0 then error("limit doesn't support negative count") else limit_($n; f) end;
 def skip($n; f):
-  if $n < 0 then error("skip does not support a negative count") else skip_($n; f) end;
+  if $n < 0 then error("skip doesn't support negative count") else skip_($n; f) end;
 def nth($n): .[$n];
 def nth($n; f):
-  if $n < 0 then error("nth does not support a negative index") else first(skip_($n; f)) end;
+  if $n < 0 then error("nth doesn't support negative indices") else first(skip_($n; f)) end;
 def flatten_($x):
   reduce .[] as $i ([];
     if $x != 0 and ($i | isarray) then . + ($i | flatten_($x - 1)) else . + [$i] end);
 def flatten($x):
-  if $x < 0 then error("flatten does not support a negative depth") else flatten_($x) end;
+  if $x < 0 then error("flatten depth must not be negative") else flatten_($x) end;
 def flatten: flatten_(-1);
+def toboolean:
+  if isboolean then . elif . == "true" then true elif . == "false" then false
+  else error("\(type) (\(tojson)) cannot be parsed as a boolean") end;
 def isnormal: isnumber and fabs >= 2.2250738585072014e-308 and . != infinite and . != -infinite;
 def normals: select(isnormal);
 def transpose: [range([.[] | length] | max // 0) as $i | [.[][$i]]];

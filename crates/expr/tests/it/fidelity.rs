@@ -221,7 +221,7 @@ fn arithmetic_is_that_of_jq() {
         (
             "try (5 % 0.5) catch .",
             "null",
-            r#""number (5) and number (0.5) cannot be divided because the divisor is zero""#,
+            r#""number (5) and number (0.5) cannot be divided (remainder) because the divisor is zero""#,
         ),
         (".[1e0], .[1.7]", "[1,2]", "2 2"),
         (".[1.2:3.5]", "[1,2,3,4,5]", "[2,3,4]"),

@@ -7,6 +7,7 @@
 )]
 
 mod cases;
+mod corpus;
 mod differential;
 mod docs;
 mod fast;

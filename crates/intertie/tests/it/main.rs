@@ -10,6 +10,7 @@ mod check;
 mod design;
 mod docs;
 mod examples;
+mod failed_disk;
 mod failures;
 mod flow_tests;
 mod flows;

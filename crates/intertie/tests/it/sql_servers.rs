@@ -157,3 +157,30 @@ fn who_is_not_let_in_shows_no_password() {
         assert!(!output.contains("s3cret-word"), "{output}");
     }
 }
+
+/// As text a `timestamp` has a `Z`, which MySQL does not take.
+#[test]
+fn a_cursor_of_the_type_timestamp_goes_back_as_a_moment() {
+    let server = MariaDb::start();
+    server.run(
+        "create database cursors; create table cursors.t (ts timestamp(3));
+         insert into cursors.t values ('2026-01-31 10:00:00.25');
+         set global log_output = 'TABLE'; set global general_log = 1",
+    );
+    let connection = format!("{{ mysql: \"{}\" }}", server.url("cursors"));
+    let flow = "flow: each\nuse: { db: DB }\nfrom:\n  sql: { connection: db, every: 50ms, \
+                cursor: ts, start: \"2000-01-01T00:00:00Z\", create: true, query: \"select ts \
+                from t where ts > :cursor order by ts\" }\nsteps:\n  - log: { message: row }\n";
+    let (engine, _, _folder) = run(&connection, flow);
+    let asked = "select argument from mysql.general_log where command_type = 'Execute' and \
+                 argument like 'select ts from t where ts >%2026%'";
+    wait_until("it asks for what comes behind the row", || {
+        !server.run(asked).trim().is_empty()
+    });
+    engine.stop();
+    let sent = server.run(asked);
+    assert!(
+        !sent.contains("2026-01-31T") && !sent.contains('Z'),
+        "{sent}"
+    );
+}

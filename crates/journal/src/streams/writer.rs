@@ -2,7 +2,7 @@
 //! disk, and answers all at once. In between it drops what is not to be kept, and gives space
 //! back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -76,6 +76,8 @@ struct Batch {
     nexts: HashMap<u32, u64>,
     appended: Vec<(Queued, Answer<()>)>,
     declared: Vec<(String, Keep, Queued, Answer<StreamInfo>)>,
+    /// The names of those that are new.
+    made: HashSet<String>,
 }
 
 impl Batch {
@@ -86,6 +88,7 @@ impl Batch {
             nexts: HashMap::new(),
             appended: Vec::new(),
             declared: Vec::new(),
+            made: HashSet::new(),
         }
     }
 
@@ -311,12 +314,11 @@ impl Writer {
         answer: Answer<StreamInfo>,
     ) {
         let state = self.state.read();
-        let is_staged = self.batch.declared.iter().any(|it| it.0 == name);
-        if state.stream(&name).is_none() && !is_staged {
+        if state.stream(&name).is_none() && !self.batch.made.contains(&name) {
             if let Err(refusal) = self.log.check_new() {
                 return tell(answer, Err(refusal));
             }
-            if state.streams.len() + self.batch.declared.len() >= STREAMS_MAX {
+            if state.streams.len() + self.batch.made.len() >= STREAMS_MAX {
                 return tell(answer, Err(Refusal::Full));
             }
             let (number, epoch) = (self.next_number, chance());
@@ -324,6 +326,7 @@ impl Writer {
             made(number, &name, epoch).write(&mut self.batch.frame);
             let effect = Effect::Made(number, name.clone(), epoch);
             self.batch.effects.push(effect);
+            self.batch.made.insert(name.clone());
         }
         drop(state);
         self.batch.declared.push((name, keep, place, answer));

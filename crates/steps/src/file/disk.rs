@@ -307,8 +307,11 @@ fn copy_new(from: &Path, to: &Path) -> io::Result<()> {
         let _ = fs::remove_file(&part);
     }
     copied?;
-    // Its name has to be on the disk before the other one goes.
-    sync_folder(to)?;
+    // Its name has to be on the disk before the other one goes. Else the next try begins anew,
+    // and would leave two of it.
+    sync_folder(to).inspect_err(|_| {
+        let _ = fs::remove_file(to);
+    })?;
     fs::remove_file(from)
 }
 

@@ -2,14 +2,16 @@
 //! then what is noticed of it.
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use super::{Hub, OpenError, tidy};
 use crate::log::{Log, LogParts};
 use crate::settings::Durability;
 use crate::store::memory::new_epoch;
-use crate::store::{Store, StoreError};
+use crate::store::{Answer, Found, Store, StoreError};
 use crate::topic::Topic;
 
 /// Topics that can take publications. What is served already stays as it is until they are
@@ -46,11 +48,9 @@ impl Hub {
             prepared.withdraw().await;
             return Err(error);
         }
-        for topic in waiting {
-            if let Err(error) = prepared.add(topic).await {
-                prepared.withdraw().await;
-                return Err(error);
-            }
+        if let Err(error) = prepared.add_all(waiting).await {
+            prepared.withdraw().await;
+            return Err(error);
         }
         for (topic, log) in &prepared.topics {
             // Nobody else opens topics meanwhile.
@@ -86,23 +86,63 @@ impl Hub {
     }
 }
 
+/// A log that has entries, before they have been looked at.
+struct Unread {
+    topic: Arc<Topic>,
+    parts: LogParts,
+    found: Found,
+}
+
 impl PreparedTopics {
-    /// Gets the log of a topic: the one that is served, or one of what the store has.
-    async fn add(&mut self, topic: Arc<Topic>) -> Result<(), OpenError> {
-        let failed =
-            |error: StoreError| OpenError::Topic(topic.name().to_string(), error.to_string());
-        let settings = *topic.settings();
-        let store = self.hub.store(&topic)?;
-        let served = self
-            .log_of(&topic)
-            .filter(|log| log.payload == settings.payload && log.durability == settings.durability);
-        if let Some(log) = served {
-            // As it is: a disk that takes nothing any more says so here.
-            let declared = store.declare(&log.stored_as, log.settings().kept());
-            declared.await.map_err(failed)?;
-            self.push(topic, log);
-            return Ok(());
+    /// Gets the logs of topics. Stores and the threads that may block are asked for all of them at
+    /// once: a hand-over for each topic would take most of the time of a start.
+    async fn add_all(&mut self, topics: Vec<Arc<Topic>>) -> Result<(), OpenError> {
+        let (mut unread, mut names) = (Vec::new(), HashSet::new());
+        let (mut kept, mut asked) = (Vec::new(), Vec::new());
+        for topic in topics {
+            // The second one of a name has the log of the first.
+            if names.contains(topic.name()) {
+                self.read_all(std::mem::take(&mut unread)).await?;
+                names.clear();
+            }
+            if let Some(log) = self.served(&topic) {
+                // As it is: a disk that takes nothing any more says so here.
+                asked.push(log.store.declare(&log.stored_as, log.settings().kept()));
+                kept.push(Arc::clone(topic.name()));
+                self.push(topic, log);
+                continue;
+            }
+            let (parts, found) = self.parts(&topic).await?;
+            if found.first < found.next {
+                names.insert(Arc::clone(topic.name()));
+                unread.push(Unread {
+                    topic,
+                    parts,
+                    found,
+                });
+                continue;
+            }
+            let log = Log::recover(parts, found).map_err(failed(topic.name()))?;
+            self.push(topic, Arc::new(log));
         }
+        self.read_all(unread).await?;
+        for (name, answer) in kept.iter().zip(all(asked).await) {
+            answer.map_err(failed(name))?;
+        }
+        Ok(())
+    }
+
+    /// The log of a topic's name that goes on with the topic.
+    fn served(&self, topic: &Topic) -> Option<Arc<Log>> {
+        let settings = topic.settings();
+        self.log_of(topic)
+            .filter(|log| log.payload == settings.payload && log.durability == settings.durability)
+    }
+
+    /// What the log of a topic is made of, and what the store has of it.
+    async fn parts(&mut self, topic: &Arc<Topic>) -> Result<(LogParts, Found), OpenError> {
+        let settings = *topic.settings();
+        let store = self.hub.store(topic)?;
         let stored_as = match settings.durability {
             Durability::Disk => Arc::clone(topic.name()),
             // A log of the same name may be served, and what it has is nothing to this one.
@@ -112,7 +152,7 @@ impl PreparedTopics {
             Some(found) => found,
             None => {
                 let made = store.declare(&stored_as, settings.kept()).await;
-                let made = made.map_err(failed)?;
+                let made = made.map_err(failed(topic.name()))?;
                 self.made.push((Arc::clone(&store), Arc::clone(&stored_as)));
                 made
             }
@@ -125,11 +165,28 @@ impl PreparedTopics {
             store,
             sequencer: self.hub.sequencer()?,
         };
-        let recovered = tokio::task::spawn_blocking(move || Log::recover(parts, found)).await;
-        let log = recovered
-            .map_err(|error| OpenError::Topic(topic.name().to_string(), error.to_string()))?;
-        let log = Arc::new(log.map_err(failed)?);
-        self.push(topic, log);
+        Ok((parts, found))
+    }
+
+    /// Reads what the store has of these topics.
+    async fn read_all(&mut self, unread: Vec<Unread>) -> Result<(), OpenError> {
+        let Some(first) = unread.first().map(|it| Arc::clone(it.topic.name())) else {
+            return Ok(());
+        };
+        let read = move || {
+            let logs = unread.into_iter().map(|it| {
+                let log = Log::recover(it.parts, it.found);
+                let log = log.map_err(failed(it.topic.name()))?;
+                Ok((it.topic, Arc::new(log)))
+            });
+            logs.collect::<Result<Vec<_>, OpenError>>()
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let logs =
+            read.map_err(|error| OpenError::Topic(first.to_string(), error.to_string()))??;
+        for (topic, log) in logs {
+            self.push(topic, log);
+        }
         Ok(())
     }
 
@@ -142,24 +199,20 @@ impl PreparedTopics {
     /// write of its own.
     async fn make_new(&mut self, topics: &[Arc<Topic>]) -> Result<(), OpenError> {
         let mut names = HashSet::new();
-        let mut making = Vec::new();
+        let (mut making, mut asked) = (Vec::new(), Vec::new());
         for topic in topics {
             let name = topic.name();
             let store = self.hub.store(topic)?;
             let settings = topic.settings();
             let is_new = settings.durability == Durability::Disk && store.find(name).is_none();
             if is_new && names.insert(Arc::clone(name)) {
-                let made = tokio::spawn(store.declare(name, settings.kept()));
-                making.push((store, Arc::clone(name), made));
+                asked.push(store.declare(name, settings.kept()));
+                making.push((store, Arc::clone(name)));
             }
         }
         let mut result = Ok(());
-        for (store, name, made) in making {
-            let failed = |why: String| OpenError::Topic(name.to_string(), why);
-            let made = match made.await {
-                Ok(made) => made.map(drop).map_err(|error| failed(error.to_string())),
-                Err(error) => Err(failed(error.to_string())),
-            };
+        for ((store, name), made) in making.into_iter().zip(all(asked).await) {
+            let made = made.map(drop).map_err(failed(&name));
             if made.is_ok() {
                 self.made.push((store, name));
             }
@@ -177,9 +230,13 @@ impl PreparedTopics {
     /// Has the new settings hold, and ends logs that are served no more: their subscribers come
     /// back to the new ones. A disk that fails now is logged, and keeps what it has kept before.
     pub async fn commit(self) {
-        for (topic, log) in self.topics {
+        let asked = self.topics.iter().map(|(topic, log)| {
+            let kept = topic.settings().kept();
+            log.store.declare(&log.stored_as, kept)
+        });
+        let kept = all(asked.collect()).await;
+        for ((topic, log), kept) in self.topics.into_iter().zip(kept) {
             let settings = *topic.settings();
-            let kept = log.store.declare(&log.stored_as, settings.kept()).await;
             if let Err(error) = kept {
                 let topic = &**topic.name();
                 tracing::error!(target: "topics", topic, %error, "what is kept has not changed");
@@ -210,4 +267,28 @@ impl PreparedTopics {
             }
         }
     }
+}
+
+/// What a failure of a store means for a topic.
+fn failed(name: &Arc<str>) -> impl FnOnce(StoreError) -> OpenError {
+    let name = name.to_string();
+    move |error| OpenError::Topic(name, error.to_string())
+}
+
+/// Asks for all of these in their order, and then waits for the answers: a store that writes does
+/// so once for many.
+async fn all<T>(answers: Vec<Answer<T>>) -> Vec<Result<T, StoreError>> {
+    let mut asked = Vec::with_capacity(answers.len());
+    for mut answer in answers {
+        let ready = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        asked.push((answer, ready));
+    }
+    let mut results = Vec::with_capacity(asked.len());
+    for (answer, ready) in asked {
+        results.push(match ready {
+            Poll::Ready(result) => result,
+            Poll::Pending => answer.await,
+        });
+    }
+    results
 }

@@ -680,67 +680,108 @@ async fn several(count: usize) -> (Vec<Arc<Topic>>, Vec<Rc<Branch>>, Rc<Channel>
         ..key(Mode::Event)
     };
     let pace = Pace {
-        bytes_max: 1 << 20,
+        bytes_max: 2 << 20,
         ..pace(Policy::Disconnect)
     };
     let channel = Branch::channel(&branches, wanted, pace).unwrap();
     (topics, branches, channel)
 }
 
+/// How busy three topics are while a subscriber comes to them.
+#[derive(Clone, Copy)]
+struct Busy {
+    /// The events of each topic that the subscriber has missed.
+    missed: u64,
+    /// The size of an event.
+    bytes: usize,
+    /// The events that each topic gets at most for each write to the subscriber, and half of that
+    /// at least.
+    meanwhile: u64,
+}
+
 #[test]
 fn a_stream_of_several_busy_topics_comes_to_its_ring() {
-    for seed in 1..=10_u64 {
-        local(async move {
-            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let (topics, branches, channel) = several(3).await;
-            let mut counts = vec![0; 3];
-            let body = format!("\"{}\"", "x".repeat(200));
-            for at in (0..3).flat_map(|at| [at; 20]) {
-                topics[at].publish(publication(&body)).await.unwrap();
-                counts[at] += 1;
+    let cases = [
+        (20, 200, 5),
+        // More comes during a write than goes out with it: a subscriber that tries to have the
+        // newest event of each topic never has all of them.
+        (80, 2000, 150),
+        // During two writes the ring forgets all that it has: events of several topics have to go
+        // out with one write where they are few.
+        (5, 2000, 400),
+    ];
+    for (missed, bytes, meanwhile) in cases {
+        for seed in 1..=5 {
+            comes_to_its_ring(
+                seed,
+                Busy {
+                    missed,
+                    bytes,
+                    meanwhile,
+                },
+            );
+        }
+    }
+}
+
+fn comes_to_its_ring(seed: u64, busy: Busy) {
+    local(async move {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (topics, branches, channel) = several(3).await;
+        // Somebody who reads nothing, for whom the ring keeps as much as it may.
+        let mut slow = Reader::new(&channel, None);
+        slow.join(Bytes::new(), channel.end_of_ring());
+        let mut counts = vec![0; 3];
+        let body = format!("\"{}\"", "x".repeat(busy.bytes));
+        for (topic, count) in topics.iter().zip(&mut counts) {
+            for _ in 0..busy.missed {
+                topic.publish(publication(&body)).await.unwrap();
             }
-            let starts = vec![Start::Earliest; 3];
-            let mut joining = Joining::new(&channel, starts, Vec::new());
-            let (mut got, mut joined) = (Vec::new(), None);
-            for _ in 0..10 {
-                match joining.advance().await.unwrap() {
-                    Step::Write(piece) => got.extend_from_slice(&piece),
-                    Step::Join(own, at) => {
-                        got.extend_from_slice(&own);
-                        joined = Some(at);
-                        break;
-                    }
-                    Step::Full => panic!(),
+            *count += busy.missed;
+        }
+        let starts = vec![Start::Earliest; 3];
+        let mut joining = Joining::new(&channel, starts, Vec::new());
+        let (mut got, mut joined) = (Vec::new(), None);
+        for _ in 0..10 {
+            match joining.advance().await.unwrap() {
+                Step::Write(piece) => got.extend_from_slice(&piece),
+                Step::Join(own, at) => {
+                    got.extend_from_slice(&own);
+                    joined = Some(at);
+                    break;
                 }
-                // While that is written, each topic has more.
-                for at in 0..3 {
-                    for _ in 0..=dice.below(5) {
-                        topics[at].publish(publication(&body)).await.unwrap();
-                        counts[at] += 1;
-                    }
-                    assert!(branches[at].reach(counts[at]).await);
-                }
+                Step::Full => panic!(),
             }
-            let at = joined.expect("it never comes to the ring");
-            let client = FakeClient::default();
-            client.open(usize::MAX / 2);
-            let mut reader = Reader::new(&channel, None);
-            reader.join(got.into(), at);
-            let mut writing = client.clone();
-            let running = tokio::task::spawn_local(async move {
-                stream::deliver(&mut reader, &mut writing).await
-            });
+            // While that is written, each topic has more.
             for at in 0..3 {
-                topics[at].publish(publication("\"end\"")).await.unwrap();
-                counts[at] += 1;
+                let half = busy.meanwhile / 2;
+                for _ in 0..=half + dice.below(half) {
+                    topics[at].publish(publication(&body)).await.unwrap();
+                    counts[at] += 1;
+                }
                 assert!(branches[at].reach(counts[at]).await);
             }
-            while client.text().matches("\"end\"").count() < 3 {
-                tokio::task::yield_now().await;
-            }
-            check_order(&client.text(), &counts);
-            client.leave();
-            running.await.unwrap();
-        });
-    }
+        }
+        let at = joined.expect("it never comes to the ring");
+        let client = FakeClient::default();
+        client.open(usize::MAX / 2);
+        let mut reader = Reader::new(&channel, None);
+        reader.join(got.into(), at);
+        let mut writing = client.clone();
+        let running =
+            tokio::task::spawn_local(
+                async move { stream::deliver(&mut reader, &mut writing).await },
+            );
+        for at in 0..3 {
+            topics[at].publish(publication("\"end\"")).await.unwrap();
+            counts[at] += 1;
+            assert!(branches[at].reach(counts[at]).await);
+        }
+        while client.text().matches("\"end\"").count() < 3 {
+            tokio::task::yield_now().await;
+        }
+        check_order(&client.text(), &counts);
+        client.leave();
+        running.await.unwrap();
+    });
 }

@@ -16,6 +16,8 @@ use crate::topic::Receipt;
 struct Slow {
     store: MemoryStore,
     gate: Arc<Mutex<Gate>>,
+    /// How many declarations it takes at once: it answers none of them before all are there.
+    together: usize,
 }
 
 #[derive(Default)]
@@ -24,6 +26,8 @@ struct Gate {
     error: Option<StoreError>,
     waker: Option<Waker>,
     appends: usize,
+    declared: usize,
+    declaring: Vec<Waker>,
 }
 
 impl Slow {
@@ -43,7 +47,22 @@ impl Slow {
 
 impl Store for Arc<Slow> {
     fn declare(&self, topic: &str, keep: Keep) -> Answer<Found> {
-        self.store.declare(topic, keep)
+        let mut declared = self.store.declare(topic, keep);
+        let (store, mut number) = (Arc::clone(self), None);
+        Box::pin(poll_fn(move |context| {
+            let mut gate = store.gate.lock().unwrap();
+            let number = *number.get_or_insert_with(|| {
+                gate.declared += 1;
+                gate.declared
+            });
+            if gate.declared < number.next_multiple_of(store.together.max(1)) {
+                gate.declaring.push(context.waker().clone());
+                return Poll::Pending;
+            }
+            gate.declaring.drain(..).for_each(Waker::wake);
+            drop(gate);
+            declared.as_mut().poll(context)
+        }))
     }
 
     fn find(&self, topic: &str) -> Option<Found> {
@@ -328,6 +347,36 @@ impl Served {
         }
         assert!(self.hub.stored("new").is_none());
     }
+}
+
+/// One after the other each topic would cost two hand-overs between threads, and a write.
+#[tokio::test]
+async fn a_store_is_asked_for_all_topics_at_once() {
+    let count = 20;
+    let states = States::default();
+    let hub = Hub::of(&states);
+    hub.set_store(Arc::new(Arc::new(Slow {
+        together: count,
+        ..Slow::default()
+    })));
+    let declare = |states: &States| -> Vec<Arc<Topic>> {
+        let settings = events_in(Durability::Disk, 10);
+        let names = (0..count).map(|number| format!("topic {number}"));
+        names
+            .map(|name| hub.declare(&name, settings, states))
+            .collect()
+    };
+    let open = async || {
+        let opened = tokio::time::timeout(Duration::from_secs(20), hub.open()).await;
+        opened.expect("it waits for one topic alone").unwrap();
+    };
+    let topics = declare(&states);
+    open().await;
+    publish(&topics[0], "1").await;
+    // So does a reload.
+    let topics = declare(&states.stage());
+    open().await;
+    assert_eq!(history(&topics[0], 1).await, Ok(vec!["1".to_owned()]));
 }
 
 #[tokio::test]

@@ -251,6 +251,32 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_keeps_its_headers_but_no_other_queues() {
+        let mut headers = Table::default();
+        for name in ["CC", "BCC"] {
+            headers.set(name, Value::Array(vec![Value::from("other")]));
+        }
+        headers.set("cc", Value::from("a header of the sender's own"));
+        let facts = Facts {
+            deliver: Deliver {
+                consumer: b"c",
+                tag: 1,
+                redelivered: true,
+                exchange: b"orders",
+                key: b"new",
+            },
+            properties: Properties::default(),
+            headers,
+            remembered: 0,
+        };
+        let mut copy = facts.headers_of_copy(2).0;
+        copy.sort_by(|a, b| a.0.cmp(&b.0));
+        let names = copy.iter().map(|it| String::from_utf8_lossy(&it.0));
+        let expected = ["cc", EXCHANGE, FAILURES, KEY];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn values_of_paths_are_encoded() {
         assert_eq!(encoded("a/b ä".as_bytes()), "a%2Fb%20%C3%A4");
     }

@@ -1,5 +1,7 @@
 //! Files that can be read, and those that cannot.
 
+mod corpus;
+
 use bytes::Bytes;
 
 use crate::soap::envelope::Envelope;

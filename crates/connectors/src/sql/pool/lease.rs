@@ -206,14 +206,31 @@ impl Drop for Lease {
         let is_interrupted = self.is_interrupted;
         tokio::task::spawn_local(async move {
             let limit = pool.database.limits.connect_timeout;
-            match timeout(limit, recover(session, is_interrupted)).await {
-                Ok(Some(session)) => pool.put(session, born),
-                Ok(None) | Err(_) => {
-                    pool.database.measures.open.fetch_sub(1, Ordering::Relaxed);
-                }
+            let mut open = OpenConnection {
+                database: &pool.database,
+                is_kept: false,
+            };
+            if let Ok(Some(session)) = timeout(limit, recover(session, is_interrupted)).await {
+                open.is_kept = true;
+                pool.put(session, born);
             }
             drop(place);
         });
+    }
+}
+
+/// An open connection that is counted as closed unless it is kept, also when its recovery panics.
+struct OpenConnection<'a> {
+    database: &'a Database,
+    is_kept: bool,
+}
+
+impl Drop for OpenConnection<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let open = &self.database.measures.open;
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

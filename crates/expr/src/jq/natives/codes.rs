@@ -88,10 +88,16 @@ fn without_padding(text: &[u8]) -> &[u8] {
 fn decode_base64(input: &Counted) -> Result {
     let text: &[u8] = input.string()?;
     meter::memory(text.len())?;
-    let bytes = STANDARD_NO_PAD.decode(without_padding(text)).ok();
-    match bytes.filter(|it| !it.is_empty() || text.is_empty()) {
-        Some(bytes) => Ok(Counted::scalar(Value::utf8_str(bytes))),
-        None => decoded(input, "Base64", None),
+    let digits = without_padding(text);
+    match STANDARD_NO_PAD.decode(digits) {
+        Ok(bytes) => Ok(Counted::scalar(Value::utf8_str(bytes))),
+        // In the words of jq.
+        Err(_) if digits.len() % 4 == 1 => Err(Error::str(format_args!(
+            "string ({input}) trailing base64 byte found"
+        ))),
+        Err(_) => Err(Error::str(format_args!(
+            "string ({input}) is not valid base64 data"
+        ))),
     }
 }
 
@@ -100,20 +106,22 @@ fn decode_uri(input: &Counted) -> Result {
     let text: &[u8] = input.string()?;
     meter::memory(text.len())?;
     let digit = |it: Option<&u8>| char::from(*it?).to_digit(16);
+    // In the words of jq.
+    let invalid = || Error::str(format_args!("string ({input}) is not a valid uri encoding"));
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter();
     while let Some(byte) = rest.next() {
         bytes.push(match byte {
             b'%' => match (digit(rest.next()), digit(rest.next())) {
                 (Some(high), Some(low)) => (high << 4 | low) as u8,
-                _ => return decoded(input, "encoded for URLs", None),
+                _ => return Err(invalid()),
             },
             byte => *byte,
         });
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Counted::from(text)),
-        Err(_) => decoded(input, "encoded for URLs", None),
+        Err(_) => Err(invalid()),
     }
 }
 

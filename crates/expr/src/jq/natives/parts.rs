@@ -124,7 +124,9 @@ fn from_entries(entries: &Counted) -> Result {
 
 /// Takes out what is at the paths, all of them as they are before.
 fn delete_paths(whole: Counted, paths: Counted) -> Result {
-    let all = paths.items()?;
+    let Ok(all) = paths.items() else {
+        return Err(Error::str("Paths must be specified as an array"));
+    };
     meter::memory(all.len() * 2 * ENTRY)?;
     let order = sort::order(all, walk::compare)?;
     let mut sorted: Vec<&[Value]> = Vec::with_capacity(order.len());
