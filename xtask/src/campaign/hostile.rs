@@ -43,6 +43,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ATTACK_MAX: Duration = Duration::from_secs(30);
 /// How long requests that an attack has held up may take to be answered.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long the good client may wait after an attack until all is as before.
+const RECOVERY_MAX: Duration = Duration::from_secs(20);
+/// As long as the engine is left alone before its memory is looked at.
+const QUIET: Duration = Duration::from_secs(1);
 /// An engine that holds more is ended before it takes the machine along.
 const MEMORY_MAX_KIB: u64 = 4 << 20;
 /// The end of the log of an engine that has ended.
@@ -246,12 +250,19 @@ impl Campaign {
         let (peak, end) = self.watch(before, time)?;
         let sums = sums(attackers);
         thread::sleep(DRAIN);
-        let phase = self.good.take();
+        let mut phase = self.good.take();
         // The engine is left alone with the good client while the other server has its turn.
         let idle = self.attack_idle(attack, seed, time / 4)?;
-        let left = match end {
-            Some(_) => Held::default(),
-            None => self.level()?,
+        let (left, recovery) = match end {
+            Some(_) => (Held::default(), Duration::ZERO),
+            None => {
+                let other = self.good.take();
+                if !other.is_in_time(Duration::ZERO) {
+                    phase.add(other);
+                }
+                let recovery = self.recover(&mut phase);
+                (self.level()?, recovery)
+            }
         };
         let log_kib = self.log_kib().saturating_sub(log_before);
         if end.is_some() {
@@ -260,15 +271,14 @@ impl Campaign {
                 self.folder.join(format!("engine-{}.log", attack.name)),
             )?;
             self.engine = start_engine(&self.binary, &self.folder, self.ports)?;
-            thread::sleep(LEVEL);
-            self.good.take();
+            self.recover(&mut Phase::default());
         }
         Ok(Round {
             attack,
             seconds: time.as_secs(),
             sums,
             phase,
-            after: self.good.take(),
+            recovery,
             idle,
             before,
             peak,
@@ -276,6 +286,21 @@ impl Campaign {
             log_kib,
             end,
         })
+    }
+
+    /// Waits until the good client has its answers in time again; says how long that took. What
+    /// came late until then is added to what was seen under the attack.
+    fn recover(&self, attacked: &mut Phase) -> Duration {
+        let start = Instant::now();
+        while start.elapsed() < RECOVERY_MAX {
+            thread::sleep(QUIET);
+            let phase = self.good.take();
+            if phase.is_in_time(QUIET) {
+                return start.elapsed().saturating_sub(QUIET);
+            }
+            attacked.add(phase);
+        }
+        RECOVERY_MAX
     }
 
     /// Looks at what the engine holds; says why it is no more, if so.

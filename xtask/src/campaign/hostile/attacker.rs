@@ -51,7 +51,7 @@ pub struct Flood<'a> {
 }
 
 impl<'a> Flood<'a> {
-    /// As fast as the server takes it, its answers read, for a few seconds.
+    /// As fast as the server takes it, its answers read, for two seconds.
     pub fn new(port: u16, connections: u64, opening: &'a [u8]) -> Self {
         Self {
             port,
@@ -59,7 +59,7 @@ impl<'a> Flood<'a> {
             opening,
             reads: true,
             pause: None,
-            time: Duration::from_secs(5),
+            time: Duration::from_secs(2),
         }
     }
 

@@ -9,11 +9,12 @@ mod topics;
 mod websocket;
 
 use std::io;
-use std::process::{Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use super::attacker::{Attacker, Ports};
+use super::processes::ending_with_this;
 use crate::campaign::random::Random;
 use crate::command::Failure;
 
@@ -101,14 +102,9 @@ pub fn play(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Sums {
 }
 
 /// Attacks from a process of its own, on the attackers' core and behind everybody else there.
-pub fn start(
-    attack: &Attack,
-    ports: Ports,
-    seed: u64,
-    time: Duration,
-) -> Result<std::process::Child, Failure> {
+pub fn start(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Result<Child, Failure> {
     let numbers = [ports.http, ports.h2, ports.tls, ports.admin];
-    let child = Command::new("nice")
+    let child = ending_with_this("nice")
         .args(["-n", "19"])
         .arg(std::env::current_exe()?)
         .args(["campaign", "hostile-attacker", attack.name])

@@ -17,6 +17,8 @@ use crate::campaign::books::lock;
 
 /// Between two requests of a connection.
 const EACH: Duration = Duration::from_millis(25);
+/// An answer that comes later shows that the server is still busy with something else.
+const IN_TIME: Duration = Duration::from_millis(200);
 /// The errors of a phase that are shown.
 const SHOWN: usize = 3;
 
@@ -51,6 +53,27 @@ pub struct Phase {
     pub shown: Vec<String>,
     /// The kind whose 99th percentile is the highest, with it.
     pub worst: Option<(&'static str, Duration)>,
+}
+
+impl Phase {
+    pub fn add(&mut self, more: Self) {
+        self.latencies.add(&more.latencies);
+        self.errors += more.errors;
+        self.shown.extend(more.shown);
+        self.shown.truncate(SHOWN);
+        self.worst = [self.worst, more.worst]
+            .into_iter()
+            .flatten()
+            .max_by_key(|worst| worst.1);
+    }
+
+    /// Whether every kind had its answers in time for so long.
+    pub fn is_in_time(&self, time: Duration) -> bool {
+        let due = time.as_millis() / EACH.as_millis() * conversations::ALL.len() as u128;
+        let is_late = self.latencies.max() > IN_TIME;
+        // Some are due at the edges.
+        self.errors == 0 && !is_late && u128::from(self.latencies.count()) * 10 >= due * 9
+    }
 }
 
 #[derive(Default)]

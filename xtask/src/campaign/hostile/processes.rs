@@ -1,5 +1,6 @@
 //! Processes and cores: who runs where, what a process holds, and how it ends.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::net::TcpStream;
@@ -23,6 +24,13 @@ pub fn pin_clients() -> Result<(), Failure> {
     let number = std::process::id().to_string();
     let command = program("taskset").args(["-a", "-c", "-p", CLIENTS, &number]);
     command.output().map(drop)
+}
+
+/// A program that ends when this process is killed, which leaves no time to end others.
+pub fn ending_with_this(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
 }
 
 /// A process that ends with its owner.
@@ -70,7 +78,7 @@ impl Running {
         log: &Path,
     ) -> Result<Self, Failure> {
         let log = fs::File::create(log)?;
-        let child = Command::new("taskset")
+        let child = ending_with_this("taskset")
             .args(["-c", SERVERS])
             .arg(binary)
             .args(arguments)
@@ -84,7 +92,7 @@ impl Running {
 
     /// Starts a program where this process runs.
     pub fn client(binary: &Path, arguments: &[&str]) -> Result<Self, Failure> {
-        let child = Command::new(binary)
+        let child = ending_with_this(binary)
             .args(arguments)
             .stdin(Stdio::null())
             .spawn()?;

@@ -142,7 +142,7 @@ fn slow_heads(attacker: &mut Attacker) -> io::Result<()> {
     let count = 100 + attacker.random.below(300);
     let opening = b"GET /hello HTTP/1.1\r\nHost: a\r\nX-Slow: ";
     let flood = Flood::new(attacker.ports.http, count, opening).slow(100);
-    attacker.flood(flood, |_, _| b"a".to_vec())
+    attacker.flood(flood.seconds(8), |_, _| b"a".to_vec())
 }
 
 fn slow_bodies(attacker: &mut Attacker) -> io::Result<()> {

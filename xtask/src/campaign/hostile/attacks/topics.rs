@@ -106,6 +106,11 @@ fn subscription(path: &str, more: &str) -> Vec<u8> {
         .into_bytes()
 }
 
+/// An expression as it stands in a query.
+fn escaped(expression: &str) -> String {
+    expression.bytes().map(|it| format!("%{it:02x}")).collect()
+}
+
 /// Subscribers who send nothing more, and somebody who publishes an event each 100 ms.
 fn publish_to(
     attacker: &mut Attacker,
@@ -159,13 +164,14 @@ fn storm(attacker: &mut Attacker) -> io::Result<()> {
 
 fn filters(attacker: &mut Attacker) -> io::Result<()> {
     let filter = attacker.any(&[
-        "[range(30000)]|length>0",
-        "reduce%20range(30000)%20as%20$i(0;.+$i)>0",
-        "[.n,(range(9000)|tostring)]|length>0",
-        "last(range(50000))>0",
-        "def%20f:f;f",
-        "[range(1000000)]|length>0",
+        "[range(30000)] | length > 0",
+        "reduce range(30000) as $i (0; . + $i) > 0",
+        "[.n, (range(9000) | tostring)] | length > 0",
+        "last(range(50000)) > 0",
+        "def f: f; f",
+        "[range(1000000)] | length > 0",
     ]);
+    let filter = escaped(filter);
     let opening = subscription(&format!("/topics/filtered/sse?filter={filter}"), "");
     let count = 40 + attacker.random.below(160);
     let flood = Flood::new(attacker.ports.http, count, &opening);
@@ -174,15 +180,15 @@ fn filters(attacker: &mut Attacker) -> io::Result<()> {
 
 fn selects(attacker: &mut Attacker) -> io::Result<()> {
     let number = attacker.random.below(1000);
-    let select = format!("\"x{number}\"*500000");
+    let select = escaped(&format!("\"x{number}\" * 500000"));
     let opening = subscription(&format!("/topics/filtered/sse?select={select}"), "");
     let flood = Flood::new(attacker.ports.http, 60, &opening).unread();
     publish_to(attacker, flood.slow(100).seconds(9), "filtered", 1)
 }
 
 fn refused(attacker: &mut Attacker) -> io::Result<()> {
-    let long = format!("filter={}", "(".repeat(20_000));
-    let query = attacker.any(&["filter=def%20f:f;f", "select=.", &long]);
+    let long = format!("filter={}", "%28".repeat(5000));
+    let query = attacker.any(&["filter=.n%3e1", "select=.", &long]);
     let request = subscription(&format!("/topics/steady/sse?{query}"), "");
     attacker.try_once(attacker.ports.http, &request).map(drop)
 }
