@@ -253,16 +253,21 @@ impl Campaign {
         let mut phase = self.good.take();
         // The engine is left alone with the good client while the other server has its turn.
         let idle = self.attack_idle(attack, seed, time / 4)?;
-        let (left, recovery) = match end {
-            Some(_) => (Held::default(), Duration::ZERO),
-            None => {
-                let other = self.good.take();
-                if !other.is_in_time(Duration::ZERO) {
-                    phase.add(other);
-                }
-                let recovery = self.recover(&mut phase);
-                (self.level()?, recovery)
-            }
+        let other = self.good.take();
+        if !other.is_in_time(Duration::ZERO) {
+            phase.add(other);
+        }
+        let recovery = match end {
+            Some(_) => Duration::ZERO,
+            None => self.recover(&mut phase),
+        };
+        let end = match end {
+            Some(end) => Some(end),
+            None => self.ended()?,
+        };
+        let left = match end {
+            Some(_) => Held::default(),
+            None => self.level()?,
         };
         let log_kib = self.log_kib().saturating_sub(log_before);
         if end.is_some() {
@@ -309,17 +314,25 @@ impl Campaign {
         let mut peak = before;
         while start.elapsed() < time {
             thread::sleep(LOOK_EVERY);
-            if self.engine.has_ended()? {
-                let why = format!("the engine has ended: {}", log_end(&self.folder));
+            if let Some(why) = self.ended()? {
                 return Ok((peak, Some(why)));
             }
             peak = peak.most(self.engine.held()?);
-            if peak.memory_kib > MEMORY_MAX_KIB {
-                self.engine.kill();
-                return Ok((peak, Some("more than 4 GiB of memory".to_owned())));
-            }
         }
         Ok((peak, None))
+    }
+
+    /// Why the engine does not go on, if so.
+    fn ended(&mut self) -> Result<Option<String>, Failure> {
+        if self.engine.has_ended()? {
+            let end = log_end(&self.folder);
+            return Ok(Some(format!("the engine has ended: {end}")));
+        }
+        if self.engine.held()?.memory_kib > MEMORY_MAX_KIB {
+            self.engine.kill();
+            return Ok(Some("more than 4 GiB of memory".to_owned()));
+        }
+        Ok(None)
     }
 
     fn attack_idle(&self, attack: &Attack, seed: u64, time: Duration) -> Result<Phase, Failure> {

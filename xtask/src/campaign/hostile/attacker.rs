@@ -10,6 +10,8 @@ use crate::campaign::random::Random;
 
 /// How long an attacker waits for what a server does.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// The same for the beginning of an answer: many attempts matter more than late answers.
+const PATIENCE_ONCE: Duration = Duration::from_millis(300);
 /// Between two looks at connections on which nothing moves.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What one connection of a flood is given before the next one has its turn.
@@ -132,6 +134,7 @@ impl Attacker {
     /// Sends something on a new connection, and reads the beginning of the answer.
     pub fn try_once(&mut self, port: u16, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut stream = self.connect(port)?;
+        stream.set_read_timeout(Some(PATIENCE_ONCE))?;
         self.sent += 1;
         // A server that refuses early has answered all the same.
         let written = stream.write_all(bytes);

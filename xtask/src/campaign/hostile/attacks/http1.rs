@@ -1,7 +1,7 @@
 //! HTTP/1.1: slow and huge heads and bodies, idle connections, chunking, smuggling, pipelining,
 //! replies that nobody reads.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use super::{Attack, attack};
 use crate::campaign::hostile::attacker::{Attacker, Flood};
@@ -333,11 +333,9 @@ fn broken_requests(attacker: &mut Attacker) -> io::Result<()> {
     let mut stream = attacker.connect(attacker.ports.http)?;
     attacker.sent += 1;
     let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n[1,");
-    stream.write_all(head.as_bytes())?;
-    // A close with unread bytes is a reset.
+    // A close with an answer that was not read is a reset.
     if attacker.random.below(2) == 0 {
         stream.write_all(GET.as_bytes())?;
-        stream.read(&mut [0; 1]).map(drop)?;
     }
-    Ok(())
+    stream.write_all(head.as_bytes())
 }

@@ -94,17 +94,32 @@ pub fn gzip_zeros(count: u64) -> Vec<u8> {
     bytes
 }
 
-/// CRC-32 of zeros.
+/// CRC-32 of zeros. What a byte of zero does to the sum is linear over its bits, so that doing it
+/// twice, four times and so on is a matrix of 32 columns.
 fn crc_of_zeros(count: u64) -> u32 {
-    let mut table = [0_u32; 256];
-    for (byte, entry) in (0..).zip(&mut table) {
-        *entry = (0..8).fold(byte, |crc: u32, _| match crc & 1 {
+    let byte = |crc: u32| {
+        (0..8).fold(crc, |crc, _| match crc & 1 {
             1 => crc >> 1 ^ 0xedb8_8320,
             _ => crc >> 1,
-        });
+        })
+    };
+    let apply = |matrix: &[u32; 32], crc: u32| {
+        let columns = matrix.iter().zip(0..32);
+        let chosen = columns.filter(|(_, bit)| crc >> bit & 1 == 1);
+        chosen.fold(0, |sum, (column, _)| sum ^ column)
+    };
+    let mut matrix = [0; 32];
+    for (column, bit) in matrix.iter_mut().zip(0..32) {
+        *column = byte(1 << bit);
     }
-    let of = |crc: u32| table.get((crc & 255) as usize).copied().unwrap_or(0);
-    !(0..count).fold(u32::MAX, |crc, _| crc >> 8 ^ of(crc))
+    let mut crc = u32::MAX;
+    for power in 0..u64::BITS {
+        if count >> power & 1 == 1 {
+            crc = apply(&matrix, crc);
+        }
+        matrix = matrix.map(|column| apply(&matrix, column));
+    }
+    !crc
 }
 
 #[cfg(test)]
