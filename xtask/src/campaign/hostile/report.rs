@@ -10,7 +10,7 @@ use super::processes::Held;
 /// memory.
 const LATENCY_MAX: Duration = Duration::from_millis(50);
 const KEPT_MAX_KIB: u64 = 30 * 1024;
-/// From here on the latency of a server that does nothing is added to the bound: the machine is busy.
+/// From here on the machine is busy: the latency of the server that does nothing is added.
 const MACHINE: Duration = Duration::from_millis(25);
 
 /// After an attack the good client is served in time before this has passed.
