@@ -7,6 +7,7 @@ mod damage;
 mod engine;
 mod faults;
 mod flows;
+mod hostile;
 mod publishers;
 mod random;
 mod receiver;
@@ -17,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::command::Failure;
 
-const USAGE: &str = "cargo xtask campaign faults --minutes N [--seed N] [--binary FILE] \
-                     [--only FAULT]";
+const USAGE: &str = "cargo xtask campaign faults|hostile --minutes N [--seed N] [--binary FILE] \
+                     [--only NAME]";
 
 /// What is asked for.
 struct Options {
@@ -26,7 +27,7 @@ struct Options {
     seed: u64,
     /// The engine; it is built without.
     binary: Option<String>,
-    /// Only faults whose names contain this.
+    /// Only faults or attacks whose names contain this.
     only: Option<String>,
 }
 
@@ -34,9 +35,14 @@ struct Options {
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let usage = || Failure::new(USAGE);
     let (kind, rest) = arguments.split_first().ok_or_else(usage)?;
-    if kind != "faults" {
-        return Err(usage());
-    }
+    let play = match kind.as_str() {
+        "faults" => faults::run,
+        "hostile" => hostile::run,
+        // Processes that the campaign of attacks starts.
+        "hostile-attacker" => return hostile::attacks::run(rest),
+        "hostile-idle" => return hostile::idle::run(rest),
+        _ => return Err(usage()),
+    };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut options = Options {
         time: Duration::ZERO,
@@ -59,5 +65,5 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     if options.time.is_zero() {
         return Err(usage());
     }
-    faults::run(root, &options)
+    play(root, &options)
 }

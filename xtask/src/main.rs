@@ -32,6 +32,9 @@ cargo xtask instructions BINARY...        instructions a request of each, counte
 cargo xtask campaign faults --minutes N [--seed N] [--binary FILE] [--only FAULT]
                                           an engine that is killed, on disks and folders that
                                           fail: what is lost, and what is lost silently
+cargo xtask campaign hostile --minutes N [--seed N] [--binary FILE] [--only ATTACK]
+                                          attacks on every protocol, with a well-behaved client
+                                          beside them: its errors and latency, memory, descriptors
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 

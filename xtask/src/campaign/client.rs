@@ -1,6 +1,6 @@
 //! A client of HTTP/1.1 that asks once per connection.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -28,26 +28,23 @@ fn open(port: u16, request: &str) -> io::Result<(Reply, BufReader<TcpStream>)> {
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
     let mut reader = BufReader::new(stream);
-    let first = line(&mut reader)?;
+    Ok((read_head(&mut reader)?, reader))
+}
+
+/// Reads an answer up to its body.
+pub fn read_head(reader: &mut impl BufRead) -> io::Result<Reply> {
+    let first = line(reader)?;
     let status = first.split(' ').nth(1).and_then(|it| it.parse().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
     let mut headers = Vec::new();
-    loop {
-        let line = line(&mut reader)?;
-        match line.split_once(':') {
-            Some((name, value)) => headers.push((name.to_owned(), value.trim().to_owned())),
-            None => break,
-        }
+    while let Some((name, value)) = line(reader)?.split_once(':') {
+        headers.push((name.to_owned(), value.trim().to_owned()));
     }
-    let body = String::new();
-    Ok((
-        Reply {
-            status,
-            headers,
-            body,
-        },
-        reader,
-    ))
+    Ok(Reply {
+        status,
+        headers,
+        body: String::new(),
+    })
 }
 
 fn line(reader: &mut impl BufRead) -> io::Result<String> {
@@ -65,7 +62,12 @@ pub fn ask(port: u16, method: &str, path: &str, body: &str) -> io::Result<Reply>
         "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     );
-    let (mut reply, mut reader) = open(port, &request)?;
+    let (reply, mut reader) = open(port, &request)?;
+    read_body(reply, &mut reader)
+}
+
+/// Reads the body of an answer, to the end of the connection when it has no length.
+pub fn read_body(mut reply: Reply, reader: &mut impl BufRead) -> io::Result<Reply> {
     match reply
         .header("Content-Length")
         .and_then(|it| it.parse().ok())
@@ -122,7 +124,7 @@ pub fn subscribe(
             Err(_) => return Ok(()),
         }
         while let Some((event, rest)) = text.split_once("\n\n") {
-            let event = read(event);
+            let event = self::event(event);
             let rest = rest.to_owned();
             if enough(event) {
                 return Ok(());
@@ -132,7 +134,8 @@ pub fn subscribe(
     }
 }
 
-fn chunk(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
+/// Reads one chunk of a body.
+pub fn chunk(reader: &mut impl BufRead) -> io::Result<String> {
     let size = line(reader)?;
     let size = usize::from_str_radix(size.split(';').next().unwrap_or_default().trim(), 16);
     let size = size.map_err(|_| io::ErrorKind::InvalidData)?;
@@ -142,7 +145,8 @@ fn chunk(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn read(text: &str) -> SseEvent {
+/// Reads an event, without the empty line behind it.
+pub fn event(text: &str) -> SseEvent {
     let field = |name: &str| {
         let mut lines = text.lines();
         let found = lines.find_map(|it| it.strip_prefix(name)?.strip_prefix(':'));

@@ -1,0 +1,378 @@
+//! The campaign of attacks: each with a well-behaved client beside it, then the same on a server
+//! that does nothing. The servers have one core, and everybody else the other one.
+
+mod attacker;
+pub mod attacks;
+mod flows;
+mod good;
+mod histogram;
+pub mod idle;
+mod processes;
+mod report;
+mod wire;
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Options;
+use super::engine::free_port;
+use super::random::Random;
+use crate::command::{Failure, cargo};
+use crate::servers::{Needed, ensure};
+use attacker::Ports;
+use attacks::{Attack, Sums};
+use good::{Good, Phase, Server};
+use processes::{Held, Running};
+use report::Round;
+
+const NEEDED: &[Needed] = &[
+    Needed::new("openssl", &["openssl"]),
+    Needed::new("taskset", &["util-linux"]),
+];
+/// The good client alone, before the attacks and after them.
+const WARM_UP: Duration = Duration::from_secs(10);
+const ALONE: Duration = Duration::from_secs(60);
+/// What is measured of memory and descriptors is the least of such a time: the good client opens a
+/// connection for some of its requests.
+const LEVEL: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Attacks last so long at most, and then there is another round of all of them.
+const ATTACK_MAX: Duration = Duration::from_secs(30);
+/// How long requests that an attack has held up may take to be answered.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long the good client may wait after an attack until all is as before.
+const RECOVERY_MAX: Duration = Duration::from_secs(20);
+/// As long as the engine is left alone before its memory is looked at.
+const QUIET: Duration = Duration::from_secs(1);
+/// An engine that holds more is ended before it takes the machine along.
+const MEMORY_MAX_KIB: u64 = 4 << 20;
+/// The end of the log of an engine that has ended.
+const LOG_SHOWN: usize = 2000;
+
+struct Campaign {
+    binary: PathBuf,
+    folder: PathBuf,
+    engine: Running,
+    ports: Ports,
+    /// Where the server that does nothing listens.
+    idle: Ports,
+    good: Good,
+    idle_server: Server,
+}
+
+pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
+    println!("seed {}", options.seed);
+    ensure(NEEDED)?;
+    let chosen: Vec<&Attack> = attacks::all()
+        .filter(|it| {
+            options
+                .only
+                .as_deref()
+                .is_none_or(|only| it.name.contains(only))
+        })
+        .collect();
+    if chosen.is_empty() {
+        return Err(Failure::new("no attack has such a name"));
+    }
+    let binary = match &options.binary {
+        Some(binary) => fs::canonicalize(binary)?,
+        None => {
+            cargo(root).args(["build", "-p", "intertie"]).run()?;
+            let target = std::env::var_os("CARGO_TARGET_DIR");
+            target
+                .map_or(root.join("target"), PathBuf::from)
+                .join("debug/intertie")
+        }
+    };
+    let name = format!("intertie-hostile-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir_all(folder.join("flows"))?;
+    processes::pin_clients()?;
+    let back_end = free_port()?;
+    let own = std::env::current_exe()?;
+    let mut back_end_server =
+        Running::client(&own, &["campaign", "hostile-idle", &back_end.to_string()])?;
+    back_end_server.listens(back_end)?;
+    let idle = free_port()?;
+    let arguments = ["campaign", "hostile-idle", &idle.to_string()];
+    let mut idle_server = Running::server(&own, &arguments, &folder, &folder.join("idle.log"))?;
+    idle_server.listens(idle)?;
+    let mut campaign = Campaign::new(root, binary, folder.clone(), back_end, idle)?;
+    let is_well = campaign.play(&chosen, options)?;
+    drop(campaign);
+    if is_well {
+        fs::remove_dir_all(&folder)?;
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(Failure::new(format!(
+        "a bound is broken: {folder} has the engine's log"
+    )))
+}
+
+fn start_engine(binary: &Path, folder: &Path, ports: Ports) -> Result<Running, Failure> {
+    let admin = format!("127.0.0.1:{}", ports.admin);
+    let arguments = ["run", "flows", "--data", "data", "--admin", &admin];
+    let mut engine = Running::server(binary, &arguments, folder, &folder.join("engine.log"))?;
+    let ready = engine.is_ready(ports.admin);
+    ready.map_err(|failure| Failure::new(format!("{failure}:\n{}", log_end(folder))))?;
+    Ok(engine)
+}
+
+fn log_end(folder: &Path) -> String {
+    let log = fs::read(folder.join("engine.log")).unwrap_or_default();
+    let from = log.len().saturating_sub(LOG_SHOWN);
+    String::from_utf8_lossy(log.split_at(from).1).into_owned()
+}
+
+impl Campaign {
+    fn new(
+        root: &Path,
+        binary: PathBuf,
+        folder: PathBuf,
+        back_end: u16,
+        idle: u16,
+    ) -> Result<Self, Failure> {
+        let ports = Ports {
+            http: free_port()?,
+            h2: free_port()?,
+            tls: free_port()?,
+            admin: free_port()?,
+        };
+        let idle = Ports {
+            http: idle,
+            h2: idle,
+            tls: idle,
+            admin: idle,
+        };
+        flows::write(root, &folder.join("flows"), ports, back_end)?;
+        let engine = start_engine(&binary, &folder, ports)?;
+        // Another address than that of the attackers, whom an engine may count by theirs.
+        let address = match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {
+            Ok(_) => IpAddr::from(Ipv6Addr::LOCALHOST),
+            Err(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
+        };
+        let good = Good::start(Server {
+            address,
+            ports,
+            echoes: true,
+        });
+        let idle_server = Server {
+            address: IpAddr::from(Ipv4Addr::LOCALHOST),
+            ports: idle,
+            echoes: false,
+        };
+        Ok(Self {
+            binary,
+            folder,
+            engine,
+            ports,
+            idle,
+            good,
+            idle_server,
+        })
+    }
+
+    /// Whether all bounds were kept.
+    fn play(&mut self, chosen: &[&'static Attack], options: &Options) -> Result<bool, Failure> {
+        let start = Instant::now();
+        thread::sleep(WARM_UP);
+        let before = self.level()?;
+        let alone = self.good.take();
+        report::print_alone("before", &alone, before);
+        report::print_head();
+        let left = options.time.saturating_sub(WARM_UP + LEVEL + ALONE);
+        // A quarter more is for the server that does nothing.
+        let slice = (left / chosen.len() as u32).mul_f64(0.8);
+        let slice = slice.saturating_sub(DRAIN + LEVEL).min(ATTACK_MAX);
+        let mut random = Random::new(options.seed);
+        let mut broken = Vec::new();
+        let mut is_first = true;
+        while is_first || start.elapsed() + slice < options.time.saturating_sub(ALONE) {
+            for at in shuffled(chosen.len(), &mut random) {
+                let Some(attack) = chosen.get(at) else {
+                    continue;
+                };
+                if !is_first && start.elapsed() + slice > options.time.saturating_sub(ALONE) {
+                    break;
+                }
+                let round = self.round(attack, random.next(), slice.max(attack.least))?;
+                round.print();
+                let name = attack.name;
+                broken.extend(round.broken().into_iter().map(|it| format!("{name}: {it}")));
+            }
+            is_first = false;
+        }
+        self.good.take();
+        thread::sleep(ALONE - LEVEL);
+        let after = self.level()?;
+        let alone = self.good.take();
+        report::print_alone("a minute after", &alone, after);
+        let end = report::judge_end(&alone, before, after);
+        broken.extend(end.into_iter().map(|it| format!("at the end: {it}")));
+        if fs::read_to_string(self.folder.join("engine.log"))?.contains("panicked") {
+            broken.push("the log has a panic".to_owned());
+        }
+        println!("seed {}: {} bounds broken", options.seed, broken.len());
+        for it in &broken {
+            println!("  {it}");
+        }
+        Ok(broken.is_empty())
+    }
+
+    /// The least that the engine holds for a while.
+    fn level(&mut self) -> Result<Held, Failure> {
+        let start = Instant::now();
+        let mut least = self.engine.held()?;
+        while start.elapsed() < LEVEL {
+            thread::sleep(LOOK_EVERY);
+            least = least.least(self.engine.held()?);
+        }
+        Ok(least)
+    }
+
+    fn log_kib(&self) -> u64 {
+        fs::metadata(self.folder.join("engine.log")).map_or(0, |it| it.len() / 1024)
+    }
+
+    fn round(
+        &mut self,
+        attack: &'static Attack,
+        seed: u64,
+        time: Duration,
+    ) -> Result<Round, Failure> {
+        self.good.take();
+        let (before, log_before) = (self.engine.held()?, self.log_kib());
+        let attackers = Running::new(attacks::start(attack, self.ports, seed, time)?);
+        let (peak, end) = self.watch(before, time)?;
+        let sums = sums(attackers);
+        thread::sleep(DRAIN);
+        let mut phase = self.good.take();
+        // The engine is left alone with the good client while the other server has its turn.
+        let idle = self.attack_idle(attack, seed, time / 4)?;
+        let other = self.good.take();
+        if !other.is_in_time(Duration::ZERO) {
+            phase.add(other);
+        }
+        let recovery = match end {
+            Some(_) => Duration::ZERO,
+            None => self.recover(&mut phase),
+        };
+        let end = match end {
+            Some(end) => Some(end),
+            None => self.ended()?,
+        };
+        let left = match end {
+            Some(_) => Held::default(),
+            None => self.level()?,
+        };
+        let log_kib = self.log_kib().saturating_sub(log_before);
+        if end.is_some() {
+            fs::rename(
+                self.folder.join("engine.log"),
+                self.folder.join(format!("engine-{}.log", attack.name)),
+            )?;
+            self.engine = start_engine(&self.binary, &self.folder, self.ports)?;
+            self.recover(&mut Phase::default());
+        }
+        Ok(Round {
+            attack,
+            seconds: time.as_secs(),
+            sums,
+            phase,
+            recovery,
+            idle,
+            before,
+            peak,
+            left,
+            log_kib,
+            end,
+        })
+    }
+
+    /// Waits until the good client has its answers in time again; says how long that took. What
+    /// came late until then is added to what was seen under the attack.
+    fn recover(&self, attacked: &mut Phase) -> Duration {
+        let start = Instant::now();
+        while start.elapsed() < RECOVERY_MAX {
+            thread::sleep(QUIET);
+            let phase = self.good.take();
+            if phase.is_in_time(QUIET) {
+                return start.elapsed().saturating_sub(QUIET);
+            }
+            attacked.add(phase);
+        }
+        RECOVERY_MAX
+    }
+
+    /// Looks at what the engine holds; says why it is no more, if so.
+    fn watch(&mut self, before: Held, time: Duration) -> Result<(Held, Option<String>), Failure> {
+        let start = Instant::now();
+        let mut peak = before;
+        while start.elapsed() < time {
+            thread::sleep(LOOK_EVERY);
+            if let Some(why) = self.ended()? {
+                return Ok((peak, Some(why)));
+            }
+            peak = peak.most(self.engine.held()?);
+        }
+        Ok((peak, None))
+    }
+
+    /// Why the engine does not go on, if so.
+    fn ended(&mut self) -> Result<Option<String>, Failure> {
+        if self.engine.has_ended()? {
+            let end = log_end(&self.folder);
+            return Ok(Some(format!("the engine has ended: {end}")));
+        }
+        if self.engine.held()?.memory_kib > MEMORY_MAX_KIB {
+            self.engine.kill();
+            return Ok(Some("more than 4 GiB of memory".to_owned()));
+        }
+        Ok(None)
+    }
+
+    fn attack_idle(&self, attack: &Attack, seed: u64, time: Duration) -> Result<Phase, Failure> {
+        let good = Good::start(self.idle_server);
+        let attackers = Running::new(attacks::start(attack, self.idle, seed, time)?);
+        thread::sleep(time);
+        sums(attackers);
+        thread::sleep(DRAIN);
+        Ok(good.take())
+    }
+}
+
+/// Waits for attackers, who end by themselves.
+fn sums(mut attackers: Running) -> Sums {
+    const END_MAX: Duration = Duration::from_secs(5);
+    let printed = attackers.printed(END_MAX).unwrap_or_default();
+    // Attackers who hang are killed, and what they sent is not known.
+    attacks::read(&printed).unwrap_or_default()
+}
+
+/// Numbers below this one in an order that the seed decides about.
+fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for at in (1..count).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_an_order_of_all() {
+        let order = shuffled(60, &mut Random::new(7));
+        assert_eq!(order, shuffled(60, &mut Random::new(7)));
+        assert_ne!(order, shuffled(60, &mut Random::new(8)));
+        let mut sorted = order;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..60).collect::<Vec<_>>());
+    }
+}

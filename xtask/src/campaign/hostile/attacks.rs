@@ -1,0 +1,168 @@
+//! The attacks, by name. Each is one attempt, which is made again and again until the time is over.
+
+mod bodies;
+mod http1;
+mod http2;
+mod others;
+mod tls;
+mod topics;
+mod websocket;
+
+use std::io;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use super::attacker::{Attacker, Ports};
+use super::processes::ending_with_this;
+use crate::campaign::random::Random;
+use crate::command::Failure;
+
+/// After an attempt that failed because the server refuses connections.
+const BREATH: Duration = Duration::from_millis(2);
+
+pub struct Attack {
+    pub name: &'static str,
+    pub protocol: &'static str,
+    /// What it sends, for those who read the report.
+    pub sends: &'static str,
+    /// How many attackers do the same at once.
+    threads: u64,
+    /// The least time in which it can show something.
+    pub least: Duration,
+    attempt: fn(&mut Attacker) -> io::Result<()>,
+}
+
+const fn attack(
+    name: &'static str,
+    protocol: &'static str,
+    sends: &'static str,
+    threads: u64,
+    least: u64,
+    attempt: fn(&mut Attacker) -> io::Result<()>,
+) -> Attack {
+    Attack {
+        name,
+        protocol,
+        sends,
+        threads,
+        least: Duration::from_secs(least),
+        attempt,
+    }
+}
+
+/// All attacks.
+pub fn all() -> impl Iterator<Item = &'static Attack> {
+    let groups = [
+        http1::ATTACKS,
+        http2::ATTACKS,
+        tls::ATTACKS,
+        bodies::ATTACKS,
+        websocket::ATTACKS,
+        topics::ATTACKS,
+        others::ATTACKS,
+    ];
+    groups.into_iter().flatten()
+}
+
+/// What an attack has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub sent: u64,
+    /// Attempts and connections that the server has ended.
+    pub cut: u64,
+}
+
+/// Attacks for so long, in this process.
+pub fn play(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Sums {
+    let mut random = Random::new(seed);
+    let attackers: Vec<_> = (0..attack.threads)
+        .map(|_| {
+            let mut attacker = Attacker::new(ports, random.next(), time);
+            let attempt = attack.attempt;
+            thread::spawn(move || {
+                while attacker.goes_on() {
+                    if attempt(&mut attacker).is_err() {
+                        attacker.cut += 1;
+                        thread::sleep(BREATH);
+                    }
+                }
+                (attacker.sent, attacker.cut)
+            })
+        })
+        .collect();
+    let mut sums = Sums::default();
+    for attacker in attackers {
+        // One that has panicked said so, and what it sent is not known.
+        let (sent, cut) = attacker.join().unwrap_or_default();
+        sums.sent += sent;
+        sums.cut += cut;
+    }
+    sums
+}
+
+/// Attacks from a process of its own, on the attackers' core and behind everybody else there.
+pub fn start(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Result<Child, Failure> {
+    let numbers = [ports.http, ports.h2, ports.tls, ports.admin];
+    let child = ending_with_this("nice")
+        .args(["-n", "19"])
+        .arg(std::env::current_exe()?)
+        .args(["campaign", "hostile-attacker", attack.name])
+        .args(numbers.map(|port| port.to_string()))
+        .args([seed.to_string(), time.as_millis().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    Ok(child)
+}
+
+/// The process that `start` has started: the name, the ports, the seed, milliseconds.
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    let wrong = || Failure::new("an attacker is started by `cargo xtask campaign hostile`");
+    let (name, numbers) = arguments.split_first().ok_or_else(wrong)?;
+    let numbers: Result<Vec<u64>, _> = numbers.iter().map(|it| it.parse::<u64>()).collect();
+    let numbers = numbers.map_err(|_| wrong())?;
+    let &[http, h2, tls, admin, seed, millis] = numbers.as_slice() else {
+        return Err(wrong());
+    };
+    let [http, h2, tls, admin] = [http, h2, tls, admin].map(|port| port as u16);
+    let attack = all().find(|it| it.name == *name).ok_or_else(wrong)?;
+    let ports = Ports {
+        http,
+        h2,
+        tls,
+        admin,
+    };
+    let sums = play(attack, ports, seed, Duration::from_millis(millis));
+    println!("{} {}", sums.sent, sums.cut);
+    Ok(())
+}
+
+/// Reads what `run` has printed.
+pub fn read(printed: &str) -> Option<Sums> {
+    let (sent, cut) = printed.trim().split_once(' ')?;
+    Some(Sums {
+        sent: sent.parse().ok()?,
+        cut: cut.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_one_word() {
+        let names: BTreeSet<_> = all().map(|it| it.name).collect();
+        assert_eq!(names.len(), all().count());
+        assert!(names.iter().all(|name| !name.contains(' ')));
+        assert!(names.len() > 50, "{}", names.len());
+    }
+
+    #[test]
+    fn sums_are_read_as_they_are_printed() {
+        assert_eq!(read("7 2\n"), Some(Sums { sent: 7, cut: 2 }));
+        assert_eq!(read("7\n"), None);
+    }
+}

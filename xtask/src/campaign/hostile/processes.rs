@@ -1,0 +1,196 @@
+//! Processes and cores: who runs where, what a process holds, and how it ends.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::campaign::client;
+use crate::command::{Failure, program};
+
+const START_MAX: Duration = Duration::from_secs(40);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The core of the servers, and that of everybody else.
+const SERVERS: &str = "0";
+const CLIENTS: &str = "1";
+
+/// Moves this process, and all that it starts from now on, to the core of the clients.
+pub fn pin_clients() -> Result<(), Failure> {
+    let number = std::process::id().to_string();
+    let command = program("taskset").args(["-a", "-c", "-p", CLIENTS, &number]);
+    command.output().map(drop)
+}
+
+/// A program that ends when this process is killed, which leaves no time to end others.
+pub fn ending_with_this(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+/// A process that ends with its owner.
+pub struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub memory_kib: u64,
+    pub descriptors: u64,
+}
+
+impl Held {
+    pub fn most(self, other: Self) -> Self {
+        Self {
+            memory_kib: self.memory_kib.max(other.memory_kib),
+            descriptors: self.descriptors.max(other.descriptors),
+        }
+    }
+
+    pub fn least(self, other: Self) -> Self {
+        Self {
+            memory_kib: self.memory_kib.min(other.memory_kib),
+            descriptors: self.descriptors.min(other.descriptors),
+        }
+    }
+}
+
+impl Running {
+    pub fn new(child: Child) -> Self {
+        Self(child)
+    }
+
+    /// Starts a program on the core of the servers.
+    pub fn server(
+        binary: &Path,
+        arguments: &[&str],
+        folder: &Path,
+        log: &Path,
+    ) -> Result<Self, Failure> {
+        let log = fs::File::create(log)?;
+        let child = ending_with_this("taskset")
+            .args(["-c", SERVERS])
+            .arg(binary)
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Self(child))
+    }
+
+    /// Starts a program where this process runs, behind everybody else there: what attackers cause
+    /// in a back end is not to hold up the good client.
+    pub fn client(binary: &Path, arguments: &[&str]) -> Result<Self, Failure> {
+        let child = ending_with_this("nice")
+            .args(["-n", "19"])
+            .arg(binary)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .spawn()?;
+        Ok(Self(child))
+    }
+
+    pub fn kill(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    pub fn has_ended(&mut self) -> Result<bool, Failure> {
+        Ok(self.0.try_wait()?.is_some())
+    }
+
+    /// Waits until somebody listens.
+    pub fn listens(&mut self, port: u16) -> Result<(), Failure> {
+        self.waits_for(|| TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    /// Waits until the engine is ready.
+    pub fn is_ready(&mut self, admin: u16) -> Result<(), Failure> {
+        self.waits_for(|| {
+            let ready = client::ask(admin, "GET", "/ready", "");
+            ready.is_ok_and(|it| it.status == 200)
+        })
+    }
+
+    fn waits_for(&mut self, mut holds: impl FnMut() -> bool) -> Result<(), Failure> {
+        let start = Instant::now();
+        while start.elapsed() < START_MAX {
+            if self.has_ended()? {
+                return Err(Failure::new("a server ended before it listened"));
+            }
+            if holds() {
+                return Ok(());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Err(Failure::new("a server does not listen"))
+    }
+
+    pub fn held(&self) -> Result<Held, Failure> {
+        let folder = format!("/proc/{}", self.0.id());
+        let status = fs::read_to_string(format!("{folder}/status"))?;
+        let memory_kib = resident(&status).ok_or_else(|| Failure::new("no VmRSS"))?;
+        let descriptors = fs::read_dir(format!("{folder}/fd"))?.count() as u64;
+        Ok(Held {
+            memory_kib,
+            descriptors,
+        })
+    }
+
+    /// What a program printed, which has to end within this time; it is killed when it does not.
+    pub fn printed(&mut self, most: Duration) -> Result<String, Failure> {
+        let start = Instant::now();
+        while !self.has_ended()? && start.elapsed() < most {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.kill();
+        let mut text = String::new();
+        if let Some(output) = &mut self.0.stdout {
+            output.read_to_string(&mut text)?;
+        }
+        Ok(text)
+    }
+}
+
+/// KiB of `VmRSS` (proc(5)).
+fn resident(status: &str) -> Option<u64> {
+    let mut lines = status.lines();
+    let line = lines.find_map(|it| it.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_proc() {
+        let status = "VmPeak:\t  9 kB\nVmRSS:\t  1234 kB\nThreads:\t1\n";
+        assert_eq!(resident(status), Some(1234));
+        assert_eq!(resident("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn a_process_is_looked_at() -> Result<(), Failure> {
+        let child = Command::new("sleep").arg("60").spawn()?;
+        let mut running = Running::new(child);
+        let held = running.held()?;
+        assert!(held.memory_kib > 0 && held.descriptors > 0, "{held:?}");
+        assert_eq!(running.printed(Duration::ZERO)?, "");
+        assert!(running.has_ended()?);
+        Ok(())
+    }
+}
