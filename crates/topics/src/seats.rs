@@ -179,6 +179,11 @@ impl Seats {
         self.all.iter_mut().for_each(|seat| seat.finish(end));
     }
 
+    /// How many readers there are.
+    pub fn count(&self) -> u64 {
+        self.all.iter().filter(|it| it.is_taken).count() as u64
+    }
+
     /// Where a reader is in the ring.
     pub fn at(&self, key: u32) -> u64 {
         self.all.get(key as usize).map_or(APART, |seat| seat.at)
@@ -206,7 +211,8 @@ impl Seats {
         }
     }
 
-    /// Gives the forgotten segment to those who have begun something of it.
+    /// Gives the forgotten segment to those who have begun something of it. Without it their
+    /// streams end.
     pub fn hand_over(
         &mut self,
         segment: Option<Rc<Segment>>,
@@ -216,10 +222,12 @@ impl Seats {
         let within = |seat: &&mut Seat| seat.is_taken && (start..end).contains(&seat.at);
         for seat in self.all.iter_mut().filter(within) {
             let at = seat.at;
+            let mut is_cut = policy == Policy::Disconnect;
             if let Some(rest) = seat.rest.as_mut().filter(|it| it.until > at) {
                 rest.segment = segment.as_ref().map(Rc::clone);
+                is_cut |= segment.is_none();
             }
-            if policy == Policy::Disconnect {
+            if is_cut {
                 seat.finish(End::Slow);
             }
         }
