@@ -27,6 +27,9 @@ use crate::view::{Shown, View};
 
 /// How many bytes that all have read are kept for those who come back.
 const TAIL: u64 = 64 * 1024;
+/// The largest buffer that a channel with expressions keeps for its next frame: what it keeps does
+/// not count in the memory that it waits for with others.
+const SCRATCH_MAX: usize = 16 * 1024;
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -235,7 +238,11 @@ impl Channel {
             true => self.ring.borrow_mut().skip(id.sequence),
             false => self.push(Some(id.sequence), at, out),
         }
-        out.len()
+        let length = out.len();
+        if self.held.is_some() && out.capacity() > SCRATCH_MAX {
+            *out = Vec::new();
+        }
+        length
     }
 
     /// How many readers there are.
