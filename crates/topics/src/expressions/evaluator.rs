@@ -238,9 +238,7 @@ impl Evaluator {
 
     /// Charges what has been done for a combination of expressions.
     async fn charge(&self, expressions: &Expressions, fresh: &Fresh, steps: u64, turn: &mut Turn) {
-        let mut queue = expressions.queue.borrow_mut();
-        queue.spent = queue.spent.saturating_add(steps);
-        drop(queue);
+        expressions.queue.borrow_mut().spend(steps);
         let share = fresh.spend(steps);
         let counts = &self.counts;
         counts.expression_steps.fetch_add(steps, Ordering::Relaxed);

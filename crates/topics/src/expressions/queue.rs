@@ -40,6 +40,11 @@ impl Queue {
         self.bytes > bytes_max && self.events.len() > 1
     }
 
+    /// Notes that the combination has taken so many steps more.
+    pub fn spend(&mut self, steps: u64) {
+        self.spent = self.spent.saturating_add(steps);
+    }
+
     /// What comes next.
     pub fn take(&mut self) -> Option<Item> {
         if let Some(gap) = self.gap.take() {
