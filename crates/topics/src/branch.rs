@@ -292,11 +292,13 @@ impl Branch {
         while !self.is_closed.get()
             && let Some(expressions) = self.evaluator.next()
         {
-            match expressions.take() {
+            // One that comes meanwhile begins behind this event.
+            let channels = self.showing(&expressions);
+            match expressions.take().filter(|_| !channels.is_empty()) {
                 Some(Item::Event(fresh)) => {
                     let evaluator = &self.evaluator;
                     let evaluated = evaluator.evaluate(&expressions, &fresh, &mut turn).await;
-                    for channel in self.showing(&expressions) {
+                    for channel in channels {
                         let bytes = channel.take_evaluated(&self, &fresh.event, &evaluated);
                         channel.wake();
                         let encoded = (&*expressions, &*fresh);
@@ -304,7 +306,7 @@ impl Branch {
                     }
                 }
                 Some(Item::Gap(lost)) => {
-                    for channel in self.showing(&expressions) {
+                    for channel in channels {
                         channel.take_gap(&self, lost);
                         channel.wake();
                     }

@@ -5,7 +5,7 @@ mod evaluated;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -20,7 +20,7 @@ use crate::expressions::Held;
 use crate::frame::{self, IdForm, Kind, Part, Wire};
 use crate::gzip::Gzip;
 use crate::profile::axway;
-use crate::ring::Ring;
+use crate::ring::{Ring, Segment};
 use crate::seats::{Lost, Next, Outlet, Seats};
 use crate::tally::{Count, Tally};
 use crate::view::{Shown, View};
@@ -139,6 +139,8 @@ pub(crate) struct Channel {
     held: Option<Held>,
     /// How many bytes wait for one reader alone each, where there are expressions.
     own: Cell<u64>,
+    /// What the ring has forgotten and readers have begun, where there are expressions.
+    begun: RefCell<Vec<Weak<Segment>>>,
     /// What those who read it are called in errors that all of them get, once there is one.
     subscription: OnceCell<String>,
 }
@@ -169,6 +171,7 @@ impl Channel {
         let channel = Self {
             held: memory.map(|it| Held::new(it.evaluator().memory())),
             own: Cell::new(0),
+            begun: RefCell::default(),
             pace,
             ring: RefCell::new(Ring::new(next, pace.bytes_max)),
             seats: RefCell::default(),
@@ -363,8 +366,10 @@ impl Channel {
         while let Some(end) = ring.surplus() {
             let start = ring.start();
             seats.save_begun(&ring, end);
-            // Nobody keeps what is not counted.
-            let segment = ring.evict().filter(|_| self.held.is_none());
+            let segment = ring.evict();
+            if let (Some(_), Some(segment)) = (&self.held, &segment) {
+                self.begun.borrow_mut().push(Rc::downgrade(segment));
+            }
             seats.hand_over(segment, (start, end), self.pace.policy);
         }
     }

@@ -19,6 +19,11 @@ impl Segment {
         self.start + self.bytes.len() as u64
     }
 
+    /// How many bytes it has allocated.
+    pub fn allocated(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
     /// The bytes from this offset up to that one.
     pub fn between(&self, from: u64, to: u64) -> &[u8] {
         let place = |offset: u64| usize::try_from(offset.saturating_sub(self.start));
@@ -271,7 +276,7 @@ impl Ring {
 
     fn forget_first(&mut self) -> Option<Segment> {
         let first = self.segments.pop_front()?;
-        self.allocated -= first.bytes.capacity() as u64;
+        self.allocated -= first.allocated();
         while let Some(frame) = self.frames.front().filter(|it| it.start < first.end()) {
             // A frame that is no event has the sequence of the next one, which is not lost.
             self.covered = self.covered.max((frame.sequence + 1).min(self.next));

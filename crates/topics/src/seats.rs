@@ -211,8 +211,7 @@ impl Seats {
         }
     }
 
-    /// Gives the forgotten segment to those who have begun something of it. Without it their
-    /// streams end.
+    /// Gives the forgotten segment to those who have begun something of it.
     pub fn hand_over(
         &mut self,
         segment: Option<Rc<Segment>>,
@@ -222,12 +221,10 @@ impl Seats {
         let within = |seat: &&mut Seat| seat.is_taken && (start..end).contains(&seat.at);
         for seat in self.all.iter_mut().filter(within) {
             let at = seat.at;
-            let mut is_cut = policy == Policy::Disconnect;
             if let Some(rest) = seat.rest.as_mut().filter(|it| it.until > at) {
                 rest.segment = segment.as_ref().map(Rc::clone);
-                is_cut |= segment.is_none();
             }
-            if is_cut {
+            if policy == Policy::Disconnect {
                 seat.finish(End::Slow);
             }
         }

@@ -2,7 +2,7 @@
 //! [`Evaluator`](crate::expressions::Evaluator), later than the events themselves, and counts in
 //! the memory that all such channels of a topic have together.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -98,7 +98,11 @@ impl Channel {
             true => 0,
             false => {
                 let members = self.members.iter().map(Member::size).sum::<usize>();
-                self.ring.borrow().allocated() + self.own.get() + members as u64
+                let mut begun = self.begun.borrow_mut();
+                begun.retain(|it| it.strong_count() > 0);
+                let begun = begun.iter().filter_map(Weak::upgrade);
+                let begun = begun.map(|it| it.allocated()).sum::<u64>();
+                self.ring.borrow().allocated() + begun + self.own.get() + members as u64
             }
         };
         held.set(bytes);

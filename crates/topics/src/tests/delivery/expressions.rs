@@ -406,7 +406,8 @@ fn what_selects_give_is_bounded_and_those_with_most_of_it_are_disconnected() {
         assert!(cut >= 30, "{cut}");
         assert!(most.get() > max / 2 && most.get() <= max, "{}", most.get());
         assert_eq!(small.leave().await, None);
-        assert_eq!(branch.evaluator().memory().used(), 0);
+        let memory = branch.evaluator().memory();
+        until_so("all is given back", || memory.used() == 0).await;
     });
 }
 
@@ -452,5 +453,51 @@ fn an_expression_beyond_its_own_bound_is_told_for_each_event() {
         let steps = branch.counts().expression_steps.load(Ordering::Relaxed);
         assert!(steps <= 2 * (expressions::STEPS_MAX + 100), "{steps}");
         subscriber.leave().await;
+    });
+}
+
+/// One that reads slowly: what is behind it has been forgotten when it goes on.
+async fn slow_reader(payload: Payload, (mode, policy): (Mode, Policy)) -> Vec<Block> {
+    let (topic, branch) = topic(payload, 1000).await;
+    let select = (None, Some("{n, pad}"));
+    let how = (Start::Now, 600);
+    let subscriber = Subscriber::start(&branch, (mode, policy), select, how).await;
+    for number in 1..=200 {
+        let body = format!("{{\"n\":{number},\"pad\":\"{number:0400}\",\"more\":1}}");
+        publish(&topic, &body).await;
+        until_so("it is evaluated", || evaluations(&branch) == number).await;
+    }
+    let used = branch.evaluator().memory().used();
+    assert!((16 << 10..64 << 10).contains(&used), "{used}");
+    subscriber.client.open(usize::MAX / 2);
+    until(&subscriber.client, "-200\n").await;
+    let seen = blocks(&subscriber.client.text());
+    subscriber.leave().await;
+    let memory = branch.evaluator().memory();
+    until_so("all is given back", || memory.used() == 0).await;
+    seen
+}
+
+#[test]
+fn one_that_reads_slowly_is_told_or_given_the_newest() {
+    local(async {
+        let seen = slow_reader(Payload::Event, (Mode::Event, Policy::Drop)).await;
+        let (mut next, mut gaps) = (1, 0);
+        for block in seen.iter().filter(|it| !it.event.is_empty()) {
+            let now = Known::sequence(block.id.as_deref().unwrap());
+            let is_gap = block.event == "gap";
+            assert!(is_gap || now == next, "{block:?}");
+            gaps += usize::from(is_gap);
+            next = now + 1;
+        }
+        assert_eq!((gaps, next), (1, 201));
+        for mode in [Mode::Snapshot, Mode::Patch] {
+            let seen = slow_reader(Payload::Snapshot, (mode, Policy::Conflate)).await;
+            let events: Vec<_> = seen.iter().filter(|it| !it.event.is_empty()).collect();
+            assert!(events.len() < 100, "{mode:?} {}", events.len());
+            let last = events.last().unwrap();
+            assert_eq!(last.event, "snapshot");
+            assert!(last.data.starts_with("{\"n\":200,"), "{last:?}");
+        }
     });
 }
