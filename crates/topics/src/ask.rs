@@ -1,15 +1,19 @@
 //! What a subscriber asks for: topics, forms, expressions, and where to begin.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use expr::{Value, value};
 use message::{Fault, Request};
 
+use crate::branch::Branch;
 use crate::endpoint::Endpoint;
+use crate::expressions;
 use crate::frame::{self, IdForm};
 use crate::join::Start;
 use crate::settings::Payload;
-use crate::view::{self, Mode, View};
+use crate::sse;
+use crate::view::{Mode, View};
 
 /// The most topics of one stream.
 pub(crate) const TOPICS_MAX: usize = 32;
@@ -66,11 +70,17 @@ impl Ask {
         Ok(ask)
     }
 
-    /// What is to be seen of a topic.
+    /// Whether it has an expression.
+    pub fn has_expressions(&self) -> bool {
+        self.filter.is_some() || self.select.is_some()
+    }
+
+    /// The form in which a topic is to be seen.
     ///
     /// # Errors
-    /// 406 when the topic has no such form, 400 when the rest makes no sense.
-    pub fn view(&self, endpoint: &Endpoint) -> Result<View, Fault> {
+    /// 406 when the topic has no such form, 403 when it allows no expressions, 400 when they do not
+    /// go with the form.
+    pub fn mode(&self, endpoint: &Endpoint) -> Result<Mode, Fault> {
         let settings = &endpoint.settings;
         let mode = self.mode.unwrap_or(settings.mode);
         if !settings.modes.contains(&mode) {
@@ -82,8 +92,8 @@ impl Ask {
             );
             return Err(Fault::invalid(detail).with_status(406));
         }
-        if (self.filter.is_some() || self.select.is_some()) && !settings.allow_expressions {
-            let detail = "the topic allows no `filter` and no `select`";
+        if self.has_expressions() && !settings.allow_expressions {
+            let detail = "the topic does not allow `filter` and `select`";
             return Err(Fault::invalid(detail).with_status(403));
         }
         if self.filter.is_some() && mode == Mode::Patch {
@@ -91,15 +101,37 @@ impl Ask {
                           `filter` needs `mode=snapshot`";
             return Err(Fault::invalid(detail));
         }
-        let compile = |name, text: &Option<String>| {
-            let compiled = text.as_deref().map(|text| view::compile(name, text));
-            compiled.transpose().map_err(Fault::invalid)
-        };
-        Ok(View {
-            mode,
-            filter: compile("filter", &self.filter)?,
-            select: compile("select", &self.select)?,
-        })
+        Ok(mode)
+    }
+
+    /// What is to be seen of topics, which a worker has these branches of.
+    ///
+    /// # Errors
+    /// As [`Ask::mode`]; 400 for an expression that cannot be compiled, 503 when there are too many
+    /// different ones.
+    pub async fn views(
+        &self,
+        endpoints: &[Arc<Endpoint>],
+        branches: &[Rc<Branch>],
+    ) -> Result<Vec<View>, Fault> {
+        let plain = endpoints.iter().map(|it| {
+            let mode = self.mode(it)?;
+            let expressions = None;
+            Ok(View { mode, expressions })
+        });
+        let mut views = plain.collect::<Result<Vec<_>, Fault>>()?;
+        if !self.has_expressions() {
+            return Ok(views);
+        }
+        let texts = (self.filter.as_deref(), self.select.as_deref());
+        let all = expressions::combinations(branches, texts).await?;
+        if branches.iter().any(|it| it.is_full()) {
+            return Err(sse::busy("too many different expressions of subscribers"));
+        }
+        for (view, expressions) in views.iter_mut().zip(all) {
+            view.expressions = Some(expressions);
+        }
+        Ok(views)
     }
 
     /// Where to begin in the topics. Whoever has been there goes on from there: the query of the

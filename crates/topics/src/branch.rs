@@ -6,6 +6,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -16,12 +17,13 @@ use message::Fault;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
-use crate::channel::{Channel, ChannelKey, End, Pace};
+use crate::channel::{Channel, ChannelKey, End, Pace, Policy};
 use crate::counts::Counts;
 use crate::event::{Event, EventId};
+use crate::expressions::{Evaluator, Expressions, Item, Turn};
 use crate::mailbox::Mailbox;
 use crate::topic::{Attached, Topic};
-use crate::view::Fresh;
+use crate::view::View;
 
 /// How often heartbeats and stalled readers are looked at.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -32,8 +34,9 @@ const IDLE_TICKS: u32 = 10;
 const REST_PART: u32 = 8;
 /// The shortest rest that is worth a timer, and the longest.
 const REST: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(5));
-/// The most channels of a topic on a worker.
-pub(crate) const CHANNELS_MAX: usize = 128;
+/// The most channels for each different combination of expressions: the same can be asked for over
+/// several protocols, compressed and not, and together with other topics.
+const CHANNELS_EACH: usize = 4;
 
 /// What one worker has of a topic.
 pub(crate) struct Branch {
@@ -43,7 +46,11 @@ pub(crate) struct Branch {
     last: Cell<EventId>,
     /// The last event of a topic of snapshots.
     latest: RefCell<Option<Arc<Event>>>,
+    /// Those without expressions, which get every event at once.
     channels: RefCell<Vec<Weak<Channel>>>,
+    /// Those with expressions, which get what these have made of it later.
+    evaluated: RefCell<Vec<Weak<Channel>>>,
+    evaluator: Evaluator,
     is_attached: Cell<bool>,
     is_closed: Cell<bool>,
     /// Held while the worker comes to the topic.
@@ -55,7 +62,7 @@ pub(crate) struct Branch {
 
 impl Branch {
     /// A branch without a subscriber.
-    pub fn new(topic: Arc<Topic>, counts: Arc<Counts>) -> Rc<Self> {
+    pub fn new(topic: Arc<Topic>, counts: Arc<Counts>, evaluator: Evaluator) -> Rc<Self> {
         let none = EventId {
             epoch: 0,
             sequence: 0,
@@ -66,6 +73,8 @@ impl Branch {
             last: Cell::new(none),
             latest: RefCell::default(),
             channels: RefCell::default(),
+            evaluated: RefCell::default(),
+            evaluator,
             is_attached: Cell::new(false),
             is_closed: Cell::new(false),
             coming: Mutex::new(()),
@@ -89,7 +98,13 @@ impl Branch {
         &self.counts
     }
 
-    /// The last event that the channels have; sequence 0 before the first.
+    /// The expressions of its subscribers.
+    pub fn evaluator(&self) -> &Evaluator {
+        &self.evaluator
+    }
+
+    /// The last event that has come, which channels without expressions have; sequence 0 before the
+    /// first.
     pub fn last(&self) -> EventId {
         self.last.get()
     }
@@ -102,6 +117,23 @@ impl Branch {
                 return Poll::Ready(true);
             }
             if !self.is_attached.get() || self.is_closed.get() {
+                return Poll::Ready(false);
+            }
+            self.expecting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits until a channel has this event, which has come already: one with expressions may be
+    /// behind. `false` when it gets no more.
+    pub async fn reach_in(&self, channel: &Channel, member: usize, sequence: u64) -> bool {
+        poll_fn(|context| {
+            let last = channel.last(member);
+            if last.is_some_and(|it| it.sequence >= sequence) {
+                return Poll::Ready(true);
+            }
+            if channel.is_over() || self.is_closed.get() {
                 return Poll::Ready(false);
             }
             self.expecting.borrow_mut().push(context.waker().clone());
@@ -148,25 +180,40 @@ impl Branch {
         Ok(())
     }
 
-    /// Whether another channel would be too many.
+    /// Whether another channel with expressions would be too many.
     pub fn is_full(&self) -> bool {
-        let channels = self.channels.borrow();
-        channels.iter().filter(|it| it.strong_count() > 0).count() >= CHANNELS_MAX
+        let channels = self.evaluated.borrow();
+        let live = channels.iter().filter(|it| it.strong_count() > 0).count();
+        live >= self.evaluator.distinct_max() * CHANNELS_EACH
     }
 
-    /// The channel of some branches with this key, made when it is not there.
+    /// The channels with expressions, or those without.
+    fn known(&self, is_plain: bool) -> &RefCell<Vec<Weak<Channel>>> {
+        match is_plain {
+            true => &self.channels,
+            false => &self.evaluated,
+        }
+    }
+
+    /// The channel of some branches with this key, made when it is not there. None when one with
+    /// expressions would be too many.
     pub fn channel(branches: &[Rc<Self>], key: ChannelKey, pace: Pace) -> Option<Rc<Channel>> {
         let first = branches.first()?;
-        let channels = first.channels.borrow();
+        let is_plain = key.views.iter().all(View::is_plain);
+        let channels = first.known(is_plain).borrow();
         let known = channels.iter().filter_map(Weak::upgrade);
         let mut known = known.filter(|it| !it.is_over() && *it.key() == key);
         let found = known.find(|it| it.is_of(branches));
         drop(known);
         drop(channels);
         found.or_else(|| {
+            if !is_plain && branches.iter().any(|it| it.is_full()) {
+                return None;
+            }
             let made = Channel::new(key, pace, branches);
             for branch in branches {
-                branch.channels.borrow_mut().push(Rc::downgrade(&made));
+                let mut channels = branch.known(is_plain).borrow_mut();
+                channels.push(Rc::downgrade(&made));
             }
             Some(made)
         })
@@ -188,38 +235,131 @@ impl Branch {
         poll_fn(|context| carrier.poll(context)).await;
         drop(carrier);
         self.is_attached.set(false);
-        for channel in self.live() {
+        for channel in self.all() {
             channel.finish(End::Stop);
         }
         self.wake_expecting();
     }
 
-    fn live(&self) -> Vec<Rc<Channel>> {
-        let mut channels = self.channels.borrow_mut();
+    fn live(channels: &RefCell<Vec<Weak<Channel>>>) -> Vec<Rc<Channel>> {
+        let mut channels = channels.borrow_mut();
         channels.retain(|it| it.strong_count() > 0);
         let live = channels.iter().filter_map(Weak::upgrade);
         live.filter(|it| !it.is_over()).collect()
     }
 
-    /// Hands events to the channels, then wakes their readers, each once.
+    fn all(&self) -> Vec<Rc<Channel>> {
+        let mut all = Self::live(&self.channels);
+        all.extend(Self::live(&self.evaluated));
+        all
+    }
+
+    /// Hands events to the channels, then wakes their readers, each once. Expressions are evaluated
+    /// after that, by a task of their own.
     fn hand_on(self: &Rc<Self>, events: &mut Vec<Arc<Event>>) {
-        let channels = self.live();
+        let channels = Self::live(&self.channels);
+        let has_expressions = !self.evaluator.is_idle();
         for event in events.drain(..) {
-            let fresh = Fresh::new(&event);
-            channels.iter().for_each(|it| it.take(self, &fresh));
-            drop(fresh);
+            channels.iter().for_each(|it| it.take(self, &event));
+            if has_expressions {
+                let full = self.evaluator.put(&event);
+                full.iter().for_each(|it| self.fall_behind(it));
+            }
             self.last.set(event.id);
             if let crate::event::Content::Snapshot { .. } = event.content {
                 *self.latest.borrow_mut() = Some(event);
             }
         }
         channels.iter().for_each(|it| it.wake());
+        if has_expressions && self.evaluator.next().is_some() && self.evaluator.start() {
+            let evaluate = Rc::clone(self).evaluate();
+            tokio::task::spawn_local(vital("expressions of subscribers", evaluate));
+        }
+        self.wake_expecting();
+    }
+
+    /// The channels that show what these expressions make of the events.
+    fn showing(self: &Rc<Self>, expressions: &Rc<Expressions>) -> Vec<Rc<Channel>> {
+        let mut channels = Self::live(&self.evaluated);
+        channels.retain(|it| it.shows(self, expressions));
+        channels
+    }
+
+    /// Evaluates expressions for the events that wait for them, until none does. Others have their
+    /// turn in between.
+    async fn evaluate(self: Rc<Self>) {
+        let mut turn = Turn::begin().await;
+        while !self.is_closed.get()
+            && let Some(expressions) = self.evaluator.next()
+        {
+            // One that comes meanwhile begins behind this event.
+            let channels = self.showing(&expressions);
+            match expressions.take().filter(|_| !channels.is_empty()) {
+                Some(Item::Event(fresh)) => {
+                    let evaluator = &self.evaluator;
+                    let evaluated = evaluator.evaluate(&expressions, &fresh, &mut turn).await;
+                    for channel in channels {
+                        let bytes = channel.take_evaluated(&self, &fresh.event, &evaluated);
+                        channel.wake();
+                        let encoded = (&*expressions, &*fresh);
+                        evaluator.charge_bytes(encoded, bytes, &mut turn).await;
+                    }
+                }
+                Some(Item::Gap(lost)) => {
+                    for channel in channels {
+                        channel.take_gap(&self, lost);
+                        channel.wake();
+                    }
+                }
+                None => {}
+            }
+            self.wake_expecting();
+        }
+        self.evaluator.stop();
+    }
+
+    /// More waits for expressions than may: their subscribers are too slow.
+    fn fall_behind(self: &Rc<Self>, expressions: &Rc<Expressions>) {
+        let (mut policy, mut readers) = (Policy::Disconnect, 0);
+        for channel in self.showing(expressions) {
+            match channel.policy() {
+                Policy::Disconnect => channel.cut(),
+                other => {
+                    policy = other;
+                    readers += channel.readers();
+                }
+            }
+        }
+        expressions.fall_behind(policy, self.evaluator.queue_max());
+        if policy == Policy::Conflate {
+            let conflated = &self.counts.conflated;
+            conflated.fetch_add(readers, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes room for so many bytes that wait for subscribers with expressions: what has been read
+    /// is forgotten, and then the channels end that have most.
+    pub fn make_room(&self, bytes: u64) {
+        let memory = self.evaluator.memory();
+        if memory.fits(bytes) {
+            return;
+        }
+        let mut channels = Self::live(&self.evaluated);
+        // What a stream of several topics has counts for the first.
+        channels.retain(|it| it.branch(0).is_some_and(|it| std::ptr::eq(&**it, self)));
+        channels.iter().for_each(|it| it.release());
+        channels.sort_unstable_by_key(|it| it.held());
+        while !memory.fits(bytes)
+            && let Some(largest) = channels.pop()
+        {
+            largest.cut();
+        }
         self.wake_expecting();
     }
 
     /// Has the channels look at the time; whether there is any.
     fn tick(self: &Rc<Self>) -> bool {
-        let channels = self.live();
+        let channels = self.all();
         for channel in &channels {
             channel.report();
             // A channel of several topics lives by the first one's time.
@@ -298,7 +438,7 @@ impl Resource for Branch {
         if let Some(waker) = self.carrier.borrow_mut().take() {
             waker.wake();
         }
-        for channel in self.live() {
+        for channel in self.all() {
             channel.finish(End::Stop);
         }
         self.wake_expecting();
@@ -309,18 +449,16 @@ impl Resource for Branch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::Policy;
     use crate::frame::{IdForm, Wire};
     use crate::join::{Joining, Start, Step};
     use crate::settings::Payload;
     use crate::testing::{memory, publication};
-    use crate::view::{Mode, View};
+    use crate::view::Mode;
 
     fn channel(branch: &Rc<Branch>) -> Rc<Channel> {
         let view = View {
             mode: Mode::Event,
-            filter: None,
-            select: None,
+            expressions: None,
         };
         let key = ChannelKey {
             wire: Wire::Sse {
@@ -347,7 +485,7 @@ mod tests {
             let topic = memory(payload).await;
             // Nobody takes what is in its mailbox: it rests.
             let mut attached = topic.attach().await.unwrap();
-            let branch = Branch::new(Arc::clone(&topic), Arc::default());
+            let branch = crate::testing::branch(&topic);
             branch.last.set(EventId {
                 sequence: 0,
                 ..attached.next
@@ -384,7 +522,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_an_event_is_let_go_when_the_worker_leaves_the_topic() {
         let topic = memory(Payload::Event).await;
-        let branch = Branch::new(Arc::clone(&topic), Arc::default());
+        let branch = crate::testing::branch(&topic);
         branch.is_attached.set(true);
         let mut waiting = Box::pin(branch.reach(7));
         let mut context = Context::from_waker(Waker::noop());
@@ -398,7 +536,7 @@ mod tests {
     #[expect(clippy::await_holding_refcell_ref, reason = "it makes the task panic")]
     async fn a_panic_of_the_task_that_hands_events_on_is_reported() {
         let topic = memory(Payload::Event).await;
-        let branch = Branch::new(Arc::clone(&topic), Arc::default());
+        let branch = crate::testing::branch(&topic);
         let (lost, mut reported) = tokio::sync::mpsc::unbounded_channel();
         component::vital::on_loss(move |name| lost.send(name).unwrap());
         branch.ready().await.unwrap();

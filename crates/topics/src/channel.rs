@@ -1,9 +1,12 @@
 //! Everybody on a worker who sees the same topics in the same way. Each event is encoded once, into
 //! a ring; each reader has a place in it, and nothing else of its own.
 
+mod evaluated;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 
@@ -13,16 +16,20 @@ use net::websocket::{Role, Writer};
 use crate::branch::Branch;
 use crate::document::Document;
 use crate::event::{Event, EventId};
+use crate::expressions::Held;
 use crate::frame::{self, IdForm, Kind, Part, Wire};
 use crate::gzip::Gzip;
 use crate::profile::axway;
-use crate::ring::Ring;
+use crate::ring::{Ring, Segment};
 use crate::seats::{Lost, Next, Outlet, Seats};
 use crate::tally::{Count, Tally};
-use crate::view::{Fresh, Shown, View};
+use crate::view::{Shown, View};
 
 /// How many bytes that all have read are kept for those who come back.
 const TAIL: u64 = 64 * 1024;
+/// The largest buffer that a channel with expressions keeps for its next frame: what it keeps does
+/// not count in the memory that it waits for with others.
+const SCRATCH_MAX: usize = 16 * 1024;
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -101,8 +108,10 @@ struct Member {
     view: View,
     /// The place of those who have all that is in the ring.
     last: Cell<EventId>,
-    /// The document that they have, where the view makes patches of its own.
+    /// The document that they have, where patches are made of what a `select` gives.
     before: RefCell<Option<Document>>,
+    /// The last snapshot that they have, where there are expressions: these may be behind.
+    latest: RefCell<Option<Arc<Event>>>,
     /// The frame of the newest snapshot, for those who come and those who have to skip to it.
     newest: RefCell<Option<(EventId, Bytes)>>,
 }
@@ -126,24 +135,43 @@ pub(crate) struct Channel {
     /// The same for each topic, where there are several.
     tally: Option<RefCell<Tally>>,
     is_over: Cell<bool>,
+    /// The memory of channels with expressions, which these have together.
+    held: Option<Held>,
+    /// How many bytes wait for one reader alone each, where there are expressions.
+    own: Cell<u64>,
+    /// What the ring has forgotten and readers have begun, where there are expressions.
+    begun: RefCell<Vec<Weak<Segment>>>,
     /// What those who read it are called in errors that all of them get, once there is one.
     subscription: OnceCell<String>,
 }
 
 impl Channel {
     /// A channel that begins with the next events of these topics.
-    pub fn new(key: ChannelKey, pace: Pace, branches: &[Rc<Branch>]) -> Rc<Self> {
+    pub fn new(key: ChannelKey, mut pace: Pace, branches: &[Rc<Branch>]) -> Rc<Self> {
         let member = |(branch, view): (&Rc<Branch>, &View)| Member {
             branch: Rc::clone(branch),
             view: view.clone(),
             last: Cell::new(branch.last()),
             before: RefCell::default(),
+            latest: RefCell::new(branch.latest()),
             newest: RefCell::default(),
         };
         let members: Vec<Member> = branches.iter().zip(&key.views).map(member).collect();
         let next = members.first().map_or(1, |it| it.last.get().sequence + 1);
         let is_gzip = matches!(key.wire, Wire::Sse { gzip: true, .. });
+        let is_plain = key.views.iter().all(View::is_plain);
+        if !is_plain && members.len() > 1 && pace.policy == Policy::Conflate {
+            // What a reader misses of one topic may be behind what the ring has of another.
+            pace.policy = Policy::Disconnect;
+        }
+        for expressions in key.views.iter().filter_map(|it| it.expressions.as_ref()) {
+            expressions.add_channel();
+        }
+        let memory = branches.first().filter(|_| !is_plain);
         let channel = Self {
+            held: memory.map(|it| Held::new(it.evaluator().memory())),
+            own: Cell::new(0),
+            begun: RefCell::default(),
             pace,
             ring: RefCell::new(Ring::new(next, pace.bytes_max)),
             seats: RefCell::default(),
@@ -159,12 +187,6 @@ impl Channel {
             members,
             key,
         };
-        for member in &channel.members {
-            if let Some(latest) = member.branch.latest() {
-                // Only what it leaves behind in `before` matters.
-                let _ = member.next(&Fresh::new(&latest));
-            }
-        }
         Rc::new(channel)
     }
 
@@ -194,15 +216,24 @@ impl Channel {
         self.members.get(member).map(|it| &it.branch)
     }
 
-    /// Takes an event of one of the topics into the ring. Nobody is woken yet.
-    pub fn take(&self, branch: &Rc<Branch>, fresh: &Fresh<'_>) {
+    fn member_of(&self, branch: &Rc<Branch>) -> Option<(usize, &Member)> {
         let mut members = self.members.iter().enumerate();
-        let Some((at, member)) = members.find(|it| Rc::ptr_eq(&it.1.branch, branch)) else {
-            return;
-        };
-        let id = fresh.event.id;
-        let shown = member.next(fresh);
-        member.last.set(id);
+        members.find(|it| Rc::ptr_eq(&it.1.branch, branch))
+    }
+
+    /// Takes an event of one of the topics into the ring, where there are no expressions. Nobody is
+    /// woken yet.
+    pub fn take(&self, branch: &Rc<Branch>, event: &Event) {
+        if let Some((at, member)) = self.member_of(branch) {
+            let shown = member.view.next(event);
+            self.take_shown(at, event.id, shown);
+        }
+    }
+
+    fn take_shown(&self, at: usize, id: EventId, shown: Shown<'_>) -> usize {
+        if let Some(member) = self.members.get(at) {
+            member.last.set(id);
+        }
         let (text, out) = &mut *self.scratch.borrow_mut();
         out.clear();
         self.write_shown(at, shown, None, (text, out));
@@ -210,6 +241,21 @@ impl Channel {
             true => self.ring.borrow_mut().skip(id.sequence),
             false => self.push(Some(id.sequence), at, out),
         }
+        let length = out.len();
+        if self.held.is_some() && out.capacity() > SCRATCH_MAX {
+            *out = Vec::new();
+        }
+        length
+    }
+
+    /// How many readers there are.
+    pub fn readers(&self) -> u64 {
+        self.seats.borrow().count()
+    }
+
+    /// What becomes of its readers when they are too slow.
+    pub fn policy(&self) -> Policy {
+        self.pace.policy
     }
 
     /// Writes what is shown of an event of a topic. `places` are those that its id says; the
@@ -224,7 +270,7 @@ impl Channel {
         let (kind, data) = match shown {
             Shown::Nothing => return,
             Shown::Part(kind, data) => (kind, data),
-            Shown::Failed(reason) => (Kind::Error, self.failure(&reason).into()),
+            Shown::Failed(reason) => (Kind::Error, self.failure(reason).into()),
         };
         self.write_ids(places, text);
         self.write_part(member, (text, kind, &data), out);
@@ -278,6 +324,9 @@ impl Channel {
         self.enclose(plain, self.gzip.as_ref());
         self.silent.set(0);
         self.make_room(plain.len());
+        if !self.has_memory(plain.len()) {
+            return;
+        }
         let mut ring = self.ring.borrow_mut();
         match event {
             Some(sequence) => ring.push_event(sequence, plain),
@@ -286,6 +335,8 @@ impl Channel {
         if let Some(tally) = &self.tally {
             tally.borrow_mut().mark(ring.end(), member, event.is_some());
         }
+        drop(ring);
+        self.note_memory();
     }
 
     /// Compresses and puts chunks around bytes of server-sent events.
@@ -308,11 +359,17 @@ impl Channel {
             return;
         }
         let mut seats = self.seats.borrow_mut();
-        ring.trim(seats.slowest(), TAIL);
+        match self.held {
+            None => ring.trim(seats.slowest(), TAIL),
+            Some(_) => ring.release(seats.slowest()),
+        }
         while let Some(end) = ring.surplus() {
             let start = ring.start();
             seats.save_begun(&ring, end);
             let segment = ring.evict();
+            if let (Some(_), Some(segment)) = (&self.held, &segment) {
+                self.begun.borrow_mut().push(Rc::downgrade(segment));
+            }
             seats.hand_over(segment, (start, end), self.pace.policy);
         }
     }
@@ -333,7 +390,11 @@ impl Channel {
         let mut seats = self.seats.borrow_mut();
         seats.look(now, self.pace.stalled_max);
         let slowest = seats.slowest();
-        self.ring.borrow_mut().trim(slowest, TAIL);
+        drop(seats);
+        match self.held {
+            None => self.ring.borrow_mut().trim(slowest, TAIL),
+            Some(_) => self.release(),
+        }
         if let Some(tally) = &self.tally {
             tally.borrow_mut().forget(slowest);
         }
@@ -471,10 +532,13 @@ impl Channel {
     }
 
     /// What a reader is given that has missed something, and where it goes on then.
-    pub fn beyond(&self, lost: Lost) -> (Bytes, u64) {
+    pub fn beyond(&self, key: u32, lost: Lost) -> (Bytes, u64) {
         let Some(first) = self.members.first() else {
             return (Bytes::new(), self.end_of_ring());
         };
+        if self.held.is_some() && self.pace.policy != Policy::Drop {
+            return self.beyond_evaluated(key, first);
+        }
         let (mut out, mut shares) = (Vec::new(), vec![0; self.members.len()]);
         if self.pace.policy != Policy::Drop {
             for (at, member) in self.members.iter().enumerate() {
@@ -490,15 +554,15 @@ impl Channel {
         }
         let dropped = &first.branch.counts().dropped;
         dropped.fetch_add(lost.count, Ordering::Relaxed);
-        self.write_gap(lost, &mut out);
+        self.write_gap(0, lost, &mut out);
         (self.sealed_of(out, &[]), self.ring.borrow().start())
     }
 
-    fn write_gap(&self, lost: Lost, out: &mut Vec<u8>) {
+    fn write_gap(&self, member: usize, lost: Lost, out: &mut Vec<u8>) {
         let count = lost.count;
         let Some(only) = self.members.first().filter(|_| self.members.len() == 1) else {
             let data = format!("{{\"count\":{count}}}");
-            return self.write_part(0, ("", Kind::Gap, data.as_bytes()), out);
+            return self.write_part(member, ("", Kind::Gap, data.as_bytes()), out);
         };
         let id = |sequence| {
             let mut text = String::new();
@@ -527,19 +591,18 @@ impl Channel {
             return out.extend_from_slice(frame);
         }
         let start = out.len();
-        let shown = of.view.whole(&Fresh::new(&latest));
+        let shown = of.view.whole(&latest);
         self.write_shown(member, shown, places, (&mut String::new(), out));
         let made = out.get(start..).unwrap_or_default();
         *newest = is_shared.then(|| (latest.id, Bytes::copy_from_slice(made)));
     }
 
-    /// Writes an event of a topic's history for one reader, who then is at these places. `before`
-    /// is the event before it, where the view makes patches of its own.
+    /// Writes an event of a topic's history for one reader, who then is at these places.
     pub fn write_past(&self, member: usize, event: &Event, places: &[EventId], out: &mut Vec<u8>) {
         let Some(of) = self.members.get(member) else {
             return;
         };
-        let shown = of.view.next(&Fresh::new(event), &mut None);
+        let shown = of.view.next(event);
         self.write_shown(member, shown, Some(places), (&mut String::new(), out));
     }
 
@@ -644,6 +707,14 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.report();
+        for expressions in self
+            .key
+            .views
+            .iter()
+            .filter_map(|it| it.expressions.as_ref())
+        {
+            expressions.remove_channel();
+        }
     }
 }
 
@@ -667,8 +738,10 @@ impl Member {
         counts.deliveries.fetch_add(count.events, Ordering::Relaxed);
     }
 
-    /// What is shown of an event to those who have the one before.
-    fn next<'a>(&self, fresh: &Fresh<'a>) -> Shown<'a> {
-        self.view.next(fresh, &mut self.before.borrow_mut())
+    /// How many bytes it keeps of what expressions have made.
+    fn size(&self) -> usize {
+        let before = self.before.borrow();
+        let newest = self.newest.borrow();
+        before.as_ref().map_or(0, Document::size) + newest.as_ref().map_or(0, |it| it.1.len())
     }
 }

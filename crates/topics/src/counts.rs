@@ -19,6 +19,9 @@ pub(crate) struct Counts {
     pub dropped: AtomicU64,
     disconnected: AtomicU64,
     pub resets: AtomicU64,
+    pub evaluations: AtomicU64,
+    pub late_evaluations: AtomicU64,
+    pub expression_steps: AtomicU64,
 }
 
 /// A subscriber that is counted as long as this is there.
@@ -99,6 +102,21 @@ impl State for Counts {
                 "topic_resets_total",
                 "Subscribers that could not go on where they wanted to.",
                 &self.resets,
+            ),
+            Measure::count(
+                "topic_expression_evaluations_total",
+                "Times that an expression of subscribers was evaluated for an event.",
+                &self.evaluations,
+            ),
+            Measure::count(
+                "topic_expression_late_total",
+                "Evaluations after the steps that all expressions have for an event were used up.",
+                &self.late_evaluations,
+            ),
+            Measure::count(
+                "topic_expression_steps_total",
+                "Steps that expressions of subscribers took.",
+                &self.expression_steps,
             ),
         ]
     }

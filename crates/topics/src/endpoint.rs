@@ -11,6 +11,7 @@ use component::trigger::ListenAddress;
 use crate::branch::Branch;
 use crate::channel::Pace;
 use crate::counts::Counts;
+use crate::expressions::{Evaluator, ExpressionLimits};
 use crate::topic::Topic;
 use crate::view::Mode;
 
@@ -37,6 +38,8 @@ pub(crate) struct Settings {
     pub connections: usize,
     /// Whether subscribers may send expressions.
     pub allow_expressions: bool,
+    /// What these may cost.
+    pub expression_limits: ExpressionLimits,
     /// Whether it is served as server-sent events.
     pub sse: bool,
     /// How it is served over WebSocket.
@@ -69,7 +72,13 @@ pub(crate) struct Identity(String);
 impl Endpoint {
     /// What this worker has of the topic.
     pub fn branch(&self, services: &dyn Services) -> Rc<Branch> {
-        let make = || Branch::new(Arc::clone(&self.topic), Arc::clone(&self.counts));
+        let make = || {
+            let (topic, counts) = (Arc::clone(&self.topic), Arc::clone(&self.counts));
+            let settings = &self.settings;
+            let of = (settings.expression_limits, settings.pace.bytes_max);
+            let evaluator = Evaluator::new(of, topic.settings(), &counts);
+            Branch::new(topic, counts, evaluator)
+        };
         let resources = services.resources();
         resources.get(&self.identity, |it| it.0.clone(), make)
     }

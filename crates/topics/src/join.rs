@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -18,6 +19,13 @@ use crate::view::Mode;
 
 /// About how many bytes of history are read at once.
 const PIECE: usize = 256 * 1024;
+/// The same where there are expressions, which each have to wait for their turn.
+const PIECE_EVALUATED: usize = 16 * 1024;
+/// After how many bytes that expressions have made these are written: what a subscriber has while
+/// it waits for its next turn.
+const OUT_EVALUATED: usize = 4 * 1024;
+/// How long a subscriber waits until its expressions have come to the event that it has had.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a subscriber wants to begin in a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,13 +122,14 @@ impl Joining {
             self.begin().await?;
         }
         loop {
+            self.evaluate_newest().await?;
             if let Some(at) = self.settle() {
                 let own = self.seal();
                 return Ok(Step::Join(own, at));
             }
             // Of several topics all that is missing is read first: while it is written, events of
             // one or the other come.
-            let is_enough = self.channel.width() == 1 || self.out.len() >= PIECE;
+            let is_enough = self.channel.width() == 1 || self.has_enough();
             if !self.out.is_empty() && is_enough {
                 // Meanwhile the ring may get what comes next.
                 let piece = self.seal();
@@ -131,6 +140,15 @@ impl Joining {
             }
             self.read_on().await?;
         }
+    }
+
+    /// Whether what has not been written yet is enough to be written.
+    fn has_enough(&self) -> bool {
+        let enough = match self.channel.has_expressions() {
+            true => OUT_EVALUATED,
+            false => PIECE,
+        };
+        self.out.len() >= enough
     }
 
     /// What has not been written yet, as the wire wants it.
@@ -171,10 +189,8 @@ impl Joining {
         }
         let first = self.places.first().map(|it| it.sequence);
         self.acknowledge(first.unwrap_or_default());
-        let says_nothing = self.newest.iter().all(|&it| {
-            let branch = self.channel.branch(it);
-            branch.is_none_or(|it| it.latest().is_none())
-        });
+        let mut newest = self.newest.iter();
+        let says_nothing = newest.all(|&it| self.channel.latest(it).is_none());
         if self.out.len() == before && says_nothing && !is_known {
             self.channel.write_place(&self.places, &mut self.out);
         }
@@ -237,8 +253,14 @@ impl Joining {
             tracing::warn!(target: "topics", topic = branch.name(), %fault, "subscribe");
             End::Failed
         })?;
-        if sequence < next.sequence && !branch.reach(sequence).await {
-            return Err(End::Stop);
+        if sequence < next.sequence {
+            let reach = async {
+                branch.reach(sequence).await && branch.reach_in(channel, member, sequence).await
+            };
+            let reached = tokio::time::timeout(PATIENCE, reach).await;
+            if !reached.map_err(|_| End::Slow)? {
+                return Err(End::Stop);
+            }
         }
         match channel.is_over() {
             true => Err(End::Stop),
@@ -322,6 +344,40 @@ impl Joining {
         self.channel.find(place.sequence + 1)
     }
 
+    /// Writes the newest snapshots that it has to get, where there are expressions. Meanwhile there
+    /// may be newer ones, which it gets like all others then.
+    async fn evaluate_newest(&mut self) -> Result<(), End> {
+        if !self.channel.has_expressions() {
+            return Ok(());
+        }
+        let channel = Rc::clone(&self.channel);
+        for member in std::mem::take(&mut self.newest) {
+            let latest = channel.latest(member);
+            let place = latest.as_ref().map(|it| it.id).or(channel.last(member));
+            if let Some(place) = place {
+                self.put(member, place);
+            }
+            let before = self.out.len();
+            if let Some(latest) = latest {
+                let (places, out) = (&self.places, &mut self.out);
+                channel
+                    .write_newest_evaluated(member, &latest, places, out)
+                    .await?;
+            }
+            self.note_newest(member, before);
+        }
+        Ok(())
+    }
+
+    /// Counts the newest snapshot of a topic, which has been written behind that.
+    fn note_newest(&mut self, member: usize, before: usize) {
+        let is_any = self.out.len() > before;
+        self.channel.count_events(member, u64::from(is_any));
+        self.note_share(member, before);
+        let first = self.places.first().map(|it| it.sequence);
+        self.acknowledge(first.unwrap_or_default());
+    }
+
     /// Writes the newest snapshots that it has to get.
     fn settle_newest(&mut self) {
         for member in std::mem::take(&mut self.newest) {
@@ -332,10 +388,7 @@ impl Joining {
             let before = self.out.len();
             let channel = &self.channel;
             channel.write_newest(member, Some(&self.places), &mut self.out);
-            channel.count_events(member, u64::from(self.out.len() > before));
-            self.note_share(member, before);
-            let first = self.places.first().map(|it| it.sequence);
-            self.acknowledge(first.unwrap_or_default());
+            self.note_newest(member, before);
         }
     }
 
@@ -385,7 +438,11 @@ impl Joining {
             sequence: place.sequence + 1,
             ..place
         };
-        let history = branch.topic().history(from, PIECE).await;
+        let piece = match channel.has_expressions() {
+            true => PIECE_EVALUATED,
+            false => PIECE,
+        };
+        let history = branch.topic().history(from, piece).await;
         let history = history.map_err(|fault| {
             tracing::warn!(target: "topics", topic = branch.name(), %fault, "history");
             End::Failed
@@ -398,8 +455,17 @@ impl Joining {
                 let (mut count, before) = (0, self.out.len());
                 for event in fit {
                     self.put(member, event.id);
-                    channel.write_past(member, event, &self.places, &mut self.out);
+                    let (places, out) = (&self.places, &mut self.out);
+                    if channel.has_expressions() {
+                        let written = channel.write_past_evaluated(member, event, places, out);
+                        written.await?;
+                    } else {
+                        channel.write_past(member, event, places, out);
+                    }
                     count += 1;
+                    if channel.has_expressions() && self.has_enough() {
+                        break;
+                    }
                 }
                 channel.count_events(member, count);
                 self.note_share(member, before);

@@ -23,6 +23,7 @@ pub mod declare;
 pub mod document;
 mod endpoint;
 pub mod event;
+mod expressions;
 mod frame;
 mod gzip;
 pub mod hub;

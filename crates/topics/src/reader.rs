@@ -18,6 +18,8 @@ pub(crate) struct Reader {
     key: u32,
     /// What is written before the ring's bytes: it is for this subscriber alone.
     own: Bytes,
+    /// What that counts for in the memory of those with expressions, until all of it is written.
+    held: u64,
 }
 
 /// Why [`Reader::poll_read`] comes back.
@@ -36,6 +38,7 @@ impl Reader {
             key: channel.enter(ticks),
             channel: Rc::clone(channel),
             own: Bytes::new(),
+            held: 0,
         }
     }
 
@@ -46,7 +49,7 @@ impl Reader {
 
     /// Goes on from this offset of the ring, behind bytes of its own.
     pub fn join(&mut self, own: Bytes, at: u64) {
-        self.own = own;
+        self.put_own(own);
         self.channel.place(self.key, at);
     }
 
@@ -62,7 +65,7 @@ impl Reader {
 
     /// Goes on behind what has been missed, as the policy says.
     pub fn skip(&mut self, lost: Lost) {
-        let (own, at) = self.channel.beyond(lost);
+        let (own, at) = self.channel.beyond(self.key, lost);
         self.join(own, at);
     }
 
@@ -107,12 +110,23 @@ impl Reader {
         self.channel.count_bytes(count as u64);
         // What is written is given back, however long the rest waits.
         self.own = self.own.slice(count.min(self.own.len())..);
+        if self.own.is_empty() {
+            self.hold(0);
+        }
         Poll::Ready(Ok(None))
     }
 
     /// Has bytes of the subscriber's own written, and nothing else.
     pub fn put_own(&mut self, bytes: Bytes) {
         self.own = bytes;
+        self.hold(self.own.len() as u64);
+    }
+
+    fn hold(&mut self, bytes: u64) {
+        let before = std::mem::replace(&mut self.held, bytes);
+        if before != bytes {
+            self.channel.hold_own(before, bytes);
+        }
     }
 
     /// What the stream has to end for, once it is not within a frame.
@@ -138,6 +152,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        self.hold(0);
         self.channel.leave(self.key);
     }
 }

@@ -19,6 +19,11 @@ impl Segment {
         self.start + self.bytes.len() as u64
     }
 
+    /// How many bytes it has allocated.
+    pub fn allocated(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
     /// The bytes from this offset up to that one.
     pub fn between(&self, from: u64, to: u64) -> &[u8] {
         let place = |offset: u64| usize::try_from(offset.saturating_sub(self.start));
@@ -65,6 +70,8 @@ pub(crate) struct Ring {
     bytes_max: u64,
     /// The size of the next segment.
     segment: usize,
+    /// How many bytes the segments have allocated.
+    allocated: u64,
 }
 
 impl Ring {
@@ -80,7 +87,13 @@ impl Ring {
             next,
             bytes_max,
             segment: SEGMENT.0,
+            allocated: 0,
         }
+    }
+
+    /// How many bytes the segments have allocated.
+    pub fn allocated(&self) -> u64 {
+        self.allocated
     }
 
     /// Where the first byte that is kept lies.
@@ -120,6 +133,13 @@ impl Ring {
         self.push(self.next, frame);
     }
 
+    /// Notes that events before this sequence are not here, and that it comes next. The history has
+    /// them.
+    pub fn leave_gap(&mut self, next: u64) {
+        self.covered = self.covered.max(next);
+        self.next = next;
+    }
+
     /// Notes that the event of this sequence has been left out.
     pub fn skip(&mut self, sequence: u64) {
         self.next = sequence + 1;
@@ -127,10 +147,10 @@ impl Ring {
 
     fn push(&mut self, sequence: u64, frame: &[u8]) {
         if self.is_turning(frame.len()) {
-            self.segments.push_back(Segment {
-                start: self.end,
-                bytes: Vec::with_capacity(self.segment.max(frame.len())),
-            });
+            let bytes = Vec::with_capacity(self.segment.max(frame.len()));
+            self.allocated += bytes.capacity() as u64;
+            let start = self.end;
+            self.segments.push_back(Segment { start, bytes });
             // In small pieces the bound is kept more closely.
             let quarter = usize::try_from(self.bytes_max / 4).unwrap_or(usize::MAX);
             let most = quarter.clamp(SEGMENT.0, SEGMENT.1);
@@ -205,6 +225,30 @@ impl Ring {
         self.frames.get(at).map(|it| it.start)
     }
 
+    /// Where the last event begins, unless it has been forgotten.
+    pub fn last_event(&self) -> Option<u64> {
+        let mut behind = self.events;
+        for frame in self.frames.iter().rev() {
+            if frame.index < behind {
+                return Some(frame.start);
+            }
+            behind = frame.index;
+        }
+        None
+    }
+
+    /// Forgets every segment that ends at or before this offset.
+    pub fn release(&mut self, before: u64) {
+        while self.segments.front().is_some_and(|it| it.end() <= before) {
+            self.forget_first();
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.release(self.end);
+    }
+
     /// Forgets what lies before this offset, but keeps about that many bytes at the end.
     pub fn trim(&mut self, before: u64, tail: u64) {
         while let [first, _, ..] = self.segments.make_contiguous() {
@@ -232,6 +276,7 @@ impl Ring {
 
     fn forget_first(&mut self) -> Option<Segment> {
         let first = self.segments.pop_front()?;
+        self.allocated -= first.allocated();
         while let Some(frame) = self.frames.front().filter(|it| it.start < first.end()) {
             // A frame that is no event has the sequence of the next one, which is not lost.
             self.covered = self.covered.max((frame.sequence + 1).min(self.next));
@@ -310,6 +355,30 @@ mod tests {
         assert_eq!(read(&ring, ring.find(7).unwrap()), ":seven");
         assert_eq!(ring.find(4), None);
         assert_eq!((ring.events(), ring.place(1).sequence), (2, 7));
+    }
+
+    #[test]
+    fn what_has_been_released_takes_no_memory_and_is_asked_of_the_history() {
+        let mut ring = filled(100, u64::MAX);
+        let (middle, before) = (ring.find(50).unwrap(), ring.allocated());
+        assert!(before >= ring.len());
+        ring.release(middle);
+        assert_eq!((ring.allocated(), ring.start()), (before, 0), "it is read");
+        ring.release(ring.end());
+        assert_eq!((ring.allocated(), ring.start()), (0, ring.end()));
+        assert_eq!((ring.find(100), ring.find(101)), (None, Some(ring.end())));
+        assert_eq!(ring.last_event(), None);
+        ring.push_event(101, b"<101>");
+        let at = ring.last_event().unwrap();
+        ring.push_other(b":");
+        assert_eq!(ring.last_event(), Some(at));
+        assert_eq!(read(&ring, at), "<101>:");
+        // Whoever has had less than what is behind a gap does not pass over it.
+        ring.push_other(b"gap");
+        ring.leave_gap(110);
+        ring.push_event(110, b"<110>");
+        assert_eq!((ring.find(102), ring.find(109)), (None, None));
+        assert_eq!(read(&ring, ring.find(110).unwrap()), "<110>");
     }
 
     #[test]

@@ -185,6 +185,11 @@ impl Seats {
         self.all.iter_mut().for_each(|seat| seat.finish(end));
     }
 
+    /// How many readers there are.
+    pub fn count(&self) -> u64 {
+        self.all.iter().filter(|it| it.is_taken).count() as u64
+    }
+
     /// Where a reader is in the ring.
     pub fn at(&self, key: u32) -> u64 {
         self.all.get(key as usize).map_or(APART, |seat| seat.at)

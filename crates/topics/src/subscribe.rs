@@ -17,6 +17,7 @@ use crate::channel::{Pace, Policy};
 use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
+use crate::expressions::ExpressionLimits;
 use crate::profile::axway;
 use crate::settings::Payload;
 use crate::socket::WebSocketHandler;
@@ -76,18 +77,16 @@ pub(crate) struct SubscribeConfig {
     #[schemars(extend("default" = 100_000))]
     connections: Option<Spanned<u64>>,
     /// Whether subscribers may filter and transform events with expressions: `?filter=` and
-    /// `?select=`.
-    #[serde(default = "yes")]
-    #[schemars(extend("default" = true))]
+    /// `?select=`. Whoever may subscribe may then use CPU time and memory of the engine, within
+    /// `expression_limits`.
+    #[serde(default)]
     allow_expressions: bool,
+    /// How much CPU time and memory the expressions of all subscribers may use, on each worker.
+    expression_limits: Option<Spanned<ExpressionLimitsConfig>>,
     /// Settings for subscribers over WebSocket.
     websocket: Option<Spanned<WebSocketConfig>>,
     /// Also serves the topic in the protocol of another system.
     profile: Option<Spanned<Profile>>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// A way to subscribe.
@@ -131,6 +130,29 @@ struct SlowConfig {
     /// How long a subscriber may read nothing at all before it is disconnected, from 2s to 1h.
     #[schemars(extend("default" = "30s"))]
     time: Option<Spanned<config::Duration>>,
+}
+
+/// How much CPU time and memory the expressions of all subscribers may use, on each worker.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+struct ExpressionLimitsConfig {
+    /// The largest number of different combinations of `filter` and `select`, from 1 to 1000;
+    /// further ones get 503. Subscribers with equal expressions share one.
+    #[schemars(extend("default" = 64))]
+    distinct: Option<Spanned<u64>>,
+    /// The longest expression, from 16B to 16KiB; longer ones get 400.
+    #[schemars(extend("default" = "1KiB"))]
+    length: Option<Spanned<ByteSize>>,
+    /// How many steps all expressions together may take for one event before the remaining ones are
+    /// evaluated more slowly, in at most an eighth of a worker's time instead of half; from 10000 to
+    /// 100000000. 10000 steps take about 1 ms.
+    #[schemars(extend("default" = 500_000))]
+    steps: Option<Spanned<u64>>,
+    /// How many bytes may wait for subscribers with expressions, from 4MiB to 1GiB. When there is
+    /// more, those for whom most is waiting are disconnected.
+    #[schemars(extend("default" = "16MiB"))]
+    memory: Option<Spanned<ByteSize>>,
 }
 
 /// Settings for subscribers over WebSocket.
@@ -231,6 +253,7 @@ impl Reading<'_> {
             connections: bounds::count("connections", connections, 1..=10_000_000, report)
                 .unwrap_or(100_000) as usize,
             allow_expressions: config.allow_expressions,
+            expression_limits: self.expression_limits(report),
             sse: via.contains(&Via::Sse),
             websocket: self.websocket(&via, report),
             is_axway: config.profile.is_some(),
@@ -346,6 +369,32 @@ impl Reading<'_> {
             stalled_max: stalled.map_or(30, ticks),
             bytes_max: buffer.unwrap_or(1 << 20),
             policy: slow.policy.as_ref().map_or(usual_policy, |it| it.value),
+        }
+    }
+
+    fn expression_limits(&self, report: &mut Report) -> ExpressionLimits {
+        let usual = ExpressionLimits::default();
+        let Some(limits) = &self.config.expression_limits else {
+            return usual;
+        };
+        if !self.config.allow_expressions {
+            let message = "`expression_limits` has no effect: the topic does not allow expressions";
+            report
+                .error(BAD_SUBSCRIBE, limits.span, message)
+                .hint("add `allow_expressions: true`, or leave this out");
+        }
+        let limits = &limits.value;
+        let distinct = bounds::count("distinct", limits.distinct.as_ref(), 1..=1000, report);
+        let length = bounds::size("length", limits.length.as_ref(), 16..=16 << 10, report);
+        let range = 10_000..=100_000_000;
+        let steps = bounds::count("steps", limits.steps.as_ref(), range, report);
+        let range = 4 << 20..=1 << 30;
+        let memory = bounds::size("memory", limits.memory.as_ref(), range, report);
+        ExpressionLimits {
+            distinct: distinct.map_or(usual.distinct, |it| it as usize),
+            length: length.map_or(usual.length, |it| it as usize),
+            steps: steps.unwrap_or(usual.steps),
+            memory: memory.unwrap_or(usual.memory),
         }
     }
 

@@ -1,10 +1,14 @@
 //! What tests of topics share.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use component::state::States;
 
+use crate::branch::Branch;
+use crate::counts::Counts;
+use crate::expressions::{Evaluator, ExpressionLimits};
 use crate::hub::Hub;
 use crate::settings::{Durability, Payload, Settings};
 use crate::topic::{Publication, Topic};
@@ -26,6 +30,18 @@ pub(crate) async fn with(settings: Settings) -> Arc<Topic> {
     let topic = hub.declare("test", settings, &states);
     hub.open().await.unwrap();
     topic
+}
+
+/// A branch of a topic whose subscribers have expressions of the usual cost.
+pub(crate) fn branch(topic: &Arc<Topic>) -> Rc<Branch> {
+    branch_with(topic, (ExpressionLimits::default(), 1 << 20))
+}
+
+/// A branch with these limits and this `slow.buffer`.
+pub(crate) fn branch_with(topic: &Arc<Topic>, limits: (ExpressionLimits, u64)) -> Rc<Branch> {
+    let counts = Arc::new(Counts::default());
+    let evaluator = Evaluator::new(limits, topic.settings(), &counts);
+    Branch::new(Arc::clone(topic), counts, evaluator)
 }
 
 /// What is published, without a key.

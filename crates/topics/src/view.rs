@@ -1,32 +1,16 @@
-//! What a subscriber wants to see of a topic: which form of the documents, which of them, and what
-//! of each.
+//! What a subscriber wants to see of a topic: in which form, and after which expressions.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
-use std::sync::Arc;
-
-use bytes::Bytes;
-use expr::jq::{Limits, Scope, Variables};
-use expr::{Expression, Value, json, value};
+use std::rc::Rc;
 
 use crate::document::{self, Change, Document};
 use crate::event::{Content, Event};
+use crate::expressions::{self, Evaluated, Expressions};
 use crate::frame::Kind;
 
-/// What an expression of a subscriber may cost for each event: a worker waits for it.
-const LIMITS: Limits = Limits {
-    steps: 100_000,
-    memory: 16 * 1024 * 1024,
-    depth: 256,
-    until: None,
-    at_once: false,
-};
-/// The most bytes of what an expression gives.
-const SIZE_MAX: usize = 4 * 1024 * 1024;
-/// The most levels of a document.
-const DEPTH_MAX: usize = 256;
-/// The longest expression.
-const TEXT_MAX: usize = 4096;
+/// The largest result of a `select` of which patches are made. A larger one is sent as a whole, for
+/// the one before it would have to be kept.
+const PATCHED_MAX: usize = 64 * 1024;
 
 /// In which form documents come.
 #[derive(
@@ -73,88 +57,19 @@ impl Mode {
 pub(crate) struct View {
     /// The form.
     pub mode: Mode,
-    /// Which documents.
-    pub filter: Option<Arc<Expression>>,
-    /// What of each.
-    pub select: Option<Arc<Expression>>,
+    /// What it wants to see instead of the documents, if it does.
+    pub expressions: Option<Rc<Expressions>>,
 }
 
 impl PartialEq for View {
     fn eq(&self, other: &Self) -> bool {
-        let same = |left: &Option<Arc<Expression>>, right: &Option<Arc<Expression>>| {
-            left.as_deref().map(Expression::text) == right.as_deref().map(Expression::text)
+        let is_same = match (&self.expressions, &other.expressions) {
+            // Of equal ones there is one on a worker.
+            (Some(left), Some(right)) => Rc::ptr_eq(left, right),
+            (None, None) => true,
+            _ => false,
         };
-        self.mode == other.mode
-            && same(&self.filter, &other.filter)
-            && same(&self.select, &other.select)
-    }
-}
-
-/// Nothing but the document has a name.
-struct NoNames;
-
-impl Scope for NoNames {
-    fn slot(&self, _: &str) -> Option<usize> {
-        None
-    }
-
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-struct Clock(f64);
-
-impl Variables for Clock {
-    fn get(&self, _: usize) -> Value {
-        Value::Null
-    }
-
-    fn now(&self) -> f64 {
-        self.0
-    }
-}
-
-/// Compiles an expression of a subscriber.
-///
-/// # Errors
-/// What is wrong with it, for the subscriber to read.
-pub(crate) fn compile(name: &str, text: &str) -> Result<Arc<Expression>, String> {
-    if text.len() > TEXT_MAX {
-        return Err(format!("`{name}` is longer than {TEXT_MAX} bytes"));
-    }
-    let compiled = Expression::compile(text, &NoNames);
-    compiled.map(Arc::new).map_err(|errors| {
-        let first = errors.first().map(|it| it.message.clone());
-        format!("`{name}`: {}", first.unwrap_or_default())
-    })
-}
-
-/// An event whose document is read once, whatever the number of expressions that look at it.
-pub(crate) struct Fresh<'a> {
-    pub event: &'a Event,
-    value: OnceCell<Option<Value>>,
-}
-
-impl<'a> Fresh<'a> {
-    pub fn new(event: &'a Event) -> Self {
-        Self {
-            event,
-            value: OnceCell::new(),
-        }
-    }
-
-    /// The whole document.
-    pub fn document(&self) -> &'a Bytes {
-        match &self.event.content {
-            Content::Event(document) => document,
-            Content::Snapshot { whole, .. } => whole,
-        }
-    }
-
-    fn value(&self) -> Option<&Value> {
-        let read = || json::parse(self.document(), DEPTH_MAX).ok();
-        self.value.get_or_init(read).as_ref()
+        self.mode == other.mode && is_same
     }
 }
 
@@ -165,80 +80,74 @@ pub(crate) enum Shown<'a> {
     /// It is this.
     Part(Kind, Cow<'a, [u8]>),
     /// An expression has failed, for this reason.
-    Failed(String),
+    Failed(&'a str),
 }
 
 impl View {
     /// Whether every event is shown just as it is in the topic.
     pub fn is_plain(&self) -> bool {
-        self.filter.is_none() && self.select.is_none()
+        self.expressions.is_none()
     }
 
-    /// The document of an event as a subscriber who comes now would get it.
-    pub fn whole<'a>(&self, fresh: &Fresh<'a>) -> Shown<'a> {
-        let kind = match self.mode {
+    /// What a whole document is called.
+    fn kind(&self) -> Kind {
+        match self.mode {
             Mode::Event => Kind::Event,
             Mode::Snapshot | Mode::Patch => Kind::Snapshot,
-        };
-        match self.document(fresh) {
-            Ok(Some(document)) => Shown::Part(kind, document),
-            Ok(None) => Shown::Nothing,
-            Err(reason) => Shown::Failed(reason),
         }
     }
 
-    /// An event as it is shown to those who have the one before. `before` is the document that
-    /// these have, where the view makes patches of its own; it becomes the new one.
-    pub fn next<'a>(&self, fresh: &Fresh<'a>, before: &mut Option<Document>) -> Shown<'a> {
-        if self.mode != Mode::Patch {
-            return self.whole(fresh);
+    /// The document of an event as a subscriber without expressions who comes now would get it.
+    pub fn whole<'a>(&self, event: &'a Event) -> Shown<'a> {
+        let document = expressions::document(event);
+        Shown::Part(self.kind(), Cow::Borrowed(document))
+    }
+
+    /// An event as it is shown to those without expressions who have the one before.
+    pub fn next<'a>(&self, event: &'a Event) -> Shown<'a> {
+        match &event.content {
+            Content::Snapshot {
+                patch: Some(patch), ..
+            } if self.mode == Mode::Patch => Shown::Part(Kind::Patch, Cow::Borrowed(patch)),
+            _ => self.whole(event),
         }
-        if self.select.is_none() {
-            return match &fresh.event.content {
-                Content::Snapshot {
-                    patch: Some(patch), ..
-                } => Shown::Part(Kind::Patch, Cow::Borrowed(patch)),
-                _ => self.whole(fresh),
-            };
+    }
+
+    /// What expressions have made of an event, as a subscriber who comes now gets it.
+    pub fn whole_of<'a>(&self, evaluated: &'a Evaluated) -> Shown<'a> {
+        match evaluated {
+            Evaluated::LeftOut => Shown::Nothing,
+            Evaluated::Document(document) => Shown::Part(self.kind(), Cow::Borrowed(document)),
+            Evaluated::Failed(reason) => Shown::Failed(reason),
         }
-        match self.whole(fresh) {
-            Shown::Part(kind, document) => changed(kind, document, before),
-            other => {
+    }
+
+    /// What expressions have made of an event, as it is shown to those who have the one before.
+    /// `before` is the document that these have, where patches are made; it becomes the new one.
+    pub fn next_of<'a>(
+        &self,
+        evaluated: &'a Evaluated,
+        before: &mut Option<Document>,
+    ) -> Shown<'a> {
+        match (self.mode, self.whole_of(evaluated)) {
+            (Mode::Patch, Shown::Part(kind, document)) => changed(kind, document, before),
+            (_, shown) => {
                 *before = None;
-                other
+                shown
             }
         }
     }
+}
 
-    fn document<'a>(&self, fresh: &Fresh<'a>) -> Result<Option<Cow<'a, [u8]>>, String> {
-        if self.is_plain() {
-            return Ok(Some(Cow::Borrowed(fresh.document())));
-        }
-        let value = fresh
-            .value()
-            .ok_or_else(|| "the document cannot be read".to_owned())?;
-        let clock = Clock(fresh.event.at_ms as f64 / 1000.0);
-        if let Some(filter) = &self.filter {
-            let kept = filter.evaluate(value, &clock, &LIMITS);
-            let kept = kept.map_err(|error| format!("filter: {error}"))?;
-            if !value::is_truthy(&kept) {
-                return Ok(None);
-            }
-        }
-        let Some(select) = &self.select else {
-            return Ok(Some(Cow::Borrowed(fresh.document())));
-        };
-        let selected = select.evaluate(value, &clock, &LIMITS);
-        let selected = selected.map_err(|error| format!("select: {error}"))?;
-        let mut out = Vec::new();
-        json::write(&selected, SIZE_MAX, &mut out).map_err(|error| format!("select: {error}"))?;
-        Ok(Some(Cow::Owned(out)))
-    }
+/// A document that patches may be made from, unless it is too large.
+pub(crate) fn patched(document: &[u8]) -> Option<Document> {
+    let is_small = document.len() <= PATCHED_MAX;
+    is_small.then(|| Document::parse(document).ok()).flatten()
 }
 
 /// The selected document as what has changed in it.
 fn changed<'a>(kind: Kind, document: Cow<'a, [u8]>, before: &mut Option<Document>) -> Shown<'a> {
-    let Ok(after) = Document::parse(&document) else {
+    let Some(after) = patched(&document) else {
         *before = None;
         return Shown::Part(kind, document);
     };

@@ -128,9 +128,35 @@ impl Expression {
         if let Some(constant) = &self.0.constant {
             return Ok(constant.clone());
         }
+        let running = meter::Running::start(limits);
+        self.evaluate_in(&running, input, variables, limits)
+    }
+
+    /// The same as [`Self::evaluate`], and how many steps it took, also when it failed.
+    pub fn evaluate_counted(
+        &self,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> (Result<Value, EvalError>, u64) {
+        if let Some(constant) = &self.0.constant {
+            return (Ok(constant.clone()), 0);
+        }
+        let running = meter::Running::start(limits);
+        let result = self.evaluate_in(&running, input, variables, limits);
+        (result, running.taken(limits))
+    }
+
+    fn evaluate_in(
+        &self,
+        running: &meter::Running,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> Result<Value, EvalError> {
         match &self.0.fast {
-            Some(fast) => self.evaluate_fast(fast, input, variables, limits),
-            None => self.evaluate_slow(input, variables, limits),
+            Some(fast) => self.evaluate_fast((fast, running), input, variables, limits),
+            None => self.evaluate_general(running, input, variables, limits),
         }
     }
 
@@ -161,12 +187,11 @@ impl Expression {
 
     fn evaluate_fast(
         &self,
-        fast: &Fast,
+        (fast, running): (&Fast, &meter::Running),
         input: &Value,
         variables: &dyn Variables,
         limits: &Limits,
     ) -> Result<Value, EvalError> {
-        let running = meter::Running::start(limits);
         let empty = [const { OnceCell::new() }; 8];
         let many: Vec<OnceCell<Value>>;
         let cells = match empty.get(..self.0.slots.len()) {
@@ -208,6 +233,17 @@ impl Expression {
         variables: &dyn Variables,
         limits: &Limits,
     ) -> Result<Value, EvalError> {
+        let running = meter::Running::start(limits);
+        self.evaluate_general(&running, input, variables, limits)
+    }
+
+    fn evaluate_general(
+        &self,
+        running: &meter::Running,
+        input: &Value,
+        variables: &dyn Variables,
+        limits: &Limits,
+    ) -> Result<Value, EvalError> {
         let mut result = None;
         let mut is_single = true;
         let accept = |value| {
@@ -215,7 +251,7 @@ impl Expression {
             result = Some(value);
             is_single
         };
-        self.run(input, variables, limits, accept)?;
+        self.run(running, input, variables, limits, accept)?;
         match result {
             Some(result) if is_single => Ok(result),
             Some(_) => Err(EvalError::new(
@@ -245,18 +281,19 @@ impl Expression {
             results.push(value);
             true
         };
-        let outcome = self.run(input, variables, limits, accept);
+        let running = meter::Running::start(limits);
+        let outcome = self.run(&running, input, variables, limits, accept);
         (results, outcome)
     }
 
     fn run(
         &self,
+        running: &meter::Running,
         input: &Value,
         variables: &dyn Variables,
         limits: &Limits,
         mut accept: impl FnMut(Value) -> bool,
     ) -> Result<(), EvalError> {
-        let running = meter::Running::start(limits);
         let depth = limits.depth.min(json::DEPTH_LIMIT);
         let mut flaw = None;
         let Some(engine) = self.engine(None) else {

@@ -343,6 +343,12 @@ impl Running {
         })
     }
 
+    /// How many of the steps that it was given have been taken.
+    pub fn taken(&self, limits: &Limits) -> u64 {
+        let left = METER.with(Meter::left);
+        limits.steps.saturating_sub(left)
+    }
+
     /// The limit that was passed, if one was.
     pub fn stopped(&self) -> Option<EvalError> {
         let stopped = METER.with(|meter| meter.stopped.get())?;

@@ -563,3 +563,29 @@ fn a_limit_of_the_caller_holds() {
     let error = evaluated("first([.])", &input, &flat).unwrap_err();
     assert_eq!(error.kind, EvalErrorKind::NotJson);
 }
+
+#[test]
+fn steps_are_counted_whichever_way_an_expression_runs_and_ends() {
+    let input = parsed("{\"a\":[1,2,3]}");
+    let limits = Limits {
+        steps: 5_000,
+        ..Limits::default()
+    };
+    let counted = |code: &str| {
+        let expression = Expression::compile(code, &World).unwrap();
+        let (result, steps) = expression.evaluate_counted(&input, &World, &limits);
+        (result.map_err(|error| error.kind), steps)
+    };
+    assert_eq!(counted("17"), (Ok(parsed("17")), 0));
+    let (result, few) = counted("[range(100)] | length");
+    assert_eq!(result, Ok(parsed("100")));
+    let (_, more) = counted("[range(1000)] | length");
+    assert!(few >= 100 && more >= 10 * (few - 50), "{few} {more}");
+    let (result, all) = counted("[range(100000)] | length");
+    assert_eq!(result, Err(EvalErrorKind::Budget));
+    assert!((4_900..=5_000).contains(&all), "{all}");
+    let (result, some) = counted("[range(100)] | error");
+    assert!(result.is_err() && some >= 100, "{some}");
+    // One evaluation leaves nothing to the next.
+    assert_eq!(counted("[range(100)] | length").1, few);
+}

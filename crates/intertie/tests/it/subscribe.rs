@@ -1,5 +1,6 @@
 //! Subscribers of topics through the binary: server-sent events and WebSocket.
 
+mod expressions;
 mod wires;
 
 use std::time::Duration;
@@ -91,6 +92,7 @@ subscribe:
   heartbeat: 1s
   retry: 100ms
   connections: 3
+  allow_expressions: true
   origins: ["https://shop.example"]
   websocket: {{ publish: true }}
 ---
@@ -513,7 +515,8 @@ fn an_error_in_the_manner_of_axway_names_a_subscription() {
     let (_folder, engine) = start(&format!(
         "topic: numbers\npayload: event\ndurability: memory\n\
          publish: {{ http: \"POST 127.0.0.1:{port}/topics/numbers\" }}\n\
-         subscribe: {{ listen: \"127.0.0.1:{port}\", profile: axway-streams }}\n"
+         subscribe: {{ listen: \"127.0.0.1:{port}\", profile: axway-streams,\n\
+         \x20 allow_expressions: true }}\n"
     ));
     let path = "/streams/subscribers/sse/api/v1/topics/numbers?filter=.n%20%3E%201";
     let mut stream = Stream::open(port, path, "");

@@ -63,6 +63,11 @@ impl Document {
         &self.text
     }
 
+    /// How many bytes it takes.
+    pub(crate) fn size(&self) -> usize {
+        self.text.len() + self.parts.capacity() * size_of::<Part>()
+    }
+
     /// The value itself.
     pub(crate) fn root(&self) -> At<'_> {
         At {

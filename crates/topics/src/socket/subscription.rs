@@ -54,16 +54,23 @@ enum State {
 }
 
 impl Wish {
-    fn view(&self, endpoint: &Endpoint) -> Result<(View, Option<u64>), Fault> {
-        let view = self.ask.view(endpoint)?;
+    fn window(&self, endpoint: &Endpoint) -> Result<Option<u64>, Fault> {
+        self.ask.mode(endpoint)?;
         let usual = endpoint.settings.websocket.and_then(|it| it.window);
         let window = self.window.or(usual);
-        if window.is_some() && view.filter.is_some() {
+        if window.is_some() && self.ask.filter.is_some() {
             let detail = "`filter` does not go with a `window`: what it leaves out cannot be \
                           acknowledged";
             return Err(Fault::invalid(detail));
         }
-        Ok((view, window))
+        Ok(window)
+    }
+
+    async fn view(&self, endpoint: &Arc<Endpoint>, branch: &Rc<Branch>) -> Result<View, Fault> {
+        let one = [Arc::clone(endpoint)];
+        let views = self.ask.views(&one, &[Rc::clone(branch)]).await;
+        let missing = || Fault::invalid("the topic is not there");
+        views?.pop().ok_or_else(missing)
     }
 
     async fn starts(
@@ -88,9 +95,10 @@ impl Wish {
         endpoint: &Arc<Endpoint>,
         services: &dyn Services,
     ) -> Result<(), Fault> {
-        self.view(endpoint)?;
-        self.starts(endpoint, services).await?;
-        sse::enter(&[Arc::clone(endpoint)]).map(drop)
+        self.window(endpoint)?;
+        let (branch, _) = self.starts(endpoint, services).await?;
+        let _place = sse::enter(&[Arc::clone(endpoint)])?;
+        self.view(endpoint, &branch).await.map(drop)
     }
 
     /// Makes a subscription of it.
@@ -103,13 +111,11 @@ impl Wish {
         deflate: Option<Deflate>,
         services: &dyn Services,
     ) -> Result<Subscription, Fault> {
-        let (view, window) = self.view(endpoint)?;
+        let window = self.window(endpoint)?;
         let one = [Arc::clone(endpoint)];
         let place = sse::enter(&one)?.pop();
         let (branch, starts) = self.starts(endpoint, services).await?;
-        if !view.is_plain() && branch.is_full() {
-            return Err(sse::busy("too many different expressions of subscribers"));
-        }
+        let view = self.view(endpoint, &branch).await?;
         let deflate = deflate.filter(|_| endpoint.settings.compression);
         let key = ChannelKey {
             wire: Wire::WebSocket(deflate),
@@ -119,7 +125,7 @@ impl Wish {
         let pace = endpoint.settings.pace;
         let channel = Branch::channel(&[Rc::clone(&branch)], key, pace);
         let (Some(channel), Some(place)) = (channel, place) else {
-            return Err(sse::busy("the topic is not there"));
+            return Err(sse::busy("too many different expressions of subscribers"));
         };
         let joining = Joining::new(&channel, starts, Vec::new()).with_window(window);
         let max_time = endpoint.settings.max_time;

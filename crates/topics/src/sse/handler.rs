@@ -140,14 +140,12 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     async fn feed(&self, request: &Request, services: &dyn Services) -> Result<SseFeed, Fault> {
-        let views = self.endpoints.iter().map(|it| self.ask.view(it));
-        let views = views.collect::<Result<Vec<_>, _>>()?;
+        for endpoint in self.endpoints {
+            self.ask.mode(endpoint)?;
+        }
         let places = enter(self.endpoints)?;
         let branches = ready(self.endpoints, services).await?;
-        let has_expressions = views.iter().any(|it| !it.is_plain());
-        if has_expressions && branches.iter().any(|it| it.is_full()) {
-            return Err(busy("too many different expressions of subscribers"));
-        }
+        let views = self.ask.views(self.endpoints, &branches).await?;
         let starts = self.ask.starts(self.endpoints, self.ids)?;
         let settings = || self.endpoints.iter().map(|it| &it.settings);
         let may_gzip = settings().all(|it| it.compression);

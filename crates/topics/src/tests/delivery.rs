@@ -2,6 +2,8 @@
 //! leave and come again, while events are published. Whatever they get is what was published, in
 //! order, or they are told what they have missed.
 
+mod expressions;
+
 use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +18,6 @@ use component::stream::Client;
 
 use crate::branch::Branch;
 use crate::channel::{Channel, ChannelKey, End, Pace, Policy};
-use crate::counts::Counts;
 use crate::document::{self, Document};
 use crate::event::EventId;
 use crate::frame::{IdForm, Wire};
@@ -26,7 +27,7 @@ use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::stream;
 use crate::testing::{publication, with};
 use crate::topic::Topic;
-use crate::view::{self, Mode, View};
+use crate::view::{Mode, View};
 
 /// Numbers by chance, the same in every run of a seed (xorshift).
 #[derive(Clone)]
@@ -177,8 +178,7 @@ fn key(mode: Mode) -> ChannelKey {
         ids: IdForm::Plain,
         views: vec![View {
             mode,
-            filter: None,
-            select: None,
+            expressions: None,
         }],
     }
 }
@@ -228,7 +228,7 @@ async fn topic(payload: Payload, keep: u64) -> (Arc<Topic>, Rc<Branch>) {
         ..Settings::default()
     })
     .await;
-    let branch = Branch::new(Arc::clone(&topic), Arc::new(Counts::default()));
+    let branch = crate::testing::branch(&topic);
     (topic, branch)
 }
 
@@ -410,7 +410,7 @@ fn run_model_once(round: u64, payload: Payload, (mode, policy): (Mode, Policy)) 
     let mut is_of_use = false;
     local(async {
         let (topic, branch) = topic(payload, 60).await;
-        let other = Branch::new(Arc::clone(&topic), Arc::new(Counts::default()));
+        let other = crate::testing::branch(&topic);
         let published = Rc::new(RefCell::new(Vec::new()));
         let is_done = Rc::new(RefCell::new(false));
         let clients: Vec<_> = (1..=12_u64)
@@ -520,8 +520,8 @@ fn what_an_expression_gives_is_patched_by_itself_and_failures_are_told() {
     local(async {
         let (topic, branch) = topic(Payload::Snapshot, 100).await;
         let mut wanted = key(Mode::Patch);
-        wanted.views[0].select =
-            Some(view::compile("select", ".a | {long: .b, same: .c}").unwrap());
+        let texts = (None, Some(".a | {long: .b, same: .c}"));
+        wanted.views[0].expressions = Some(expressions::combination(&branch, texts).await);
         let client = FakeClient::default();
         client.open(usize::MAX / 2);
         let pace = pace(Policy::Conflate);
@@ -571,7 +571,7 @@ fn what_an_expression_gives_is_patched_by_itself_and_failures_are_told() {
 fn several_topics_on_one_stream_go_on_each_where_it_was() {
     local(async {
         let (events, first) = topic(Payload::Event, 100).await;
-        let second = Branch::new(Arc::clone(&events), Arc::new(Counts::default()));
+        let second = crate::testing::branch(&events);
         let (snapshots, third) = topic(Payload::Snapshot, 100).await;
         let branches = [first, third, second];
         for branch in &branches {

@@ -29,6 +29,7 @@ fn settings(listen: &ListenAddress) -> Settings {
         origins: Vec::new(),
         connections: 10,
         allow_expressions: false,
+        expression_limits: Default::default(),
         sse: true,
         websocket: Some(WebSocket {
             publish: true,
