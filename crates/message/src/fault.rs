@@ -223,9 +223,9 @@ impl Fault {
         Self::new(Kind::Invalid, Origin::Client, detail)
     }
 
-    /// A value of the message that cannot stand where the flow puts it: it is missing, empty or of a
-    /// wrong type. Status 400, for another message would do. The expression that gave the value has
-    /// not failed; `cause` names it for the log.
+    /// A value of the message that cannot stand where the flow puts it: it is missing, empty or of
+    /// a wrong type. Status 400, for another message would do. The expression that gave the value
+    /// has not failed; `cause` names it for the log.
     pub fn unfit(detail: impl Into<Cow<'static, str>>, cause: impl fmt::Display) -> Self {
         Self::invalid(detail).with_cause(cause)
     }

@@ -123,8 +123,8 @@ impl Field {
     /// read belong to the head (RFC 9110, section 6.5.1): what looks at the head alone would not
     /// see them, and what takes trailers for part of the head would obey them.
     ///
-    /// One that [frames](Self::is_framing) or belongs to [one connection](Self::is_hop_by_hop) makes
-    /// the message malformed. Any other one is dropped.
+    /// One that [frames](Self::is_framing) or belongs to [one connection](Self::is_hop_by_hop)
+    /// makes the message malformed. Any other one is dropped.
     pub fn is_trailer(self, name: &[u8]) -> bool {
         let is_condition = || {
             name.get(..3)

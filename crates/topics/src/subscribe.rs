@@ -144,9 +144,9 @@ struct ExpressionLimitsConfig {
     /// The longest expression, from 16B to 16KiB; longer ones get 400.
     #[schemars(extend("default" = "1KiB"))]
     length: Option<Spanned<ByteSize>>,
-    /// How many steps all expressions together may take for one event before the remaining ones are
-    /// evaluated more slowly, in at most an eighth of a worker's time instead of half; from 10000 to
-    /// 100000000. 10000 steps take about 1 ms.
+    /// How many steps all expressions together may take for one event before the remaining ones
+    /// are evaluated more slowly, in at most an eighth of a worker's time instead of half; from
+    /// 10000 to 100000000. 10000 steps take about 1 ms.
     #[schemars(extend("default" = 500_000))]
     steps: Option<Spanned<u64>>,
     /// How many bytes may wait for subscribers with expressions, from 4MiB to 1GiB. When there is

@@ -63,8 +63,8 @@ struct MailConfig {
     via: Spanned<String>,
     /// The sender: `shop@example.com` or `The shop <shop@example.com>`.
     from: Spanned<String>,
-    /// The recipients: an address or a list of addresses, each of which may be an expression for one
-    /// address. `{ list: "${ }" }` takes a list from an expression.
+    /// The recipients: an address or a list of addresses, each of which may be an expression for
+    /// one address. `{ list: "${ }" }` takes a list from an expression.
     to: AnyValue,
     /// Recipients of a copy.
     cc: Option<AnyValue>,

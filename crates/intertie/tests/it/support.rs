@@ -61,8 +61,8 @@ impl Engine {
         self.ended()
     }
 
-    /// Waits until it has ended, which it has been told to, and checks that it does so well. A second
-    /// signal would cut it short.
+    /// Waits until it has ended, which it has been told to, and checks that it does so well. A
+    /// second signal would cut it short.
     pub fn ended(mut self) -> String {
         let status = self.process.wait();
         assert_eq!(status.code(), Some(0), "{}", self.process.output());

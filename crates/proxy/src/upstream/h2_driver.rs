@@ -62,8 +62,8 @@ struct Runner {
 pub(crate) struct Unfinished(Option<(u64, Deadline)>);
 
 impl Unfinished {
-    /// Ready when the other side has taken longer than `time` to finish its settings, a header block
-    /// or a frame other than DATA. However many bytes come meanwhile, the time runs from the
+    /// Ready when the other side has taken longer than `time` to finish its settings, a header
+    /// block or a frame other than DATA. However many bytes come meanwhile, the time runs from the
     /// beginning. Nothing else of the connection is read before that end.
     pub fn poll(
         &mut self,
