@@ -544,7 +544,7 @@ impl Exchange {
         text: &str,
         error: &EvalError,
         slots: &[usize],
-        evaluate: impl FnOnce(&Value, &Snapshot, &Limits) -> Result<Value, EvalError> + Send + 'static,
+        evaluate: impl Evaluate,
         services: &dyn Services,
     ) -> Fault {
         if error.kind != EvalErrorKind::Unfinished {
@@ -627,6 +627,17 @@ impl Exchange {
         let value = original.and_then(|original| original.value.get());
         value.cloned().unwrap_or_default()
     }
+}
+
+/// An expression or a template that is evaluated on another thread.
+trait Evaluate:
+    FnOnce(&Value, &Snapshot, &Limits) -> Result<Value, EvalError> + Send + 'static
+{
+}
+
+impl<F> Evaluate for F where
+    F: FnOnce(&Value, &Snapshot, &Limits) -> Result<Value, EvalError> + Send + 'static
+{
 }
 
 fn expression_fault(text: &str, error: &EvalError) -> Fault {

@@ -127,8 +127,8 @@ pub trait Services {
     /// A clock that only goes forward.
     fn now(&self) -> Instant;
 
-    /// A time of [`Services::now`] on the clock of the machine, for work that looks at that one. They
-    /// are the same, but in tests.
+    /// A time of [`Services::now`] on the clock of the machine, for work that looks at that one.
+    /// They are the same, but in tests.
     fn system_time(&self, at: Instant) -> Instant {
         at
     }

@@ -5,8 +5,8 @@
 //! its future has been dropped, as `limits.time` and a client that disconnects do.
 //!
 //! What a step does with [`Exchange`] and without waiting is tried on the worker. When something in
-//! it does not fit into the turn, it fails, that part alone is done beside the workers, and the whole
-//! is done again, with the result of that part at hand: [`Exchange::in_turns`].
+//! it does not fit into the turn, it fails, that part alone is done beside the workers, and the
+//! whole is done again, with the result of that part at hand: [`Exchange::in_turns`].
 //!
 //! [`Exchange`]: crate::exchange::Exchange
 //! [`Exchange::in_turns`]: crate::exchange::Exchange::in_turns

@@ -35,8 +35,6 @@ pub mod key;
 mod keyed_state;
 mod list_files;
 mod log;
-#[cfg(test)]
-mod long_work;
 mod map;
 mod oauth2;
 mod parallel;

@@ -3,6 +3,7 @@
 mod blocks;
 mod dropped;
 mod flow;
+mod long_work;
 mod services;
 
 use std::any::Any;

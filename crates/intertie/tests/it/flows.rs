@@ -199,7 +199,7 @@ fn run_long(flows: &str) -> (Process, u16, TempDir) {
     folder.write("flows.yaml", &text);
     let mut command = command();
     command.arg("run").arg(folder.path());
-    command.args(["--workers", "1"]);
+    command.args(["--workers", "1", "--admin", "off"]);
     let mut process = Process::start(&mut command);
     process.wait_for_port(port);
     (process, port, folder)

@@ -230,7 +230,8 @@ fn large_bodies_are_written_beside_the_worker() {
         ("- map: 'LONG'\n- encode: base64\n- map: 1", "1"),
         ("- map: '[LONG]'\n- encode: gzip\n- map: 1", "1"),
         (
-            "- map: '[LONG]'\n- cache: { key: '${ .[0][0:1] }', ttl: 1m, steps: [ map: . ] }\n- map: 1",
+            "- map: '[LONG]'\n\
+             - cache: { key: '${ .[0][0:1] }', ttl: 1m, steps: [ map: . ] }\n- map: 1",
             "1",
         ),
     ] {
