@@ -417,7 +417,7 @@ fn type_words(schemas: &[&Map<String, Json>]) -> String {
                 ("string", "duration") => "a duration such as `5s`",
                 ("string", "byte-size") => "a size such as `1MiB`",
                 ("string", _) => "a string",
-                ("integer", _) => "a whole number",
+                ("integer", _) => "an integer",
                 ("number", _) => "a number",
                 ("boolean", _) => "`true` or `false`",
                 ("array", _) => "a list",

@@ -118,7 +118,7 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
                 None => "list".to_owned(),
             },
             ("object", _) => "mapping".to_owned(),
-            ("integer", _) => "whole number".to_owned(),
+            ("integer", _) => "integer".to_owned(),
             (name, _) => name.to_owned(),
         });
     let words: Vec<String> = words.collect();

@@ -55,7 +55,7 @@ impl Number {
         &self.text
     }
 
-    /// The value, when it is a whole number that fits; `0x` and `0o` are understood.
+    /// The value, when it is an integer that fits; `0x` and `0o` are understood.
     pub fn as_i64(&self) -> Option<i64> {
         let (sign, digits) = match self.text.strip_prefix('-') {
             Some(digits) => ("-", digits),

@@ -31,7 +31,7 @@ pub fn bytes(bytes: Bytes) -> Value {
     Value::byte_str(bytes)
 }
 
-/// A whole number.
+/// An integer.
 pub fn integer(number: i64) -> Value {
     match isize::try_from(number) {
         Ok(number) => Value::Num(Num::Int(number)),
@@ -44,7 +44,7 @@ pub fn float(number: f64) -> Value {
     Value::Num(Num::Float(number))
 }
 
-/// The most digits of a whole number that is calculated with exactly: reading and writing one
+/// The most digits of an integer that is calculated with exactly: reading and writing one
 /// takes time in proportion to the square of its digits.
 const EXACT_DIGITS_MAX: usize = 1000;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use component::endpoint::{Envelope, Opened};
-use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services};
 use component::source::Started;
 use component::stream_limits::StreamLimits;
-use message::{Fault, Kind, Origin, Request};
+use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::running::RunningFlow;
 
@@ -22,7 +22,7 @@ impl Enveloped {
             Opened::Reply(reply) => return Outcome::Reply(reply),
             Opened::Message(request, note) => (request, note),
             Opened::Stream(head, conversation) => {
-                let flow = Arc::clone(&self.flow) as Arc<dyn Started>;
+                let flow = Arc::new(Conversed(Arc::clone(&self.flow)));
                 return Outcome::Stream(head, conversation.with(flow));
             }
         };
@@ -50,13 +50,46 @@ impl Enveloped {
     }
 }
 
+/// The flow of a conversation. Its messages come from a client, so they fail as requests do.
+struct Conversed(Arc<RunningFlow>);
+
+impl Started for Conversed {
+    fn name(&self) -> &Arc<str> {
+        Started::name(&*self.0)
+    }
+
+    fn start<'a>(
+        &'a self,
+        request: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Reply, Fault>> {
+        let work = self.0.call(request, CallerContext::default(), services);
+        Box::pin(async move {
+            work.await.map_err(|fault| {
+                let fault = self.0.place(fault);
+                log(&fault);
+                fault
+            })
+        })
+    }
+
+    fn detaches(&self) -> bool {
+        Started::detaches(&*self.0)
+    }
+}
+
+/// Logs a failure. A client can cause its own faults as often as it likes, so they are no warnings:
+/// it would fill the log.
 fn log(fault: &Fault) {
-    tracing::warn!(
-        target: "flow",
-        kind = fault.name(),
-        cause = fault.cause.as_deref().unwrap_or_default(),
-        "{}", fault.detail
-    );
+    let cause = fault.cause.as_deref().unwrap_or_default();
+    match fault.origin {
+        Origin::Client => {
+            tracing::debug!(target: "flow", kind = fault.name(), cause, "{}", fault.detail);
+        }
+        Origin::Upstream | Origin::Engine => {
+            tracing::warn!(target: "flow", kind = fault.name(), cause, "{}", fault.detail);
+        }
+    }
 }
 
 impl Handler for Enveloped {

@@ -168,7 +168,7 @@ impl RunningFlow {
     }
 
     /// Tells the log which step of which flow failed.
-    fn place(&self, fault: Fault) -> Fault {
+    pub(crate) fn place(&self, fault: Fault) -> Fault {
         let step = fault.step.as_deref().unwrap_or_default();
         let place = match step {
             "" => format!("flow {}", self.context.name),

@@ -161,6 +161,7 @@ fn exchange(body: &str) -> Exchange {
         headers,
         body: body.as_bytes().to_vec().into(),
         peer: "192.0.2.1".parse().unwrap(),
+        proxy: None,
         is_secure: false,
     };
     let mut context = FlowContext::new("test");

@@ -237,7 +237,7 @@ fn reply_of(answer: &Message) -> Result<Reply, Fault> {
 }
 
 /// The status of an answer: the header `status`, as the source gives it with `reply: true`, when it
-/// is a whole number that can be one.
+/// is an integer that can be one.
 fn status_of(headers: &Table) -> u16 {
     let status = match headers.get(STATUS) {
         Some(amqp::Value::Integer(status)) => u16::try_from(*status).ok(),

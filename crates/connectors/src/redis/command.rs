@@ -393,7 +393,7 @@ fn integer(
     let number = value::scalar_text(&made).and_then(|text| text.parse::<i64>().ok());
     number.ok_or_else(|| {
         let cause = format_args!("not {}", value::shown(&made));
-        Fault::unfit("`by` is a whole number of 64 bits", cause)
+        Fault::unfit("`by` is an integer of 64 bits", cause)
     })
 }
 

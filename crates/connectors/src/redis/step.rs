@@ -394,7 +394,7 @@ fn read_by(node: &Node, context: &mut BuildContext<'_>) -> Option<Option<ValueTe
     };
     if !is_whole {
         let hint = "write one such as `5` or `\"${ .count }\"`";
-        refuse(by.span, "`by` is a whole number of 64 bits", hint, context);
+        refuse(by.span, "`by` is an integer of 64 bits", hint, context);
         return None;
     }
     context.value(by).map(Some)

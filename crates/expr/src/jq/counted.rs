@@ -21,7 +21,7 @@ pub(super) type Result<T = Counted> = std::result::Result<T, Error>;
 const DEPTH_MAX: u32 = 1024;
 /// What values from outside count as, since measuring them would mean to walk through them.
 const DEPTH_OUTSIDE: u32 = 512;
-/// The most bits of a whole number that is calculated.
+/// The most bits of an integer that is calculated.
 const BITS_MAX: u64 = 100_000;
 /// Bytes of one member of an object, about, with its name's handle.
 pub(super) const MEMBER: usize = 112;

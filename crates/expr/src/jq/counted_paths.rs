@@ -93,7 +93,7 @@ impl Iterator for Values {
     }
 }
 
-/// A whole number as an index: from the start, or from the end.
+/// An integer as an index: from the start, or from the end.
 #[derive(Clone, Copy)]
 enum Position {
     Start(usize),

@@ -127,7 +127,7 @@ fn kind_of(name: &str) -> Kind {
     }
 }
 
-/// A whole number that is not negative.
+/// An integer that is not negative.
 pub(super) fn whole(node: &Node) -> Option<u64> {
     match &node.value {
         config::Value::Number(number) => u64::try_from(number.as_i64()?).ok(),

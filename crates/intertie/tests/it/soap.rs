@@ -96,7 +96,7 @@ fn operations_of_a_real_service_are_called() {
     assert_eq!(caller.ask("nobody", "{}"), (401, "no token".to_owned()));
     let (status, text) = caller.ask("v11", r#"{"item":{"qty":"x","@sku":"a"}}"#);
     assert!(
-        status == 400 && text.contains("`item[0].qty` is a whole number"),
+        status == 400 && text.contains("`item[0].qty` is an integer"),
         "{text}"
     );
     let (status, _) = caller.ask("hangs", r#"{"item":{"@sku":"slow","qty":1}}"#);

@@ -131,7 +131,7 @@ impl Poller {
         (inner.last.clone(), due)
     }
 
-    /// The next request is due a whole number of periods behind the last: one that would have been
+    /// The next request is due a multiple of the period behind the last: one that would have been
     /// due already is left out.
     fn end(&self, began: Instant, services: &dyn Services) {
         let (every, now) = (self.timing.every, services.now());

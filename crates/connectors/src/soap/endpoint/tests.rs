@@ -117,7 +117,7 @@ fn what_is_no_request_is_a_fault() {
         ),
         (
             &envelope("", "<Ping>x</Ping>"),
-            "is a whole number within its range",
+            "is an integer within its range",
         ),
         (
             &envelope("", "<Ping>1</Ping><Ping>1</Ping>"),

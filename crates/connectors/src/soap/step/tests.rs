@@ -73,7 +73,7 @@ fn every_problem_has_its_place() {
         ),
         (
             "{ to: erp, operation: Ping, body: a }",
-            "IT0441 1:35 is a whole number",
+            "IT0441 1:35 is an integer",
         ),
         (
             "{ to: erp, operation: Add, body: { a: 1 } }",

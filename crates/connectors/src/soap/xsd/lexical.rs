@@ -178,7 +178,7 @@ impl Decimal {
     }
 }
 
-/// Whether a text is a whole number within a range.
+/// Whether a text is an integer within a range.
 pub fn is_integer(text: &str, min: Option<i128>, max: Option<i128>) -> bool {
     let Some(number) = Decimal::parse(text).filter(|_| !text.contains('.')) else {
         return false;

@@ -222,10 +222,10 @@ fn what_does_not_fit_is_told_with_its_path() {
     let operation = operation(TYPES).unwrap();
     for (body, expected) in [
         ("[]", "is an object, not array"),
-        (r#"{"i":1.5}"#, "`i[0]` is a whole number within its range"),
+        (r#"{"i":1.5}"#, "`i[0]` is an integer within its range"),
         (
             r#"{"i":[1,"x"]}"#,
-            "`i[1]` is a whole number within its range",
+            "`i[1]` is an integer within its range",
         ),
         (r#"{"i":[1,2,3,4]}"#, "`i` has too many items"),
         (
@@ -242,7 +242,7 @@ fn what_does_not_fit_is_told_with_its_path() {
         (r#"{"data":"*"}"#, "`data` is base64"),
         (
             r#"{"codes":[1,"a"]}"#,
-            "`codes` is a whole number within its range",
+            "`codes` is an integer within its range",
         ),
         (
             r#"{"either":"pink"}"#,
@@ -285,7 +285,7 @@ fn elements_that_do_not_fit_are_told() {
     let operation = operation(TYPES).unwrap();
     for (xml, expected) in [
         ("<d>1</d><s>a</s>", "`s` stands where it may not stand"),
-        ("<i>x</i>", "`i[0]` is a whole number within its range"),
+        ("<i>x</i>", "`i[0]` is an integer within its range"),
         (
             "<i>1</i><i>2</i><i>3</i><i>4</i>",
             "`i` stands where it may not stand",

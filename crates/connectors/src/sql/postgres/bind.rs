@@ -94,7 +94,7 @@ fn plain(kind: &Type) -> &Type {
 fn scalar(argument: &Value, kind: &Type) -> Vec<u8> {
     let text = value::scalar_text(argument).unwrap_or_default();
     let is_whole = matches!(*kind, Type::INT2 | Type::INT4 | Type::INT8 | Type::OID);
-    // What has been calculated with may be a whole number written as one with a fraction.
+    // What has been calculated with may be an integer written as one with a fraction.
     match text.strip_suffix(".0").filter(|_| is_whole) {
         Some(whole) => whole.as_bytes().to_vec(),
         None => text.as_bytes().to_vec(),

@@ -225,7 +225,7 @@ fn is_each((part, opt): &(Part<Term<&str>>, Opt)) -> bool {
     matches!((part, opt), (Part::Range(None, None), Opt::Essential))
 }
 
-/// A part of a path that is a text or a whole number.
+/// A part of a path that is a text or an integer.
 fn step((part, opt): &(Part<Term<&str>>, Opt)) -> Option<Step> {
     let Part::Index(index) = part else {
         return None;

@@ -15,7 +15,7 @@ pub(in crate::bench) fn escape(text: &str) -> String {
     out
 }
 
-/// A whole number in groups of three digits.
+/// An integer in groups of three digits.
 pub(in crate::bench) fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));
     let mut out = String::new();

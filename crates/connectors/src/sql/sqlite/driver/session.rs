@@ -203,7 +203,7 @@ fn row(columns: &Columns, raws: Vec<Raw>) -> Result<(Value, usize), SqlError> {
     Ok((columns.row(values), size))
 }
 
-/// A value as SQLite keeps it: 64 bits for whole numbers, a double for others.
+/// A value as SQLite keeps it: 64 bits for integers, a double for others.
 fn bind(name: &str, argument: &Value) -> Result<Cell, SqlError> {
     let bound = match argument {
         Value::Null => Bound::Null,
