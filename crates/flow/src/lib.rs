@@ -129,12 +129,8 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         }
         None => engine::Engine::default(),
     };
-    documents.expand(
-        &names,
-        (&secrets.values, input.table.evaluated),
-        &mut places,
-        report,
-    );
+    let values = (&secrets.values, input.table.evaluated);
+    documents.expand(&names, values, &mut places, report);
     let connections = input.table.connections;
     let shared = documents.engine.as_ref();
     let mut shared = shared

@@ -14,8 +14,8 @@ const STACK_MAX: u64 = 256 << 20;
 /// What a worker needs at least.
 const STACK_MIN: u64 = 2 << 20;
 
-/// Raises the limit of open files (`ulimit -n`) as far as the process may, and shares it out between
-/// clients, back ends and the rest. Gives the limit, unless there is none.
+/// Raises the limit of open files (`ulimit -n`) as far as the process may, and shares it out
+/// between clients, back ends and the rest. Gives the limit, unless there is none.
 pub(crate) fn raise_descriptors() -> Option<u64> {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -57,9 +57,9 @@ fn missing(limit: u64, in_use: u64, connections: u64) -> Option<String> {
     }
     let needed = Shares::needed(connections + in_use);
     Some(format!(
-        "of limits.connections: {connections} only {room} can be open: the process may open {limit} \
-         files, uses {in_use}, and keeps {} for back ends, files and the admin port. Allow {needed} \
-         (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of a container), or lower \
+        "of limits.connections: {connections} only {room} can be open: the process may open \
+         {limit} files, uses {in_use}, and keeps {} for back ends, files and the admin port. Allow \
+         {needed} (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of a container), or lower \
          limits.connections",
         limit - clients
     ))
@@ -84,8 +84,8 @@ pub(crate) fn no_thread(stack: usize) -> String {
     let stack = stack >> 20;
     match address_space() {
         Some(room) => format!(
-            "cannot start a thread with a stack of {stack} MiB: of the address space that the process \
-             may have (ulimit -v), {} MiB are left; allow more or start fewer --workers",
+            "cannot start a thread with a stack of {stack} MiB: of the address space that the \
+             process may have (ulimit -v), {} MiB are left; allow more or start fewer --workers",
             room >> 20
         ),
         None => format!("cannot start a thread with a stack of {stack} MiB"),

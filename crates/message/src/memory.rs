@@ -1,5 +1,5 @@
-//! The memory of bodies that are held: one budget for the whole process, so that many messages, each
-//! within its own limit, cannot use up the machine together.
+//! The memory of bodies that are held: one budget for the whole process, so that many messages,
+//! each within its own limit, cannot use up the machine together.
 //!
 //! A body takes part from [`FREE`] bytes on, so a small message touches nothing that threads share.
 //! What is reserved stays with the bytes: it is given back when the last copy of them is dropped.
@@ -197,9 +197,9 @@ impl Collected {
         }
     }
 
-    /// Takes address space for a body of this size. Nothing is reserved in the budget: a size that a
-    /// peer has announced costs memory only when the bytes come.
-    pub fn expect(&mut self, size: usize) {
+    /// Takes address space for a body of this size. Nothing is reserved in the budget: a size that
+    /// a peer has announced costs memory only when the bytes come.
+    pub fn reserve(&mut self, size: usize) {
         self.content.reserve(size);
     }
 
@@ -268,7 +268,7 @@ mod tests {
     fn room_is_given_back_with_the_last_copy_of_the_bytes() {
         let budget = budget(1 << 20);
         let mut body = Collected::new(budget);
-        body.expect(1 << 20);
+        body.reserve(1 << 20);
         assert_eq!(budget.used(), 0, "an announced size reserves nothing");
         body.extend(&vec![7; 200_000]).unwrap();
         assert_eq!(budget.used(), 4 * STEP as u64);

@@ -1,9 +1,9 @@
 //! File descriptors when there are few: clients may not use up those that back ends need, nor both
 //! together those of the admin port and of files.
 //!
-//! The kernel gives a new descriptor the lowest number that is free (open(2)), so its number says how
-//! many are in use at least. That is compared with the share of whoever has opened it: nothing is
-//! counted, and what libraries open is seen too.
+//! The kernel gives a new descriptor the lowest number that is free (open(2)), so its number says
+//! how many are in use at least. That is compared with the share of whoever has opened it: nothing
+//! is counted, and what libraries open is seen too.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,7 +1,8 @@
 //! Things that are kept for the next who needs one, until it shows that nobody does.
 
 /// Spare things. [`Spares::trim`], called from time to time, frees those that were not needed: half
-/// of them each time, so that a pause between two bursts costs little and an idle thread keeps none.
+/// of them each time, so that a pause between two bursts costs little and an idle thread keeps
+/// none.
 #[derive(Debug)]
 pub struct Spares<T> {
     kept: Vec<T>,

@@ -1,5 +1,5 @@
-//! Log lines that something may cause thousands of times a second: one a second is written, with how
-//! many there were.
+//! Log lines that something may cause thousands of times a second: one a second is written, with
+//! how many there were.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,6 @@
-//! What many clients together, or a machine that gives little, can do to an engine: memory of bodies,
-//! connections of one address, file descriptors, address space, and memory that is given back.
+//! What many clients together, or a machine that gives little, can do to an engine: memory of
+//! bodies, connections of one address, file descriptors, address space, and memory that is given
+//! back.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

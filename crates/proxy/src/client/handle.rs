@@ -146,7 +146,7 @@ async fn read_body(
             Step::Read => {
                 if !waited {
                     waited = true;
-                    content.expect(expected_size(session.head.framing, max));
+                    content.reserve(expected_size(session.head.framing, max));
                 }
                 let filled = fill(session, &mut from_client).await;
                 filled.map_err(Failed::Failure)?;

@@ -145,7 +145,7 @@ impl Downstream for Collector<'_> {
         self.headers = head.fields.to_owned();
         if let Framing::Length(length) = head.framing {
             self.content
-                .expect(length.min(self.max).min(AHEAD_MAX) as usize);
+                .reserve(length.min(self.max).min(AHEAD_MAX) as usize);
         }
         Ok(match head.framing {
             Framing::None => Download::Nothing,

@@ -1,10 +1,10 @@
-//! The least rate of a client that sends a body or takes a reply. A deadline that each byte moves on
-//! alone would let one byte every 29 seconds hold a connection, a task and a body for ever.
+//! The least rate of a client that sends a body or takes a reply. A deadline that each byte moves
+//! on alone would let one byte every 29 seconds hold a connection, a task and a body for ever.
 //!
 //! A client has a credit of time, as much as a body may stand still (`timeouts.body`). Waiting for
 //! it uses the credit up, and each byte that moves gives some back, up to the same bound: so the
-//! rate is judged over that time, and bytes of long ago do not count. Time in which somebody else is
-//! waited for costs nothing.
+//! rate is judged over that time, and bytes of long ago do not count. Time in which somebody else
+//! is waited for costs nothing.
 
 use std::time::Duration;
 

@@ -223,10 +223,7 @@ fn what_does_not_fit_is_told_with_its_path() {
     for (body, expected) in [
         ("[]", "is an object, not array"),
         (r#"{"i":1.5}"#, "`i[0]` is an integer within its range"),
-        (
-            r#"{"i":[1,"x"]}"#,
-            "`i[1]` is an integer within its range",
-        ),
+        (r#"{"i":[1,"x"]}"#, "`i[1]` is an integer within its range"),
         (r#"{"i":[1,2,3,4]}"#, "`i` has too many items"),
         (
             r#"{"colour":1}"#,
