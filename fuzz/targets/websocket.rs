@@ -129,6 +129,7 @@ fn handshake(input: &[u8]) {
         headers,
         body: Body::Empty,
         peer: std::net::Ipv4Addr::LOCALHOST.into(),
+        proxy: None,
         is_secure: false,
     };
     let subprotocols = ["a".to_owned(), "b".to_owned()];

@@ -319,6 +319,7 @@ fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<
     }
     (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
+
 const CONNECTIONS: Bounds<u64> = Bounds {
     least: 1,
     greatest: 10_000_000,

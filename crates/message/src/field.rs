@@ -47,6 +47,9 @@ pub enum Field {
     XForwardedPort,
     /// `X-Forwarded-Proto`, by custom
     XForwardedProto,
+    /// Another field whose name begins `X-Forwarded-`, by custom, or a spelling of such a field or of
+    /// `X-Real-IP` with underscores, which CGI and its like take for the same name
+    XForwardedOther,
     /// `X-Real-IP`, by custom
     XRealIp,
 }
@@ -81,6 +84,7 @@ impl Field {
             (17, b'x') if is_name(name, b"x-forwarded-proto") => Self::XForwardedProto,
             (18, b'p') if is_name(name, b"proxy-authenticate") => Self::ProxyAuthenticate,
             (19, b'p') if is_name(name, b"proxy-authorization") => Self::ProxyAuthorization,
+            (9.., b'x') if is_forwarding_name(name) => Self::XForwardedOther,
             _ => Self::Other,
         }
     }
@@ -103,15 +107,16 @@ impl Field {
         )
     }
 
-    /// Whether the field says who the client is and how it has asked, before the peer that we see.
-    /// Anybody can write such a field, so that it is dropped unless it comes from a trusted proxy.
+    /// Whether the field is one in which proxies say who the client is and how it has asked. Anybody
+    /// can write such a field, so that it is dropped unless it comes from a trusted proxy.
     #[inline]
-    pub fn tells_the_way(self) -> bool {
+    pub fn is_forwarding(self) -> bool {
         matches!(
             self,
             Self::Forwarded
                 | Self::XForwardedFor
                 | Self::XForwardedHost
+                | Self::XForwardedOther
                 | Self::XForwardedPort
                 | Self::XForwardedProto
                 | Self::XRealIp
@@ -151,15 +156,13 @@ impl Field {
 }
 
 /// Fields of a head that the data path does not tell apart: none of them may be a trailer.
-const HEAD_ONLY: [&[u8]; 22] = [
+const HEAD_ONLY: [&[u8]; 20] = [
     // Authentication.
     b"authorization",
     b"cookie",
     b"set-cookie",
     b"www-authenticate",
     // Routing.
-    b"x-forwarded-prefix",
-    b"x-forwarded-server",
     b"max-forwards",
     // How a request is taken.
     b"range",
@@ -180,6 +183,19 @@ const HEAD_ONLY: [&[u8]; 22] = [
     b"content-location",
     b"content-range",
 ];
+
+/// Whether a name is `X-Real-IP` or begins `X-Forwarded-`, with `_` taken for `-`.
+fn is_forwarding_name(name: &[u8]) -> bool {
+    let is = |name: &[u8], wanted: &[u8]| {
+        let same = |(byte, wanted): (&u8, &u8)| match byte {
+            b'_' => *wanted == b'-',
+            byte => byte.to_ascii_lowercase() == *wanted,
+        };
+        name.len() == wanted.len() && name.iter().zip(wanted).all(same)
+    };
+    let start = name.get(..12).unwrap_or_default();
+    is(name, b"x-real-ip") || is(start, b"x-forwarded-")
+}
 
 /// Whether a name is this one, which stands in small letters. Its length is known when this is
 /// compiled, so that no byte needs a branch.
@@ -221,6 +237,11 @@ mod tests {
             ("Proxy-Connection", Field::ProxyConnection),
             ("X-Forwarded-Host", Field::XForwardedHost),
             ("X-Forwarded-Port", Field::XForwardedPort),
+            ("X-Forwarded-Prefix", Field::XForwardedOther),
+            ("x_forwarded_for", Field::XForwardedOther),
+            ("X_Real-IP", Field::XForwardedOther),
+            ("X-Forwarded", Field::Other),
+            ("X-Forward-To-Me", Field::Other),
             ("X-Real-IP", Field::XRealIp),
             ("Transfer-Encoding", Field::TransferEncoding),
             ("X-Forwarded-Proto", Field::XForwardedProto),

@@ -61,9 +61,11 @@ impl<'a> HeadersView<'a> {
     #[inline]
     pub fn without(self, is_left_out: impl Fn(Field) -> bool) -> Headers {
         let kept = self.entries.iter().filter(|it| !is_left_out(it.field));
+        let mut entries = Vec::with_capacity(self.entries.len());
+        entries.extend(kept.copied());
         Headers {
             bytes: self.bytes.to_vec(),
-            entries: kept.copied().collect(),
+            entries,
         }
     }
 

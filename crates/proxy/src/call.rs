@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
                 headers: collector.headers,
                 body: Body::from(collector.content.into_bytes()),
             }),
-            Some(_) if collector.is_refused => Err(memory::fault(Exhausted)),
+            Some(_) if collector.is_refused => Err(memory::no_room_for_reply(Exhausted)),
             Some(_) if collector.is_too_large => Err(broken(&"it is larger than the limit")),
             Some(Break::Idle) => Err(fault(Failure::ReplyTimeout)),
             Some(Break::Upstream(error)) => Err(broken(&error)),

@@ -390,14 +390,16 @@ impl Progress {
 }
 
 /// Whether a message of this type may go on for as long as it likes, with nothing moving for long:
-/// an event stream, or a call of gRPC, which has a deadline of its own.
+/// an event stream, or a call of gRPC or Connect, which has a deadline of its own.
 pub(crate) fn is_stream(fields: HeadersView<'_>) -> bool {
     let starts = |value: &[u8], name: &[u8]| {
         let start = value.get(..name.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(name))
     };
     fields.first(Field::ContentType).is_some_and(|value| {
-        starts(value, b"text/event-stream") || starts(value, b"application/grpc")
+        starts(value, b"text/event-stream")
+            || starts(value, b"application/grpc")
+            || starts(value, b"application/connect+")
     })
 }
 

@@ -24,7 +24,7 @@ use crate::call::{Caller, log_fault};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
-use crate::memory::{fault as no_memory, hold};
+use crate::memory::{hold, no_room};
 use crate::observe::AccessEntry;
 use crate::relay::downstream_http2::{Http2Downstream, Inbound};
 use crate::relay::exchange::{EventStream, Relayed};
@@ -114,7 +114,7 @@ impl StreamSession {
         };
         let started = self.now;
         let method = Method::from_token(&String::from_utf8_lossy(head.method()));
-        let (flow, served) = match check(&head, self.origin.is_secure) {
+        let (flow, served) = match check(&head) {
             Ok(place) => self.route(&head, &method, place, started).await,
             Err(fault) => {
                 self.reject(fault.status);
@@ -197,7 +197,7 @@ impl StreamSession {
                 let rest =
                     rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
                 // A clone, since the request is served by all of this session.
-                let proxies = self.settings.trusted_proxies.clone();
+                let settings = Rc::clone(&self.settings);
                 let outgoing = Outgoing {
                     method,
                     query: place.query,
@@ -207,7 +207,7 @@ impl StreamSession {
                     framing: framing(head),
                     upgrades: false,
                     peer: self.origin.peer,
-                    sent_by: SentBy::Peer(proxies.as_deref()),
+                    sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
                     is_secure: self.origin.is_secure,
                     came_by: CameBy::Http2,
                 };
@@ -485,9 +485,7 @@ impl StreamSession {
                 let fault = Fault::invalid("the request body is too large").with_status(413);
                 self.answer_fault(&fault, method).await
             }
-            BodyFailure::Refused(exhausted) => {
-                self.answer_fault(&no_memory(exhausted), method).await
-            }
+            BodyFailure::Refused(exhausted) => self.answer_fault(&no_room(exhausted), method).await,
             BodyFailure::Failure(failure) => self.fail(failure, method).await,
         }
     }
@@ -629,18 +627,16 @@ fn framing(head: &Head) -> Framing {
 }
 
 /// Refuses what is refused of HTTP/1.1 too: what another implementation could read differently.
-fn check(head: &Head, is_secure: bool) -> Result<Place<'_>, Fault> {
+fn check(head: &Head) -> Result<Place<'_>, Fault> {
     if head.is_too_large() {
         return Err(Fault::invalid("the head is too large").with_status(431));
     }
     if head.method() == b"CONNECT" {
         return Err(Fault::invalid("the method is not supported").with_status(501));
     }
-    // In clear text, `https` is what a proxy says that has taken the TLS off. Neither is believed.
-    match head.scheme() {
-        b"https" => {}
-        b"http" if !is_secure => {}
-        _ => return Err(Fault::invalid("the scheme does not fit the connection")),
+    // A proxy in between that adds or removes TLS may keep the client's scheme. It is not believed.
+    if !matches!(head.scheme(), b"https" | b"http") {
+        return Err(Fault::invalid("the scheme is neither http nor https"));
     }
     if !is_host(head.authority()) {
         return Err(Fault::invalid("malformed or missing authority"));

@@ -16,7 +16,7 @@ use crate::background;
 use crate::call::log_fault;
 use crate::client::forward;
 use crate::client::session::{After, Served, Session};
-use crate::memory::{fault as no_memory, hold};
+use crate::memory::{hold, no_room};
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::failure::Failure;
 use crate::relay::has_left;
@@ -128,7 +128,7 @@ async fn read_body(
     }
     if let Framing::Length(length) = session.head.framing {
         let room = memory::bodies().check(length);
-        room.map_err(|exhausted| Failed::Fault(no_memory(exhausted)))?;
+        room.map_err(|exhausted| Failed::Fault(no_room(exhausted)))?;
     }
     if session.head.expects_continue && session.client.input.is_empty() {
         let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -176,7 +176,7 @@ fn take_piece(
         Piece::Data(count) => {
             content
                 .extend(input.bytes().get(..count).unwrap_or_default())
-                .map_err(|exhausted| Failed::Fault(no_memory(exhausted)))?;
+                .map_err(|exhausted| Failed::Fault(no_room(exhausted)))?;
             input.consume(count);
             Step::Again
         }

@@ -137,7 +137,7 @@ pub(crate) fn take_fields(
 ) -> (Headers, IpAddr, Option<IpAddr>) {
     match client(proxies, peer, headers) {
         (client, true) => (headers.to_owned(), client, Some(peer)),
-        (client, false) => (headers.without(Field::tells_the_way), client, None),
+        (client, false) => (headers.without(Field::is_forwarding), client, None),
     }
 }
 
@@ -397,7 +397,9 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
             Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto => {
                 plan.x_forwarded || !is_believed()
             }
-            Field::Forwarded | Field::XForwardedPort | Field::XRealIp => !is_believed(),
+            Field::Forwarded | Field::XForwardedOther | Field::XForwardedPort | Field::XRealIp => {
+                !is_believed()
+            }
             Field::Te => !out.keeps_te(),
             field => field.is_hop_by_hop(),
         };
