@@ -419,12 +419,11 @@ fn a_second_sigterm_ends_a_process_whose_main_thread_is_stuck() {
         let kill = kill.args(["-c", script, name, &child.id().to_string()]);
         kill.status().unwrap()
     };
-    assert!(signal("TERM").success());
-    assert!(signal("TERM").success());
     let mut ended = None;
+    // The kernel delivers signals that are pending together as one, so it is asked again and again.
     wait_until("the process has ended", || {
         ended = child.try_wait().unwrap();
-        ended.is_some()
+        ended.is_some() || !signal("TERM").success()
     });
     assert_eq!(ended.unwrap().code(), Some(1));
     drop(reader);
