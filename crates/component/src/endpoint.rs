@@ -12,7 +12,7 @@ use crate::source::{SourceContext, Started};
 use crate::stream::Feed;
 
 /// What a protocol notes of a request for its reply.
-pub type Note = Box<dyn Any>;
+pub type Note = Box<dyn Any + Send>;
 
 /// What becomes of a request.
 pub enum Opened {
@@ -25,7 +25,7 @@ pub enum Opened {
 }
 
 /// Messages to a flow that come by a client's connection that stays open.
-pub trait Conversation {
+pub trait Conversation: Send {
     /// What goes on with the connection: messages start this flow, each of which runs for itself.
     fn with(self: Box<Self>, flow: Arc<dyn Started>) -> Box<dyn Feed>;
 }
@@ -46,7 +46,7 @@ pub trait Envelope: Send + Sync {
         false
     }
 
-    /// Opens a request, its body in memory.
+    /// Opens a request, its body in memory. A large one is opened on a thread beside the workers.
     fn open(&self, request: Request) -> Opened;
 
     /// Puts the end of the flow into a reply. What failed beside the flow itself, such as a reply

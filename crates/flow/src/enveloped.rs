@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use component::endpoint::{Envelope, Opened};
 use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services};
+use component::long_work::{AT_ONCE, beside};
 use component::source::Started;
 use component::stream_limits::StreamLimits;
 use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::running::RunningFlow;
+
+/// Bytes of a request that are opened on the worker: reading an envelope and checking it against a
+/// schema costs some times what reading a body does.
+const OPENED_AT_ONCE: usize = AT_ONCE / 4;
 
 /// A flow and the protocol around it.
 pub(crate) struct Enveloped {
@@ -17,8 +22,24 @@ pub(crate) struct Enveloped {
 }
 
 impl Enveloped {
+    /// Opens a request, beside the worker when that takes longer than a turn.
+    async fn open(&self, request: Request, services: &dyn Services) -> Result<Opened, Fault> {
+        if request.body.as_bytes().len() <= OPENED_AT_ONCE {
+            return Ok(self.envelope.open(request));
+        }
+        let envelope = Arc::clone(&self.envelope);
+        beside(services, move |_| envelope.open(request)).await
+    }
+
     async fn handle(&self, request: Request, services: &dyn Services) -> Outcome {
-        let (request, note) = match self.envelope.open(request) {
+        let opened = match self.open(request, services).await {
+            Ok(opened) => opened,
+            Err(fault) => {
+                log(&fault);
+                return Outcome::Reply(fault.to_reply());
+            }
+        };
+        let (request, note) = match opened {
             Opened::Reply(reply) => return Outcome::Reply(reply),
             Opened::Message(request, note) => (request, note),
             Opened::Stream(head, conversation) => {

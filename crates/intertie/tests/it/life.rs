@@ -413,17 +413,18 @@ fn a_second_sigterm_ends_a_process_whose_main_thread_is_stuck() {
     wait_until("it serves", || {
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
-    let signal = |name: &str| {
-        let script = "kill -s \"$0\" \"$1\"";
+    let id = child.id().to_string();
+    let stop = || {
         let mut kill = std::process::Command::new("sh");
-        let kill = kill.args(["-c", script, name, &child.id().to_string()]);
-        kill.status().unwrap()
+        kill.args(["-c", "kill -s TERM \"$0\"", &id])
+            .status()
+            .unwrap()
     };
     let mut ended = None;
     // The kernel delivers signals that are pending together as one, so it is asked again and again.
     wait_until("the process has ended", || {
         ended = child.try_wait().unwrap();
-        ended.is_some() || !signal("TERM").success()
+        ended.is_some() || !stop().success()
     });
     assert_eq!(ended.unwrap().code(), Some(1));
     drop(reader);

@@ -158,6 +158,7 @@ impl<'a> Connection<'a> {
                 .close(CloseCode::GOING_AWAY, "the server stops");
             return Poll::Ready(());
         }
+        self.session.begin_turn();
         loop {
             let read = self.poll_messages(context);
             let done = self.poll_works(context);

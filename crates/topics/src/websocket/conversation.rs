@@ -100,6 +100,7 @@ impl Talk<'_> {
     /// Ready when all that has come is answered and nothing more comes, or the client has left:
     /// then what is under way is dropped.
     fn poll(&mut self, session: &mut Session, context: &mut Context<'_>) -> Poll<()> {
+        session.begin_turn();
         loop {
             let answered = self.poll_works(session, context);
             self.is_stopping = self.is_stopping || session.poll_stop(context).is_ready();

@@ -4,8 +4,9 @@
 //!
 //! A session is polled by one task, whose wakers it keeps. It holds no buffer while nothing waits.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use component::stream::Client;
 use net::websocket::{
     CloseCode, Deflate, Event, Kind, Limits, Reader, Role, Violation, Writer, frames_end,
 };
+use tokio::task::yield_now;
 
 /// How long a client may take nothing of what waits for it.
 const STALL: Duration = Duration::from_secs(60);
@@ -23,6 +25,13 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// With more bytes than this waiting nothing more is read: a client that sends pings and does not
 /// read the answers has to wait.
 const WAITING_MAX: usize = 64 * 1024;
+
+/// How many frames a task reads before other tasks have their turn.
+const TURN: usize = 64;
+/// A message counts as so many frames, for it starts a flow or an order, and as one more for each of
+/// so many bytes.
+const MESSAGE_COST: usize = 8;
+const FRAME_BYTES: usize = 1024;
 
 /// What a session goes by.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +58,8 @@ pub struct Session {
     written: usize,
     shared: Shared,
     watch: Watch,
+    /// How many frames may still be read in this turn.
+    turn: usize,
 }
 
 /// How far the connection is.
@@ -106,6 +117,7 @@ impl Session {
             own: Vec::new(),
             written: 0,
             shared: Shared::default(),
+            turn: TURN,
             watch: Watch {
                 ping: options.ping,
                 timer: None,
@@ -125,6 +137,12 @@ impl Session {
         matches!(self.stage, Stage::Broken | Stage::Gone)
     }
 
+    /// Begins a turn of the task that feeds the connection: to be called whenever it is polled. A
+    /// client that always has frames ready would keep others from theirs otherwise.
+    pub fn begin_turn(&mut self) {
+        self.turn = TURN;
+    }
+
     /// How many bytes of TLS records the socket has taken, see [`Client::records_taken`].
     pub fn records_taken(&self) -> u64 {
         self.client.records_taken()
@@ -138,10 +156,16 @@ impl Session {
     /// The next message; `None` when no more come: the client has ended the connection, or it
     /// [is over](Session::is_over). Not polling it holds the client back. What it answers by itself
     /// waits for [`Session::poll_flush`].
+    /// Pending, too, when this turn has had its share of frames: the task is woken after others.
     pub fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<(Kind, Bytes)>> {
         self.watch.is_reading = false;
         while self.stage == Stage::Open {
             if self.waiting() > WAITING_MAX {
+                return Poll::Pending;
+            }
+            if self.turn == 0 {
+                // It wakes the task behind all that are ready, and behind what sockets have.
+                let _ = pin!(yield_now()).as_mut().poll(context);
                 return Poll::Pending;
             }
             if self.client.input().is_empty() {
@@ -161,6 +185,13 @@ impl Session {
                 Ok((used, event)) => {
                     self.client.consume(used);
                     self.watch.asked = false;
+                    let cost = match &event {
+                        Some(Event::Message(_, payload)) => {
+                            MESSAGE_COST + payload.len() / FRAME_BYTES
+                        }
+                        _ => 1,
+                    };
+                    self.turn = self.turn.saturating_sub(cost);
                     if let Some(message) = event.and_then(|event| self.take(event)) {
                         return Poll::Ready(Some(message));
                     }
@@ -348,6 +379,7 @@ impl Session {
     }
 
     fn poll_farewell(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.begin_turn();
         ready!(self.poll_flush(context));
         while self.stage == Stage::Open {
             // Messages that come now count no more.

@@ -21,7 +21,9 @@ fn session(wire: &Rc<Wire>) -> Session {
     Session::new(FakeClient::of(wire), options)
 }
 
+/// The next message, in a turn of its own.
 fn next(session: &mut Session) -> Poll<Option<(Kind, Bytes)>> {
+    session.begin_turn();
     poll(|context| session.poll_message(context))
 }
 
@@ -159,6 +161,27 @@ fn a_client_that_takes_records_of_tls_is_not_left() {
         assert!(watch.is_pending(), "left after {records} looks");
         services.pass(10);
     }
+}
+
+#[test]
+fn a_client_whose_frames_never_end_has_its_turn_like_others() {
+    let wire = Wire::new();
+    let mut session = session(&wire);
+    for _ in 0..1000 {
+        wire.text("a");
+    }
+    let mut turns = 0;
+    let mut messages = 0;
+    while messages < 1000 {
+        session.begin_turn();
+        let before = messages;
+        while poll(|context| session.poll_message(context)).is_ready() {
+            messages += 1;
+        }
+        assert!((1..=10).contains(&(messages - before)));
+        turns += 1;
+    }
+    assert!(turns >= 100);
 }
 
 #[test]
