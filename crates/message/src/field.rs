@@ -47,8 +47,8 @@ pub enum Field {
     XForwardedPort,
     /// `X-Forwarded-Proto`, by custom
     XForwardedProto,
-    /// Another field whose name begins `X-Forwarded-`, by custom, or a spelling of such a field or of
-    /// `X-Real-IP` with underscores, which CGI and its like take for the same name
+    /// Another field whose name begins `X-Forwarded-`, by custom, or a spelling of such a field or
+    /// of `X-Real-IP` with underscores, which CGI and its like take for the same name
     XForwardedOther,
     /// `X-Real-IP`, by custom
     XRealIp,
@@ -107,8 +107,8 @@ impl Field {
         )
     }
 
-    /// Whether the field is one in which proxies say who the client is and how it has asked. Anybody
-    /// can write such a field, so that it is dropped unless it comes from a trusted proxy.
+    /// Whether the field is one in which proxies say who the client is and how it has asked.
+    /// Anybody can write such a field, so that it is dropped unless it comes from a trusted proxy.
     #[inline]
     pub fn is_forwarding(self) -> bool {
         matches!(

@@ -28,8 +28,8 @@ const WAITING_MAX: usize = 64 * 1024;
 
 /// How many frames a task reads before other tasks have their turn.
 const TURN: usize = 64;
-/// A message counts as so many frames, for it starts a flow or an order, and as one more for each of
-/// so many bytes.
+/// A message counts as so many frames, for it starts a flow or an order, and as one more for each
+/// of so many bytes.
 const MESSAGE_COST: usize = 8;
 const FRAME_BYTES: usize = 1024;
 
