@@ -188,6 +188,9 @@ impl Subscription {
         loop {
             match &mut self.state {
                 State::Finding(finding) => {
+                    if let Poll::Ready(end) = self.reader.poll_end(context) {
+                        return Poll::Ready(Ok(end));
+                    }
                     let Poll::Ready((mut joining, step)) = finding.as_mut().poll(context) else {
                         return Poll::Pending;
                     };
