@@ -68,7 +68,8 @@ impl Wish {
 
     async fn view(&self, endpoint: &Arc<Endpoint>, branch: &Rc<Branch>) -> Result<View, Fault> {
         let one = [Arc::clone(endpoint)];
-        let views = self.ask.views(&one, &[Rc::clone(branch)]).await;
+        let how = (Wire::WebSocket(None), IdForm::Plain);
+        let views = self.ask.views(&one, &[Rc::clone(branch)], how).await;
         let missing = || Fault::invalid("the topic is not there");
         views?.pop().ok_or_else(missing)
     }

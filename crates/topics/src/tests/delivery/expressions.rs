@@ -629,3 +629,57 @@ fn newest_snapshots_of_many_topics_are_written_as_they_are_made() {
         assert!(shown.iter().all(|it| it.data.len() > 100_000));
     });
 }
+
+/// Whoever asks for what others have already takes no further channel.
+#[test]
+fn where_there_are_as_many_channels_as_may_be_what_exists_is_shared() {
+    local(async {
+        let (topic, _) = topic(Payload::Event, 10).await;
+        let limits = ExpressionLimits {
+            distinct: 1,
+            ..ExpressionLimits::default()
+        };
+        let branches = [branch_with(&topic, (limits, 1 << 20))];
+        branches[0].ready().await.unwrap();
+        let expressions = combination(&branches[0], (Some(".a"), None)).await;
+        let wanted = |mode, wire| {
+            let mut wanted = key(mode);
+            wanted.wire = wire;
+            wanted.views[0].expressions = Some(Rc::clone(&expressions));
+            wanted
+        };
+        let sse = |chunked, gzip| Wire::Sse { chunked, gzip };
+        let open = |wanted| Branch::channel(&branches, wanted, pace(Policy::Drop));
+        let mut all = Vec::new();
+        for (mode, gzip) in [
+            (Mode::Event, false),
+            (Mode::Event, true),
+            (Mode::Snapshot, false),
+            (Mode::Snapshot, true),
+        ] {
+            all.push(open(wanted(mode, sse(true, gzip))).unwrap());
+        }
+        let endpoint = crate::testing::endpoint(&topic);
+        let ask = crate::ask::Ask {
+            filter: Some(".a".to_owned()),
+            mode: Some(Mode::Event),
+            ..crate::ask::Ask::default()
+        };
+        let endpoints = [endpoint];
+        let status = async |wire| {
+            let views = ask
+                .views(&endpoints, &branches, (wire, IdForm::Plain))
+                .await;
+            views.map(drop).map_err(|fault| fault.status)
+        };
+        // The reply's head is sent before it is known whether there are chunks.
+        assert_eq!(status(sse(false, false)).await, Ok(()));
+        let same = open(wanted(Mode::Event, sse(true, false))).unwrap();
+        assert!(Rc::ptr_eq(&same, &all[0]));
+        assert!(open(wanted(Mode::Event, sse(false, false))).is_some());
+        assert_eq!(status(Wire::WebSocket(None)).await, Err(503));
+        assert!(open(wanted(Mode::Event, Wire::WebSocket(None))).is_none());
+        drop((same, all));
+        assert_eq!(status(Wire::WebSocket(None)).await, Ok(()));
+    });
+}
