@@ -7,9 +7,10 @@ use expr::{Value, value};
 use message::{Fault, Request};
 
 use crate::branch::Branch;
+use crate::channel::ChannelKey;
 use crate::endpoint::Endpoint;
 use crate::expressions;
-use crate::frame::{self, IdForm};
+use crate::frame::{self, IdForm, Wire};
 use crate::join::Start;
 use crate::settings::Payload;
 use crate::sse;
@@ -104,7 +105,8 @@ impl Ask {
         Ok(mode)
     }
 
-    /// What is to be seen of topics, which a worker has these branches of.
+    /// What is to be seen of topics, which a worker has these branches of, on such a wire with ids
+    /// of this form.
     ///
     /// # Errors
     /// As [`Ask::mode`]; 400 for an expression that cannot be compiled, 503 when there are too many
@@ -113,6 +115,7 @@ impl Ask {
         &self,
         endpoints: &[Arc<Endpoint>],
         branches: &[Rc<Branch>],
+        (wire, ids): (Wire, IdForm),
     ) -> Result<Vec<View>, Fault> {
         let plain = endpoints.iter().map(|it| {
             let mode = self.mode(it)?;
@@ -125,13 +128,14 @@ impl Ask {
         }
         let texts = (self.filter.as_deref(), self.select.as_deref());
         let all = expressions::combinations(branches, texts).await?;
-        if branches.iter().any(|it| it.is_full()) {
-            return Err(sse::busy("too many different expressions of subscribers"));
-        }
         for (view, expressions) in views.iter_mut().zip(all) {
             view.expressions = Some(expressions);
         }
-        Ok(views)
+        let key = ChannelKey { wire, ids, views };
+        match Branch::has_room(branches, &key) {
+            true => Ok(key.views),
+            false => Err(sse::busy("too many different expressions of subscribers")),
+        }
     }
 
     /// Where to begin in the topics. Whoever has been there goes on from there: the query of the

@@ -180,8 +180,32 @@ impl Branch {
         Ok(())
     }
 
+    /// Whether those who ask for this find a channel, or one may be made for them. One that exists
+    /// is shared, so that there may always be a like one: with each there are then at most those
+    /// that differ in what the connection says.
+    pub fn has_room(branches: &[Rc<Self>], key: &ChannelKey) -> bool {
+        let is_like = |it: &ChannelKey| {
+            it.wire.is_like(key.wire) && it.ids == key.ids && it.views == key.views
+        };
+        let is_plain = key.views.iter().all(View::is_plain);
+        is_plain
+            || !branches.iter().any(|it| it.is_full())
+            || Self::find(branches, is_plain, is_like).is_some()
+    }
+
+    /// The channel of some branches whose key is like that.
+    fn find(
+        branches: &[Rc<Self>],
+        is_plain: bool,
+        is_it: impl Fn(&ChannelKey) -> bool,
+    ) -> Option<Rc<Channel>> {
+        let channels = branches.first()?.known(is_plain).borrow();
+        let mut known = channels.iter().filter_map(Weak::upgrade);
+        known.find(|it| !it.is_over() && is_it(it.key()) && it.is_of(branches))
+    }
+
     /// Whether another channel with expressions would be too many.
-    pub fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         let channels = self.evaluated.borrow();
         let live = channels.iter().filter(|it| it.strong_count() > 0).count();
         live >= self.evaluator.distinct_max() * CHANNELS_EACH
@@ -198,16 +222,9 @@ impl Branch {
     /// The channel of some branches with this key, made when it is not there. None when one with
     /// expressions would be too many.
     pub fn channel(branches: &[Rc<Self>], key: ChannelKey, pace: Pace) -> Option<Rc<Channel>> {
-        let first = branches.first()?;
         let is_plain = key.views.iter().all(View::is_plain);
-        let channels = first.known(is_plain).borrow();
-        let known = channels.iter().filter_map(Weak::upgrade);
-        let mut known = known.filter(|it| !it.is_over() && *it.key() == key);
-        let found = known.find(|it| it.is_of(branches));
-        drop(known);
-        drop(channels);
-        found.or_else(|| {
-            if !is_plain && branches.iter().any(|it| it.is_full()) {
+        Self::find(branches, is_plain, |it| *it == key).or_else(|| {
+            if branches.is_empty() || !Self::has_room(branches, &key) {
                 return None;
             }
             let made = Channel::new(key, pace, branches);

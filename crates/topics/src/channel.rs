@@ -359,10 +359,7 @@ impl Channel {
             return;
         }
         let mut seats = self.seats.borrow_mut();
-        match self.held {
-            None => ring.trim(seats.slowest(), TAIL),
-            Some(_) => ring.release(seats.slowest()),
-        }
+        ring.trim(seats.slowest(), TAIL);
         while let Some(end) = ring.surplus() {
             let start = ring.start();
             seats.save_begun(&ring, end);
@@ -391,10 +388,8 @@ impl Channel {
         seats.look(now, self.pace.stalled_max);
         let slowest = seats.slowest();
         drop(seats);
-        match self.held {
-            None => self.ring.borrow_mut().trim(slowest, TAIL),
-            Some(_) => self.release(),
-        }
+        self.ring.borrow_mut().trim(slowest, TAIL);
+        self.note_memory();
         if let Some(tally) = &self.tally {
             tally.borrow_mut().forget(slowest);
         }

@@ -68,6 +68,18 @@ pub(crate) enum Wire {
     WebSocket(Option<Deflate>),
 }
 
+impl Wire {
+    /// Whether it is the same but for what only the connection says: chunks and the agreement about
+    /// compression of WebSocket.
+    pub fn is_like(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Sse { gzip: one, .. }, Self::Sse { gzip: other, .. }) => one == other,
+            (Self::WebSocket(_), Self::WebSocket(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// A part as a server-sent event.
 pub(crate) fn write_event(part: &Part<'_>, out: &mut Vec<u8>) {
     if !part.id.is_empty() {

@@ -215,17 +215,19 @@ async fn tidy(hub: Weak<Hub>) {
         };
         let logs = hub.logs();
         drop(hub);
-        // It may read the disk.
-        let tidied = tokio::task::spawn_blocking(move || {
-            for log in logs {
+        for log in logs {
+            // It may read the disk.
+            let tidied = tokio::task::spawn_blocking(move || {
                 if let Err(error) = log.expire() {
                     let topic = &*log.name;
                     tracing::warn!(target: "topics", topic, %error, "old events are not removed");
                 }
+            });
+            // A panic is told and counted where it happens. Other topics, and later this one, must
+            // not grow for ever after it.
+            if tidied.await.is_err_and(|error| error.is_cancelled()) {
+                return;
             }
-        });
-        if tidied.await.is_err() {
-            return;
         }
     }
 }

@@ -333,6 +333,10 @@ impl Joining {
     /// Where the ring has all that comes next, if it has; what has not been written yet comes
     /// before.
     fn settle(&mut self) -> Option<u64> {
+        if self.channel.has_expressions() && !self.newest.is_empty() {
+            // Some have not been evaluated yet.
+            return None;
+        }
         self.settle_newest();
         if self.channel.width() > 1 {
             return self.settle_several();
@@ -344,14 +348,16 @@ impl Joining {
         self.channel.find(place.sequence + 1)
     }
 
-    /// Writes the newest snapshots that it has to get, where there are expressions. Meanwhile there
-    /// may be newer ones, which it gets like all others then.
+    /// Writes the newest snapshots that it has to get, where there are expressions, until there is
+    /// enough to be written: what a subscriber waits with does not count in the memory that all
+    /// have. Meanwhile there may be newer ones, which it gets like all others then.
     async fn evaluate_newest(&mut self) -> Result<(), End> {
         if !self.channel.has_expressions() {
             return Ok(());
         }
         let channel = Rc::clone(&self.channel);
-        for member in std::mem::take(&mut self.newest) {
+        while !self.newest.is_empty() && !self.has_enough() {
+            let member = self.newest.remove(0);
             let latest = channel.latest(member);
             let place = latest.as_ref().map(|it| it.id).or(channel.last(member));
             if let Some(place) = place {

@@ -134,6 +134,12 @@ impl Reader {
         self.channel.end(self.key)
     }
 
+    /// Waits for something that the stream has to end for, while nothing is written.
+    pub fn poll_end(&self, context: &Context<'_>) -> Poll<End> {
+        self.channel.note_other(self.key, None, context);
+        self.end().map_or(Poll::Pending, Poll::Ready)
+    }
+
     /// Writes the subscriber's own bytes. Ready with a reason to end the stream, or when all is
     /// written.
     pub fn poll_write_own(

@@ -1,7 +1,8 @@
 //! The connection of a subscriber that only listens, from its head to its end.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -34,7 +35,7 @@ pub(crate) async fn join(
     mut joining: Joining,
 ) -> io::Result<Option<End>> {
     loop {
-        match joining.advance().await {
+        match advance(reader, client, &mut joining).await? {
             Err(end) => return Ok(Some(end)),
             Ok(Step::Join(own, at)) => {
                 reader.join(own, at);
@@ -49,6 +50,36 @@ pub(crate) async fn join(
             Ok(Step::Full) => return Ok(Some(End::Failed)),
         }
     }
+}
+
+/// Finds out what comes next for a subscriber. Expressions of which nothing is written may take the
+/// whole history, and meanwhile the stream can end like any other: that is looked for before each
+/// turn.
+///
+/// # Errors
+/// When the connection has ended.
+async fn advance(
+    reader: &Reader,
+    client: &mut dyn Client,
+    joining: &mut Joining,
+) -> io::Result<Result<Step, End>> {
+    let mut step = pin!(joining.advance());
+    poll_fn(|context| {
+        if client.poll_stop(context).is_ready() {
+            reader.finish();
+        }
+        if let Poll::Ready(end) = reader.poll_end(context) {
+            return Poll::Ready(Ok(Err(end)));
+        }
+        if let Poll::Ready(step) = step.as_mut().poll(context) {
+            return Poll::Ready(Ok(step));
+        }
+        match poll_gone(client, context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Writes bytes of a subscriber's own. Gives a reason not to go on.

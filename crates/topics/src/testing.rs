@@ -2,16 +2,21 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use component::state::States;
+use component::trigger::ListenAddress;
 
 use crate::branch::Branch;
+use crate::channel::{Pace, Policy};
 use crate::counts::Counts;
+use crate::endpoint::{self, Directory, Endpoint};
 use crate::expressions::{Evaluator, ExpressionLimits};
 use crate::hub::Hub;
 use crate::settings::{Durability, Payload, Settings};
 use crate::topic::{Publication, Topic};
+use crate::view::Mode;
 
 /// A topic in memory that is open.
 pub(crate) async fn memory(payload: Payload) -> Arc<Topic> {
@@ -42,6 +47,35 @@ pub(crate) fn branch_with(topic: &Arc<Topic>, limits: (ExpressionLimits, u64)) -
     let counts = Arc::new(Counts::default());
     let evaluator = Evaluator::new(limits, topic.settings(), &counts);
     Branch::new(Arc::clone(topic), counts, evaluator)
+}
+
+/// A topic as subscribers with expressions meet it.
+pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
+    let settings = endpoint::Settings {
+        listen: ListenAddress {
+            host: None,
+            port: 1,
+        },
+        modes: vec![Mode::Event, Mode::Snapshot],
+        mode: Mode::Event,
+        pace: Pace {
+            heartbeat: 1,
+            stalled_max: 1000,
+            bytes_max: 16 * 1024,
+            policy: Policy::Disconnect,
+        },
+        retry: Duration::from_secs(1),
+        max_time: None,
+        compression: true,
+        origins: Vec::new(),
+        connections: 100,
+        allow_expressions: true,
+        expression_limits: ExpressionLimits::default(),
+        sse: true,
+        websocket: None,
+        is_axway: false,
+    };
+    Directory::default().put(topic, settings, Arc::default())
 }
 
 /// What is published, without a key.

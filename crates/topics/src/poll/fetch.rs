@@ -109,13 +109,23 @@ impl Fetcher {
         exchange
     }
 
+    /// The request for a document, or for its first page.
+    async fn request(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Request, Fault> {
+        let made = exchange.in_turns(services, |it| self.asker.request(it, services));
+        made.await
+    }
+
     async fn fetch_one(
         &self,
         last: &Last,
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Answer, Fault> {
-        let mut request = self.asker.request(exchange, services)?;
+        let mut request = self.request(exchange, services).await?;
         let target = match &request.query {
             Some(query) => format!("{}?{query}", request.path),
             None => request.path.clone(),
@@ -144,10 +154,10 @@ impl Fetcher {
                 kept: None,
             });
         }
-        self.take_over(reply, exchange)?;
+        self.take_over(reply, exchange, services).await?;
         Ok(Answer {
             validators: validators.flatten(),
-            ..self.finish(exchange, services)?
+            ..self.finish(exchange, services).await?
         })
     }
 
@@ -167,7 +177,7 @@ impl Fetcher {
             let empty = Content::of_value(Value::Null);
             let page = std::mem::replace(&mut exchange.content, empty);
             drop(page);
-            let mut request = self.asker.request(exchange, services)?;
+            let mut request = self.request(exchange, services).await?;
             if let Some((path, query)) = before.take() {
                 (request.path, request.query) = (path, query);
             }
@@ -175,11 +185,15 @@ impl Fetcher {
             pages.ask(&turn, &self.asker, &mut request)?;
             let reply = self.ask(&request, (false, left), services).await?;
             left = left.saturating_sub(reply.body.as_bytes().len() as u64);
-            self.take_over(reply.clone(), exchange)?;
-            let seen = (&mut *exchange, &reply);
-            let Some(next) = pages.take(&turn, seen, services, &mut all)? else {
+            self.take_over(reply.clone(), exchange, services).await?;
+            let taken = all.len();
+            let next = exchange.in_turns(services, |it| {
+                all.truncate(taken);
+                pages.take(&turn, (it, &reply), services, &mut all)
+            });
+            let Some(next) = next.await? else {
                 exchange.set_value(expr::value::array(all));
-                return self.finish(exchange, services);
+                return self.finish(exchange, services).await;
             };
             if matches!(next, super::pages::Turn::To(_)) {
                 before = Some((request.path, request.query));
@@ -237,7 +251,12 @@ impl Fetcher {
     }
 
     /// Makes a reply's body the content.
-    fn take_over(&self, reply: Reply, exchange: &mut Exchange) -> Result<(), Fault> {
+    async fn take_over(
+        &self,
+        reply: Reply,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
         let is_empty = reply.body.as_bytes().is_empty();
         exchange.take_over(reply);
         if is_empty {
@@ -245,11 +264,32 @@ impl Fetcher {
         }
         let content = std::mem::take(&mut exchange.content);
         exchange.content = content.in_format(Some(self.decode));
-        exchange.value().map(|_| ())
+        let read = exchange.in_turns(services, |it| it.value().map(|_| ()));
+        read.await
     }
 
     /// What the document is, the whole answer being the content.
-    fn finish(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Answer, Fault> {
+    async fn finish(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Answer, Fault> {
+        let finished = exchange.in_turns(services, |it| {
+            let before = it.content.clone();
+            let finished = self.finish_once(it, services);
+            if finished.is_err() {
+                it.content = before;
+            }
+            finished
+        });
+        finished.await
+    }
+
+    fn finish_once(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Answer, Fault> {
         let kept = match &self.keep {
             Some(keep) => Some(check_kept(exchange.evaluate(keep, services)?)?),
             None => None,

@@ -1,7 +1,7 @@
 //! What the tests of polling share: pollers read from YAML, another system that does what a test
 //! says, and a clock that jumps.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct TestServices {
     script: Script,
     /// When it was asked, in milliseconds, and what.
     pub asked: RefCell<Vec<(u128, Request)>>,
+    /// How often something was done beside the worker.
+    pub beside: Cell<usize>,
     resources: Resources,
 }
 
@@ -43,6 +45,7 @@ impl TestServices {
             start: Instant::now(),
             script: Box::new(script),
             asked: RefCell::default(),
+            beside: Cell::default(),
             resources: Resources::default(),
         }
     }
@@ -120,6 +123,7 @@ impl Services for TestServices {
     fn spawn(&self, _: Work) {}
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        self.beside.set(self.beside.get() + 1);
         work();
         Box::pin(async {})
     }

@@ -243,6 +243,45 @@ async fn the_last_success_can_be_asked_from() {
     assert_eq!(sink.documents(), ["[1]", "nothing", "[2]"]);
 }
 
+/// The worker has other clients, and what is begun again must find the answer as it was.
+#[tokio::test(start_paused = true)]
+async fn costly_expressions_are_evaluated_beside_the_worker() {
+    let costly = "([range(180000)] | length)";
+    let paged = "pagination: { cursor: { param: c, next: NEXT }, items: /list }";
+    for (beside, yaml) in [
+        (1, "query: { a: '${ COSTLY }' }".to_owned()),
+        (
+            2,
+            "pointer: /list, keep: 'COSTLY', map: '{n: COSTLY, list: .}'".to_owned(),
+        ),
+        (
+            2,
+            paged.replace("NEXT", "'if COSTLY > 0 and .more then \"x\" else null end'"),
+        ),
+    ] {
+        let yaml = format!("{{ url: 'http://api.example/', every: 1h, {yaml} }}");
+        let services = TestServices::quick(|number, _| {
+            let more = number == 0;
+            json(&[], &format!("{{\"list\":[{number}],\"more\":{more}}}"))
+        });
+        let sink = TestSink::default();
+        run(
+            &sound(&yaml.replace("COSTLY", costly)),
+            &sink,
+            &services,
+            1000,
+        )
+        .await;
+        assert_eq!(services.beside.get(), beside, "{yaml}");
+        let expected = match beside {
+            1 => "{\"list\":[0],\"more\":true}",
+            _ if yaml.contains("keep") => "{\"n\":180000,\"list\":[0]}",
+            _ => "[0,1]",
+        };
+        assert_eq!(sink.documents(), [expected], "{yaml}");
+    }
+}
+
 /// The documents and the targets of one poll with this pagination.
 async fn pages(
     pagination: &str,

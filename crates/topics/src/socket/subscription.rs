@@ -68,7 +68,8 @@ impl Wish {
 
     async fn view(&self, endpoint: &Arc<Endpoint>, branch: &Rc<Branch>) -> Result<View, Fault> {
         let one = [Arc::clone(endpoint)];
-        let views = self.ask.views(&one, &[Rc::clone(branch)]).await;
+        let how = (Wire::WebSocket(None), IdForm::Plain);
+        let views = self.ask.views(&one, &[Rc::clone(branch)], how).await;
         let missing = || Fault::invalid("the topic is not there");
         views?.pop().ok_or_else(missing)
     }
@@ -188,6 +189,9 @@ impl Subscription {
         loop {
             match &mut self.state {
                 State::Finding(finding) => {
+                    if let Poll::Ready(end) = self.reader.poll_end(context) {
+                        return Poll::Ready(Ok(end));
+                    }
                     let Poll::Ready((mut joining, step)) = finding.as_mut().poll(context) else {
                         return Poll::Pending;
                     };

@@ -13,7 +13,7 @@ use crate::branch::Branch;
 use crate::channel::{Pace, Policy};
 use crate::counts::Place;
 use crate::endpoint::{Directory, Endpoint};
-use crate::frame::IdForm;
+use crate::frame::{IdForm, Wire};
 use crate::origin;
 use crate::profile::axway;
 
@@ -145,17 +145,23 @@ impl Opening<'_> {
         }
         let places = enter(self.endpoints)?;
         let branches = ready(self.endpoints, services).await?;
-        let views = self.ask.views(self.endpoints, &branches).await?;
-        let starts = self.ask.starts(self.endpoints, self.ids)?;
         let settings = || self.endpoints.iter().map(|it| &it.settings);
         let may_gzip = settings().all(|it| it.compression);
         let encoding = request.headers.get("Accept-Encoding");
+        let gzip = may_gzip && ask::accepts_gzip(encoding);
+        let wire = Wire::Sse {
+            chunked: false,
+            gzip,
+        };
+        let how = (wire, self.ids);
+        let views = self.ask.views(self.endpoints, &branches, how).await?;
+        let starts = self.ask.starts(self.endpoints, self.ids)?;
         let max_time = settings().filter_map(|it| it.max_time).min();
         Ok(SseFeed {
             views,
             starts,
             ids: self.ids,
-            gzip: may_gzip && ask::accepts_gzip(encoding),
+            gzip,
             pace: pace(settings().map(|it| it.pace)),
             retry: settings().map(|it| it.retry).max().unwrap_or_default(),
             max_time,

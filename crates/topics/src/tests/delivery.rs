@@ -51,6 +51,7 @@ struct Line {
     offered: Vec<u8>,
     waker: Option<Waker>,
     is_gone: bool,
+    is_stopped: bool,
     is_finished: bool,
 }
 
@@ -68,6 +69,12 @@ impl FakeClient {
 
     fn leave(&self) {
         self.0.borrow_mut().is_gone = true;
+        self.open(0);
+    }
+
+    /// The engine stops.
+    fn stop(&self) {
+        self.0.borrow_mut().is_stopped = true;
         self.open(0);
     }
 
@@ -118,8 +125,13 @@ impl Client for FakeClient {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_stop(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        Poll::Pending
+    fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut line = self.0.borrow_mut();
+        line.waker = Some(context.waker().clone());
+        match line.is_stopped {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 
     fn is_chunked(&self) -> bool {

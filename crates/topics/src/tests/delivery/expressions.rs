@@ -501,3 +501,185 @@ fn one_that_reads_slowly_is_told_or_given_the_newest() {
         }
     });
 }
+
+/// Nothing is written to it on its way, so nothing but this looks whether its stream has to end.
+#[test]
+fn whoever_leaves_on_the_way_to_the_ring_has_nothing_more_evaluated() {
+    type Ending = (fn(&FakeClient, &Channel), Option<End>);
+    let endings: [Ending; 5] = [
+        (|client, _| client.leave(), None),
+        (|client, _| client.stop(), Some(End::Stop)),
+        (|_, channel| channel.finish(End::Stop), Some(End::Stop)),
+        (|_, channel| channel.cut(), Some(End::Slow)),
+        (
+            |_, channel| (0..5).for_each(|_| channel.tick()),
+            Some(End::Time),
+        ),
+    ];
+    for (number, (end, expected)) in endings.into_iter().enumerate() {
+        local(async move {
+            let (topic, branch) = topic(Payload::Event, 1000).await;
+            for number in 1..=100 {
+                publish(&topic, &format!("{{\"n\":{number}}}")).await;
+            }
+            branch.ready().await.unwrap();
+            let mut wanted = key(Mode::Event);
+            let text = costly(9000);
+            let expressions = combination(&branch, (Some(&text), None)).await;
+            wanted.views[0].expressions = Some(expressions);
+            let pace = pace(Policy::Disconnect);
+            let channel = Branch::channel(&[Rc::clone(&branch)], wanted, pace).unwrap();
+            let client = FakeClient::default();
+            client.open(usize::MAX / 2);
+            let mut reader = Reader::new(&channel, Some(5));
+            let joining = Joining::new(&channel, vec![Start::Earliest], Vec::new());
+            let mut writing = client.clone();
+            let running = tokio::task::spawn_local(async move {
+                stream::join(&mut reader, &mut writing, joining).await
+            });
+            while evaluations(&branch) < 2 {
+                tokio::task::yield_now().await;
+            }
+            end(&client, &channel);
+            let ended = running.await.unwrap();
+            assert!(
+                evaluations(&branch) < 10,
+                "{number}: {}",
+                evaluations(&branch)
+            );
+            match expected {
+                Some(end) => assert_eq!(ended.unwrap(), Some(end), "{number}"),
+                None => assert!(ended.is_err(), "{number}"),
+            }
+            assert_eq!(channel.readers(), 0);
+        });
+    }
+}
+
+/// Those who are on their way go back to the history for what the ring has forgotten, each by
+/// itself.
+#[test]
+fn a_ring_keeps_what_is_new_for_those_on_their_way_unless_memory_is_short() {
+    local(async {
+        let (topic, branch) = topic(Payload::Event, 100).await;
+        branch.ready().await.unwrap();
+        let mut wanted = key(Mode::Event);
+        wanted.views[0].expressions = Some(combination(&branch, (Some(".n > 0"), None)).await);
+        let pace = pace(Policy::Disconnect);
+        let channel = Branch::channel(&[Rc::clone(&branch)], wanted, pace).unwrap();
+        let _reader = Reader::new(&channel, None);
+        for number in 1..=20 {
+            publish(
+                &topic,
+                &format!("{{\"n\":{number}, \"pad\":\"{number:0200}\"}}"),
+            )
+            .await;
+        }
+        assert!(branch.reach_in(&channel, 0, 20).await);
+        channel.tick();
+        assert!(channel.find(1).is_some());
+        let memory = branch.evaluator().memory();
+        assert!(memory.used() > 20 * 200, "{}", memory.used());
+        branch.make_room(ExpressionLimits::default().memory);
+        assert_eq!((channel.find(1), memory.used()), (None, 0));
+        assert!(!channel.is_over(), "nobody has to end for that");
+    });
+}
+
+#[test]
+fn newest_snapshots_of_many_topics_are_written_as_they_are_made() {
+    local(async {
+        let (mut topics, mut branches) = (Vec::new(), Vec::new());
+        for number in 0..4 {
+            let (topic, branch) = topic(Payload::Snapshot, 100).await;
+            publish(&topic, &format!("{{\"n\":{number}}}")).await;
+            branch.ready().await.unwrap();
+            topics.push(topic);
+            branches.push(branch);
+        }
+        let select = (None, Some("\"x\" * 100000"));
+        let made = expressions::combinations(&branches, select).await.unwrap();
+        let view = |expressions| View {
+            mode: Mode::Snapshot,
+            expressions: Some(expressions),
+        };
+        let wanted = ChannelKey {
+            ids: IdForm::Composite,
+            views: made.into_iter().map(view).collect(),
+            ..key(Mode::Snapshot)
+        };
+        let channel = Branch::channel(&branches, wanted, pace(Policy::Disconnect)).unwrap();
+        let mut joining = Joining::new(&channel, vec![Start::Now; 4], Vec::new());
+        let mut got = Vec::new();
+        loop {
+            let (piece, is_last) = match joining.advance().await.unwrap() {
+                Step::Write(piece) => (piece, false),
+                Step::Join(own, _) => (own, true),
+                Step::Full => panic!(),
+            };
+            assert!(piece.len() < 110_000, "{}", piece.len());
+            got.extend_from_slice(&piece);
+            if is_last {
+                break;
+            }
+        }
+        let got = blocks(std::str::from_utf8(&got).unwrap());
+        let shown: Vec<_> = got.iter().filter(|it| it.event == "snapshot").collect();
+        assert_eq!(shown.len(), 4);
+        assert!(shown.iter().all(|it| it.data.len() > 100_000));
+    });
+}
+
+/// Whoever asks for what others have already takes no further channel.
+#[test]
+fn where_there_are_as_many_channels_as_may_be_what_exists_is_shared() {
+    local(async {
+        let (topic, _) = topic(Payload::Event, 10).await;
+        let limits = ExpressionLimits {
+            distinct: 1,
+            ..ExpressionLimits::default()
+        };
+        let branches = [branch_with(&topic, (limits, 1 << 20))];
+        branches[0].ready().await.unwrap();
+        let expressions = combination(&branches[0], (Some(".a"), None)).await;
+        let wanted = |mode, wire| {
+            let mut wanted = key(mode);
+            wanted.wire = wire;
+            wanted.views[0].expressions = Some(Rc::clone(&expressions));
+            wanted
+        };
+        let sse = |chunked, gzip| Wire::Sse { chunked, gzip };
+        let open = |wanted| Branch::channel(&branches, wanted, pace(Policy::Drop));
+        let mut all = Vec::new();
+        for (mode, gzip) in [
+            (Mode::Event, false),
+            (Mode::Event, true),
+            (Mode::Snapshot, false),
+            (Mode::Snapshot, true),
+        ] {
+            all.push(open(wanted(mode, sse(true, gzip))).unwrap());
+        }
+        let endpoint = crate::testing::endpoint(&topic);
+        let ask = crate::ask::Ask {
+            filter: Some(".a".to_owned()),
+            mode: Some(Mode::Event),
+            ..crate::ask::Ask::default()
+        };
+        let endpoints = [endpoint];
+        let status = async |wire| {
+            let views = ask
+                .views(&endpoints, &branches, (wire, IdForm::Plain))
+                .await;
+            views.map(drop).map_err(|fault| fault.status)
+        };
+        // The reply's head is sent before it is known whether there are chunks.
+        assert_eq!(status(sse(false, false)).await, Ok(()));
+        let same = open(wanted(Mode::Event, sse(true, false))).unwrap();
+        assert!(Rc::ptr_eq(&same, &all[0]));
+        assert!(open(wanted(Mode::Event, sse(false, false))).is_some());
+        assert_eq!(status(Wire::WebSocket(None)).await, Err(503));
+        assert!(open(wanted(Mode::Event, Wire::WebSocket(None))).is_none());
+        drop((same, all));
+        assert_eq!(status(Wire::WebSocket(None)).await, Ok(()));
+    });
+}
