@@ -4,13 +4,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use expr::jq::Expression;
+use expr::jq::{Expression, rounds};
 use message::{Fault, Kind};
 
 use crate::content::Content;
 use crate::exchange::Exchange;
 use crate::failure::{Handled, Handlers};
 use crate::handler::{LocalFuture, Services};
+use crate::long_work::{ROW_ROUNDS, give_way};
 use crate::resilience::Guard;
 use crate::scope;
 use crate::step::{Next, Progress, Step};
@@ -68,7 +69,16 @@ impl Block {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         services.visit(exchange, self.place);
-        for node in &self.steps {
+        let mut before = 0;
+        for (number, node) in self.steps.iter().enumerate() {
+            // Each within its turn, many steps together may take as long as one may not.
+            let now = rounds();
+            if number == 0 {
+                before = now;
+            } else if now.wrapping_sub(before) >= ROW_ROUNDS {
+                give_way().await;
+                before = rounds();
+            }
             match node.run(exchange, services).await? {
                 Next::Continue => {}
                 end => return Ok(end),

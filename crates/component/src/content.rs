@@ -156,6 +156,19 @@ impl Content {
         self
     }
 
+    /// The same content for whoever keeps it longer than its message, and bounds what is kept: it
+    /// shares nothing with the bodies that it was made of, so that these are dropped with their
+    /// messages, and what is reserved for them is given back. A large value is left out, and made
+    /// anew of the bytes.
+    pub fn detached(mut self) -> Self {
+        if let Some(body) = self.body {
+            let is_small = body.as_bytes().len() <= AT_ONCE;
+            self.value = self.value.filter(|_| is_small).map(|it| owned(&it));
+            self.body = Some(body.detached());
+        }
+        self
+    }
+
     /// The same content read in this format, whatever its media type says.
     pub fn in_format(mut self, format: Option<Format>) -> Self {
         if format.is_some() {
@@ -334,6 +347,24 @@ impl Content {
     }
 }
 
+/// A copy of a value whose texts are no parts of a body.
+fn owned(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Num(_) => value.clone(),
+        Value::TStr(bytes) => Value::utf8_str(Bytes::copy_from_slice(bytes)),
+        Value::BStr(bytes) => Value::byte_str(Bytes::copy_from_slice(bytes)),
+        Value::Arr(items) => expr::value::array(items.iter().map(owned)),
+        Value::Obj(members) => {
+            let members = members.iter();
+            Value::obj(
+                members
+                    .map(|(key, value)| (owned(key), owned(value)))
+                    .collect(),
+            )
+        }
+    }
+}
+
 fn known_head(media_type: Option<&'static str>) -> Arc<ContentHead> {
     Arc::new(ContentHead {
         content_type: media_type.map(|it| Bytes::from_static(it.as_bytes())),
@@ -441,6 +472,8 @@ fn is_identity(encoding: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use message::memory::{Budget, Collected};
+
     use super::*;
 
     fn headers(content_type: &str) -> Headers {
@@ -513,5 +546,44 @@ mod tests {
         assert!(list.clone().body(100).is_ok() && Content::of_value(Value::Null).head().is_some());
         let mut long = Content::of_value(expr::value::array([expr::value::text("long text")]));
         assert_eq!(long.body(5).unwrap_err().name(), "expression");
+    }
+
+    #[test]
+    fn a_detached_content_holds_nothing_in_the_budget_of_bodies() {
+        for (format, text) in [
+            (
+                Format::Json,
+                format!("{{\"id\":[\"a\"],\"b\":\"{}\"}}", "x".repeat(200_000)),
+            ),
+            (
+                Format::Json,
+                format!("[{}\"a\"]", "\"xxx\",".repeat(100_000)),
+            ),
+            (Format::Text, "x".repeat(200_000)),
+            (Format::Bytes, "x".repeat(200_000)),
+        ] {
+            let budget: &'static Budget = Box::leak(Box::new(Budget::new(1 << 30)));
+            let mut body = Collected::new(budget);
+            body.extend(text.as_bytes()).unwrap();
+            let mut content = Content::of_body(Body::from(body.into_bytes()), Some(format));
+            let none = Headers::new();
+            let value = content.value(none.view()).unwrap().clone();
+            assert!(budget.used() > 0);
+            let mut kept = content.detached();
+            // The content of an expression shares a part of the body, however short.
+            let part = match &value {
+                Value::Obj(_) => expr::value::get(&value, "id").unwrap().clone(),
+                _ => value.clone(),
+            };
+            let mut part = Content::of_value(part);
+            part.body(1 << 30).unwrap();
+            let part = part.detached();
+            let shown = expr::value::shown(&value);
+            drop(value);
+            assert_eq!(budget.used(), 0, "{format:?}");
+            assert_eq!(kept.raw(), Some(text.as_bytes()));
+            assert_eq!(expr::value::shown(kept.value(none.view()).unwrap()), shown);
+            assert!(part.raw().is_some());
+        }
     }
 }

@@ -30,6 +30,10 @@ use crate::handler::Services;
 /// millisecond.
 pub const AT_ONCE: usize = 256 * 1024;
 
+/// How many rounds of steps the expressions of a flow may take in a row before others of the worker
+/// have their turn: some milliseconds. See [`expr::jq::rounds`].
+pub const ROW_ROUNDS: u64 = 16;
+
 /// How much work may wait for each thread. Each piece of it is bounded, so the wait is.
 const WAITING_MAX: usize = 256;
 
@@ -65,6 +69,20 @@ impl Drop for TurnGuard {
     fn drop(&mut self) {
         IN_TURN.set(self.0);
     }
+}
+
+/// Lets others of the worker have their turn.
+pub async fn give_way() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if has_waited {
+            return Poll::Ready(());
+        }
+        has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// What became of work that was put off.

@@ -91,10 +91,17 @@ impl RunningFlow {
         let first = fault.to_string();
         // Handlers have the same time again: the flow's own may be what has run out.
         let deadline = self.begin(inherited, exchange, services);
-        let work = handlers.handle(fault, exchange, services);
-        match until(deadline, services, work).await {
-            Some(Ok(Handled::Ended(next))) => self.end(next, exchange, services).await,
-            Some(Ok(Handled::Done(fault))) => Ok(End::Reply(fault.to_reply())),
+        let ended = {
+            let work = pin!(async {
+                match handlers.handle(fault, exchange, services).await? {
+                    Handled::Ended(next) => self.end(next, exchange, services).await,
+                    Handled::Done(fault) => Ok(End::Reply(fault.to_reply())),
+                }
+            });
+            until(deadline, services, work).await
+        };
+        match ended {
+            Some(Ok(end)) => Ok(end),
             Some(Err(second)) => Err(self.after(first, second)),
             None => Err(self.after(first, self.out_of_time(exchange))),
         }

@@ -16,6 +16,15 @@ pub enum Body {
 }
 
 impl Body {
+    /// The same content in memory of its own, for whoever keeps it longer than its message: what is
+    /// reserved for it in [`crate::memory`] is given back.
+    pub fn detached(self) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(Bytes::copy_from_slice(&bytes)),
+            body => body,
+        }
+    }
+
     /// The content, when it is in memory. Empty for [`Body::Empty`] and [`Body::Unread`].
     pub fn as_bytes(&self) -> &[u8] {
         match self {

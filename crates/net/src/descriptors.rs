@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 const KEPT_FROM_CLIENTS: u64 = 4096;
 const KEPT_FROM_BACK_ENDS: u64 = 256;
 
+/// The machine has no descriptor left, or this process; the same numbers on all Unix systems.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
 static CLIENTS: AtomicI32 = AtomicI32::new(RawFd::MAX);
 static BACK_ENDS: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
@@ -56,14 +60,24 @@ pub fn is_for_clients(socket: &impl AsRawFd) -> bool {
 /// Refuses a connection to a back end that is above their share.
 ///
 /// # Errors
-/// When it is.
+/// [`io::ErrorKind::QuotaExceeded`] when it is.
 pub(crate) fn check_back_end(socket: &impl AsRawFd) -> io::Result<()> {
     if socket.as_raw_fd() < BACK_ENDS.load(Ordering::Relaxed) {
         return Ok(());
     }
-    Err(io::Error::other(
+    Err(io::Error::new(
+        io::ErrorKind::QuotaExceeded,
         "the file descriptors for back ends are used up (ulimit -n)",
     ))
+}
+
+/// Gives the error of a socket that could not be made the kind of [`check_back_end`], when there is
+/// no descriptor for it: that says nothing about whoever was to be connected to.
+pub(crate) fn no_descriptor(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(ENFILE | EMFILE) => io::Error::new(io::ErrorKind::QuotaExceeded, error),
+        _ => error,
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +93,17 @@ mod tests {
         }
         assert_eq!(Shares::of(256).clients, 192);
         assert_eq!(Shares::of(1 << 20).back_ends, (1 << 20) - 256);
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_has_a_kind_of_its_own() {
+        let error = |number: i32| no_descriptor(io::Error::from_raw_os_error(number));
+        assert_eq!(error(EMFILE).kind(), io::ErrorKind::QuotaExceeded);
+        assert_eq!(error(ENFILE).kind(), io::ErrorKind::QuotaExceeded);
+        let others = io::ErrorKind::ConnectionRefused;
+        assert_eq!(no_descriptor(others.into()).kind(), others);
+        let shown = error(EMFILE).to_string();
+        assert!(shown.contains("open files"), "{shown}");
     }
 
     #[test]

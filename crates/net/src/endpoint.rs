@@ -128,7 +128,8 @@ impl Endpoint {
     /// endpoint must take. The caller bounds the time.
     ///
     /// # Errors
-    /// That of the last address tried, or that the name has none.
+    /// That of the last address tried, or that the name has none. Of the kind
+    /// [`io::ErrorKind::QuotaExceeded`] when this process has no descriptor for it.
     pub async fn connect(
         &self,
         permit: Permit,
@@ -185,9 +186,10 @@ impl Endpoint {
 /// Connects to an address, unless that takes a descriptor that is kept for others.
 async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
     };
+    let socket = socket.map_err(descriptors::no_descriptor)?;
     descriptors::check_back_end(&socket)?;
     socket.connect(address).await
 }

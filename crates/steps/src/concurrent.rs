@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use component::handler::LocalFuture;
+use component::long_work::ROW_ROUNDS;
 use expr::jq::rounds;
 
 /// How many futures may end in a row before others of the worker have their turn.
 const ROW_MAX: u32 = 64;
-/// How many rounds of steps their expressions may take in a row: some milliseconds.
-pub(crate) const ROW_ROUNDS: u64 = 16;
 
 /// Futures that run at the same time, each under a number of the caller's.
 pub(crate) struct Crowd<'a, T> {
@@ -117,11 +116,11 @@ impl<'a, T> Crowd<'a, T> {
         if self.len() == 0 {
             return Poll::Ready(None);
         }
-        let is_dear = rounds().wrapping_sub(self.rounds_before) >= ROW_ROUNDS;
-        if self.in_a_row == ROW_MAX || self.in_a_row > 0 && is_dear {
+        if self.in_a_row == 0 {
+            // Others of the worker have had their turn.
             self.begin_row();
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        } else if self.in_a_row == ROW_MAX || self.is_dear() {
+            return self.give_way(context);
         }
         // What wakes itself meanwhile has its turn after the others of the worker.
         let turns = {
@@ -137,8 +136,23 @@ impl<'a, T> Crowd<'a, T> {
                 self.in_a_row += 1;
                 return Poll::Ready(Some(ended));
             }
+            // Those that wait for something else now may have done a lot before.
+            if self.is_dear() {
+                return self.give_way(context);
+            }
         }
-        self.begin_row();
+        self.in_a_row = 0;
+        Poll::Pending
+    }
+
+    /// Whether the expressions of this row have taken long.
+    fn is_dear(&self) -> bool {
+        rounds().wrapping_sub(self.rounds_before) >= ROW_ROUNDS
+    }
+
+    fn give_way<O>(&mut self, context: &Context<'_>) -> Poll<O> {
+        self.in_a_row = 0;
+        context.waker().wake_by_ref();
         Poll::Pending
     }
 
@@ -161,20 +175,6 @@ impl<'a, T> Crowd<'a, T> {
             }
         }
     }
-}
-
-/// Lets others of the worker have their turn.
-pub(crate) async fn give_way() {
-    let mut has_waited = false;
-    poll_fn(|context| {
-        if has_waited {
-            return Poll::Ready(());
-        }
-        has_waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]

@@ -228,17 +228,31 @@ enum Seen<'a> {
     Full,
 }
 
-/// A key under way. Dropped without an end, its steps have failed or been given up.
+/// A key under way. Dropped before its steps have succeeded, they have failed or been given up, and
+/// the key is forgotten. Dropped behind that, before its result is there, the key is remembered
+/// without a result: its steps must not be run again.
 struct Claim<'a> {
     table: &'a Table,
     key: &'a str,
+    /// When its steps have succeeded.
+    succeeded: Option<Success>,
     is_open: bool,
+}
+
+/// When the steps of a key have succeeded.
+#[derive(Clone, Copy)]
+struct Success {
+    now: Instant,
+    /// The same by the time of day.
+    wall: Duration,
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if self.is_open {
-            self.table.lock().entries.pop(self.key);
+        match self.succeeded {
+            Some(at) if self.is_open => self.table.remember_without_result(self, at),
+            None if self.is_open => drop(self.table.lock().entries.pop(self.key)),
+            _ => {}
         }
     }
 }
@@ -376,6 +390,7 @@ impl Table {
         Seen::First(Claim {
             table: self,
             key,
+            succeeded: None,
             is_open: true,
         })
     }
@@ -387,7 +402,7 @@ impl Idempotent {
             .in_turns(services, |it| self.key.make(it, services))
             .await?;
         self.table.load(services).await?;
-        let claim = match self.table.see(&key, services.now()) {
+        let mut claim = match self.table.see(&key, services.now()) {
             Seen::First(claim) => claim,
             Seen::Duplicate(result) => return self.repeat(result, exchange, services).await,
             Seen::UnderWay => {
@@ -403,7 +418,13 @@ impl Idempotent {
             }
         };
         let next = self.block.run(exchange, services).await?;
-        // Whatever becomes of the result: the steps have succeeded.
+        // Whatever becomes of the result, and if nobody waits for it any more: the steps have
+        // succeeded.
+        let at = Success {
+            now: services.now(),
+            wall: services.wall(),
+        };
+        claim.succeeded = Some(at);
         let kept = exchange
             .in_turns(services, |it| self.result(&next, it))
             .await;
@@ -412,7 +433,7 @@ impl Idempotent {
             tracing::error!(target: "flow", step = at, %fault, "a result cannot be kept");
             ((Outcome::Forgotten, 0), Stored::Nothing)
         });
-        self.table.end(claim, (result, stored), services).await;
+        self.table.end(claim, (result, stored), at).await;
         exchange.set_slot(self.slot, Value::Bool(false));
         Ok(next)
     }
@@ -430,8 +451,9 @@ impl Idempotent {
         Ok(match next {
             Next::Reply(reply) if reply.body.as_bytes().len() <= self.settings.body_max => {
                 let weight = record::weight(reply) + kept::ENTRY;
-                let stored = Stored::Reply(reply.clone());
-                ((Outcome::Reply(reply.clone()), weight), stored)
+                let mut kept = reply.clone();
+                kept.body = kept.body.detached();
+                ((Outcome::Reply(kept.clone()), weight), Stored::Reply(kept))
             }
             Next::Continue => match kept::of(exchange, self.settings.body_max)? {
                 Some((content, weight)) => {

@@ -31,7 +31,7 @@ pub(crate) fn of(
         None => Content::of_reply(&exchange.take_reply(200)?).in_format(exchange.context.decode),
     };
     let weight = length + weight(content.decoded());
-    Ok(Some((content, weight)))
+    Ok(Some((content.detached(), weight)))
 }
 
 /// About how many bytes a value takes.

@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::codes::BAD_VARIABLE;
-use crate::concurrent::{ROW_ROUNDS, give_way};
 use crate::map::expression;
 use crate::range;
+use component::long_work::{ROW_ROUNDS, give_way};
 use component::steps::Steps;
 use config::AnyValue;
 

@@ -211,8 +211,9 @@ impl Step for Validate {
             Err(fault) => return Progress::Done(Err(fault)),
         };
         if !is_long {
-            let checked = match json(value, DEPTH_MAX) {
-                Ok(value) => self.0.check(&value),
+            let checked = match json_at_once(value) {
+                Ok(Some(value)) => self.0.check(&value),
+                Ok(None) => None,
                 Err(fault) => Some(Err(fault)),
             };
             if let Some(result) = checked {
@@ -227,36 +228,85 @@ impl Step for Validate {
     }
 }
 
-/// A value as the validator takes it.
-fn json(value: &expr::Value, depth_left: usize) -> Result<Json, Fault> {
+/// What a node takes of the bytes that are copied at one go: about the time of so many.
+const NODE: usize = 8;
+
+/// Why a value has not been copied.
+enum Uncopied {
+    Unfit(Fault),
+    /// There is more of it than was to be copied.
+    Long,
+}
+
+impl Uncopied {
+    fn invalid(detail: &'static str) -> Self {
+        Self::Unfit(Fault::invalid(detail))
+    }
+}
+
+/// A value as the validator takes it, where it is no more than a worker may copy at one go: the
+/// value may be large though no body was, and a copy of it costs more than most schemas.
+fn json_at_once(value: &expr::Value) -> Result<Option<Json>, Fault> {
+    match copy(value, DEPTH_MAX, &mut { AT_ONCE }) {
+        Ok(value) => Ok(Some(value)),
+        Err(Uncopied::Long) => Ok(None),
+        Err(Uncopied::Unfit(fault)) => Err(fault),
+    }
+}
+
+/// A value as the validator takes it, however large.
+fn json(value: &expr::Value) -> Result<Json, Fault> {
+    copy(value, DEPTH_MAX, &mut { usize::MAX }).map_err(|uncopied| match uncopied {
+        Uncopied::Unfit(fault) => fault,
+        Uncopied::Long => Fault::invalid("the body is too large to check against the schema"),
+    })
+}
+
+/// Copies a value of at most `depth_left` levels and about `left` bytes.
+fn copy(value: &expr::Value, depth_left: usize, left: &mut usize) -> Result<Json, Uncopied> {
     let Some(depth_left) = depth_left.checked_sub(1) else {
-        return Err(Fault::invalid("the body is nested too deep"));
+        return Err(Uncopied::invalid("the body is nested too deep"));
     };
+    take(left, NODE)?;
     Ok(match value {
         expr::Value::Null => Json::Null,
         expr::Value::Bool(value) => Json::Bool(*value),
-        expr::Value::Num(_) => number(value)?,
-        expr::Value::TStr(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => Json::String(text.to_owned()),
-            Err(_) => return Err(Fault::invalid("a text of the body is not UTF-8")),
-        },
+        expr::Value::Num(_) => number(value).map_err(Uncopied::Unfit)?,
+        expr::Value::TStr(bytes) => {
+            take(left, bytes.len())?;
+            match std::str::from_utf8(bytes) {
+                Ok(text) => Json::String(text.to_owned()),
+                Err(_) => return Err(Uncopied::invalid("a text of the body is not UTF-8")),
+            }
+        }
         expr::Value::BStr(_) => {
-            return Err(Fault::invalid("the body is bytes, not JSON, XML or text"));
+            let detail = "the body is bytes, not JSON, XML or text";
+            return Err(Uncopied::invalid(detail));
         }
         expr::Value::Arr(items) => {
-            let items = items.iter().map(|item| json(item, depth_left));
-            Json::Array(items.collect::<Result<_, _>>()?)
+            let mut copied = Vec::new();
+            for item in items.iter() {
+                copied.push(copy(item, depth_left, left)?);
+            }
+            Json::Array(copied)
         }
         expr::Value::Obj(members) => {
-            let members = members
-                .iter()
-                .map(|(key, value)| match expr::value::as_text(key) {
-                    Some(key) => Ok((key.to_owned(), json(value, depth_left)?)),
-                    None => Err(Fault::invalid("a name of a member is not text")),
-                });
-            Json::Object(members.collect::<Result<_, _>>()?)
+            let mut copied = serde_json::Map::new();
+            for (key, value) in members.iter() {
+                let Some(key) = expr::value::as_text(key) else {
+                    return Err(Uncopied::invalid("a name of a member is not text"));
+                };
+                take(left, key.len())?;
+                copied.insert(key.to_owned(), copy(value, depth_left, left)?);
+            }
+            Json::Object(copied)
         }
     })
+}
+
+fn take(left: &mut usize, bytes: usize) -> Result<(), Uncopied> {
+    *left = left.checked_sub(bytes).ok_or(Uncopied::Long)?;
+    Ok(())
 }
 
 /// A number: exact when it is whole and has up to 64 bits, else the nearest of double precision.

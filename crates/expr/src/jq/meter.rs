@@ -51,6 +51,8 @@ const TURN_TIME: Duration = Duration::from_millis(3);
 /// So many evaluations have one round each after one that took its whole turn: those that wait
 /// behind it on this thread must not take a whole turn each before others get theirs.
 const SHORT_TURNS: u32 = 64;
+/// For so long they do: what comes later has not waited behind it.
+const SHORT_TURNS_TIME: Duration = Duration::from_millis(50);
 
 /// When an evaluation has to end.
 #[derive(Clone, Copy)]
@@ -71,6 +73,8 @@ struct Meter {
     end: Cell<End>,
     /// How many of the next evaluations have a short turn.
     short_turns: Cell<u32>,
+    /// Until when they do.
+    short_until: Cell<Option<Instant>>,
     /// The rounds that this thread has done.
     rounds: Cell<u64>,
     /// Set when nobody waits for what this thread evaluates any more.
@@ -94,6 +98,7 @@ thread_local! {
                 is_cut: false,
             }),
             short_turns: Cell::new(0),
+            short_until: Cell::new(None),
             rounds: Cell::new(0),
             stop: RefCell::new(None),
             memory: Cell::new(0),
@@ -166,7 +171,8 @@ pub(super) fn steps(count: usize) -> Result<(), Stopped> {
 /// Looks whether so many steps are left, and leaves them.
 pub(super) fn afford(count: usize) -> Result<(), Stopped> {
     METER.with(|meter| match meter.left() < count as u64 {
-        true if meter.end.get().is_cut => Err(stop(meter.end_turn())),
+        // Nothing has been taken of the turn for it.
+        true if meter.end.get().is_cut => Err(stop(Stopped::Unfinished)),
         true => Err(stop(Stopped::Steps)),
         false => Ok(()),
     })
@@ -251,7 +257,7 @@ impl Meter {
                         return Ok(());
                     }
                 },
-                None if self.end.get().is_cut => self.end_turn(),
+                None if self.end.get().is_cut => self.end_of_steps(),
                 None => Stopped::Steps,
             },
         };
@@ -273,27 +279,49 @@ impl Meter {
             return Some(Stopped::Time);
         }
         let end = self.end.get();
+        if end.until.is_none() && !end.at_once {
+            return None;
+        }
+        let now = Instant::now();
         match end.until {
-            Some(until) if Instant::now() < until => None,
-            Some(_) if end.at_once => Some(self.end_turn()),
+            Some(until) if now < until => None,
+            Some(_) if end.at_once => Some(self.end_turn(now)),
             Some(_) => Some(Stopped::Time),
-            None if end.at_once => {
-                let short_turns = self.short_turns.get();
-                if short_turns > 0 {
-                    self.short_turns.set(short_turns - 1);
-                    return Some(Stopped::Unfinished);
-                }
-                let until = Some(Instant::now() + TURN_TIME);
+            None if self.is_short(now) => Some(Stopped::Unfinished),
+            None => {
+                let until = Some(now + TURN_TIME);
                 self.end.set(End { until, ..end });
                 None
             }
-            None => None,
         }
     }
 
-    fn end_turn(&self) -> Stopped {
+    /// Whether this evaluation has a short turn.
+    fn is_short(&self, now: Instant) -> bool {
+        let short_turns = self.short_turns.get();
+        if short_turns == 0 {
+            return false;
+        }
+        let is_recent = self.short_until.get().is_some_and(|until| now < until);
+        self.short_turns
+            .set(if is_recent { short_turns - 1 } else { 0 });
+        is_recent
+    }
+
+    /// The evaluation has used its whole turn.
+    fn end_turn(&self, now: Instant) -> Stopped {
         self.short_turns.set(SHORT_TURNS);
+        self.short_until.set(Some(now + SHORT_TURNS_TIME));
         Stopped::Unfinished
+    }
+
+    /// The evaluation asks for more steps than are left of its turn. That has been used up unless
+    /// most of them are asked for at once.
+    fn end_of_steps(&self) -> Stopped {
+        match self.left() < TURN_STEPS / 2 {
+            true => self.end_turn(Instant::now()),
+            false => Stopped::Unfinished,
+        }
     }
 }
 

@@ -32,6 +32,8 @@ enum Fake {
     AppendLeft,
     /// Holds something, and never ends.
     HoldForever,
+    /// Makes a value that is written beside the worker.
+    MakeLarge,
 }
 
 fn append(exchange: &mut Exchange, text: &str) -> Result<Next, Fault> {
@@ -66,6 +68,11 @@ impl Step for Fake {
                 let text = format!("{left}/{} ", exchange.held.len());
                 Progress::Done(append(exchange, &text))
             }
+            Self::MakeLarge => {
+                let text = expr::value::text("x".repeat(300_000));
+                exchange.set_value(expr::value::array([text]));
+                Progress::Done(Ok(Next::Continue))
+            }
             Self::HoldForever => {
                 exchange.held.push(Rc::new(()));
                 let hour = services.sleep(Duration::from_secs(3600));
@@ -84,6 +91,8 @@ struct Jumping {
     passed: Rc<Cell<Duration>>,
     next: Rc<Cell<Option<Duration>>>,
     resources: Resources,
+    /// How long what is done beside the worker takes.
+    beside: Duration,
 }
 
 impl Jumping {
@@ -93,6 +102,7 @@ impl Jumping {
             passed: Rc::default(),
             next: Rc::default(),
             resources: Resources::default(),
+            beside: Duration::ZERO,
         }
     }
 
@@ -148,7 +158,10 @@ impl Services for Jumping {
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
-        Box::pin(async {})
+        match self.beside {
+            Duration::ZERO => Box::pin(async {}),
+            time => self.sleep(time),
+        }
     }
 
     fn resources(&self) -> &Resources {
@@ -365,4 +378,24 @@ fn handlers_have_a_time_of_their_own_and_a_problem_is_the_default_reply() {
         vec![Fake::AppendAfter("", 110)],
     )]));
     assert_eq!(run(&flow, "").unwrap_err().status, 504);
+}
+
+#[test]
+fn what_a_handler_forwards_is_written_within_its_time() {
+    let upstream = component::upstream::UpstreamPlan::single("backend", 80, None);
+    let plan = Arc::new(ForwardPlan::new(Arc::new(upstream), "/"));
+    let mut flow = flow(vec![Fake::Fail(None)]);
+    flow.limits.time = Some(Duration::from_millis(100));
+    let handler = Clause {
+        on: vec![Matcher::of_name("any").unwrap()],
+        block: block(vec![Fake::MakeLarge, Fake::Forward(plan)]),
+    };
+    flow.on_error = Some(Handlers(vec![handler]));
+    let status = |time: u64| {
+        let mut services = Jumping::new();
+        services.beside = Duration::from_millis(time);
+        let outcome = services.finish(flow.handle(request(""), &services));
+        outcome.map(|_| 0).unwrap_or_else(|fault| fault.status)
+    };
+    assert_eq!((status(90), status(110)), (0, 504));
 }

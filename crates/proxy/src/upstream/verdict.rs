@@ -3,6 +3,7 @@
 //! which is what dropping the lease means. The last two say nothing about the endpoint.
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +65,8 @@ impl FailureKind {
     /// What a failure says about the endpoint, if anything.
     pub fn of(failure: &Failure) -> Option<Self> {
         match failure {
+            // We have no descriptor for a connection, to this endpoint as to any other.
+            Failure::Connect(error) if error.kind() == ErrorKind::QuotaExceeded => None,
             Failure::Connect(_) | Failure::ConnectTimeout => Some(Self::Connect),
             Failure::Closed(_) | Failure::Reset(_) => Some(Self::Closed),
             // A head above our limits is well-formed: others may take it.
@@ -237,5 +240,17 @@ impl Drop for Lease {
         if let Some(number) = self.trial {
             member.health.end_trial(number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_lack_of_descriptors_says_nothing_about_an_endpoint() {
+        let of = |kind: ErrorKind| FailureKind::of(&Failure::Connect(kind.into()));
+        assert_eq!(of(ErrorKind::QuotaExceeded), None);
+        assert_eq!(of(ErrorKind::ConnectionRefused), Some(FailureKind::Connect));
     }
 }

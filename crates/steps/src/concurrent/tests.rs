@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 
+use component::long_work::give_way;
+
 use super::*;
 
 /// Counts how often a task is woken.

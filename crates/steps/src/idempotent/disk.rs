@@ -4,6 +4,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 
 use component::definition::BuildContext;
 use component::handler::Services;
@@ -13,7 +14,7 @@ use serde_json::Value as Json;
 use tokio::sync::OnceCell;
 
 use super::record::{self, Record, Stored, TABLE};
-use super::{Claim, Durability, Entry, Inner, Outcome, Table};
+use super::{Claim, Durability, Entry, Inner, Outcome, Success, Table};
 use crate::kept;
 use crate::keyed_state::KeyedUse;
 
@@ -111,41 +112,58 @@ impl Table {
 
     /// The steps of a key have succeeded. It is remembered from now on, and it is on the disk,
     /// where keys are, when this is over.
-    pub async fn end(
-        &self,
-        claim: Claim<'_>,
-        (result, stored): ((Outcome, usize), Stored),
-        services: &dyn Services,
-    ) {
-        let now = services.now();
+    pub async fn end(&self, claim: Claim<'_>, kept: ((Outcome, usize), Stored), at: Success) {
         let mut claim = claim;
+        let mut first = Some(kept);
+        let mut writing: Option<Writing> = None;
+        let written = poll_fn(|context| match (first.take(), &mut writing) {
+            (Some(kept), writing) => self.hand_over(&mut claim, kept, at, writing, context),
+            (None, Some(writing)) => writing.as_mut().poll(context),
+            (None, None) => Poll::Ready(Ok(())),
+        })
+        .await;
+        self.note(written);
+    }
+
+    /// The same for a key whose message nobody waits for any more: there is no result. The disk
+    /// gets the key, too, but nobody waits until it has it.
+    pub fn remember_without_result(&self, claim: &mut Claim<'_>, at: Success) {
+        let nothing = ((Outcome::Forgotten, 0), Stored::Nothing);
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(written) = self.hand_over(claim, nothing, at, &mut None, &mut context) {
+            self.note(written);
+        }
+    }
+
+    /// Remembers a key, and begins to write it to the disk, where keys are.
+    fn hand_over(
+        &self,
+        claim: &mut Claim<'_>,
+        (result, stored): ((Outcome, usize), Stored),
+        at: Success,
+        writing: &mut Option<Writing>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Refusal>> {
         let Some((disk, keyed)) = self.keyed() else {
-            return claim.end(&mut self.lock(), result, now);
+            claim.end(&mut self.lock(), result, at.now);
+            return Poll::Ready(Ok(()));
         };
         let record = Record {
             key: claim.key.to_owned(),
-            until: services.wall() + self.settings.window,
+            until: at.wall + self.settings.window,
             result: stored,
         };
-        let mut first = Some((record, result));
-        let mut writing: Option<Writing> = None;
-        let written = poll_fn(|context| {
-            if let Some((record, result)) = first.take() {
-                // It is handed over while the table is locked: the disk hears of a key in the same
-                // order as the table.
-                let mut inner = self.lock();
-                let changes = inner.changes(disk, &record);
-                claim.end(&mut inner, result, now);
-                let keyed = keyed.clone();
-                let write = async move { keyed.write(changes).await };
-                return writing.insert(Box::pin(write)).as_mut().poll(context);
-            }
-            match &mut writing {
-                Some(writing) => writing.as_mut().poll(context),
-                None => std::task::Poll::Ready(Ok(())),
-            }
-        })
-        .await;
+        // It is handed over while the table is locked: the disk hears of a key in the same order
+        // as the table.
+        let mut inner = self.lock();
+        let changes = inner.changes(disk, &record);
+        claim.end(&mut inner, result, at.now);
+        let keyed = keyed.clone();
+        let write = async move { keyed.write(changes).await };
+        writing.insert(Box::pin(write)).as_mut().poll(context)
+    }
+
+    fn note(&self, written: Result<(), Refusal>) {
         if let Err(error) = written {
             self.unwritten.fetch_add(1, Ordering::Relaxed);
             tracing::error!(

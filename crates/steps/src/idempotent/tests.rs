@@ -69,6 +69,25 @@ fn a_key_that_was_given_up_can_be_tried_again() {
 }
 
 #[test]
+fn a_key_whose_steps_have_succeeded_is_known_when_nobody_waits_for_its_result() {
+    // The result is written beside the worker, which takes a second.
+    let steps = "steps: [{ http: POST crm:/x }, { map: '[\"x\" * 300000]' }]";
+    let flow = sound_flow(&format!(
+        "- idempotent: {{ key: \"${{ .id }}\", replay: true, {steps} }}\n- map: $duplicate"
+    ));
+    let services = FakeServices::counting(Duration::ZERO, |_| false);
+    services.beside_time.set(SECOND);
+    services.run_to_end(async {
+        let given_up = flow.start("{\"id\": 1}", &services);
+        assert!(within(SECOND / 2, &services, given_up).await.is_none());
+    });
+    assert_eq!(services.beside.get().0, 1, "it was given up there");
+    let fault = flow.run("{\"id\": 1}", &services).unwrap_err();
+    assert_eq!((fault.name(), fault.status), ("not-kept", 409));
+    assert_eq!(services.calls.borrow().len(), 1);
+}
+
+#[test]
 fn a_key_under_way_is_refused() {
     let flow = once("replay: true,");
     let services = FakeServices::counting(SECOND, |_| false);

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::time::Duration;
 
 use crate::testing::{FakeServices, sound_flow};
 
@@ -238,6 +239,40 @@ fn large_bodies_are_written_beside_the_worker() {
         let steps = steps.replace("LONG", long);
         assert_beside(&steps, JSON, b"[]", expected);
     }
+}
+
+#[test]
+fn many_steps_of_some_length_give_way() {
+    // Some rounds each: far less than a turn.
+    let map = "map: last(range(3000))";
+    for steps in [
+        format!("- {map}\n").repeat(40),
+        format!("- if: {{ when: true, then: [ {map}, {map} ] }}\n").repeat(20),
+        // They wait for something else behind it.
+        format!(
+            "- each: {{ in: \"[range(100)]\", parallel: 100, steps: [ {map}, http: GET crm:/x ] }}"
+        ),
+        format!("- each: {{ in: \"[range(100)]\", parallel: 100, steps: [ {map} ] }}"),
+    ] {
+        let services = FakeServices::counting(Duration::from_secs(1), |_| false);
+        let before = expr::jq::rounds();
+        sound_flow(&steps).run("[]", &services).unwrap();
+        let all = expr::jq::rounds() - before;
+        let most = services.most_rounds.get();
+        assert!(all >= 80 && most < 32, "{most} of {all} rounds: {steps}");
+    }
+}
+
+#[test]
+fn a_large_value_is_not_copied_on_the_worker_to_be_checked() {
+    let steps = "- map: '[\"x\" * 300000]'\n";
+    let end = "- map: 1";
+    let (_, count, _) = run(&format!("{steps}{end}"), JSON, b"[]");
+    assert_eq!(count, 0, "it is made on the worker");
+    let checked = format!("{steps}- validate: {{ schema: {{ type: array }} }}\n{end}");
+    assert_beside(&checked, JSON, b"[]", "1");
+    let refused = format!("{steps}- validate: {{ schema: {{ type: object }} }}\n{end}");
+    assert_beside(&refused, JSON, b"[]", "invalid: ");
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

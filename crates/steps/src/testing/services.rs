@@ -40,6 +40,10 @@ pub(crate) struct FakeServices {
     pub done_at: Cell<Duration>,
     /// How much work was done beside the worker, and the rounds of its expressions.
     pub beside: Cell<(usize, u64)>,
+    /// How long what is done beside the worker takes.
+    pub beside_time: Cell<Duration>,
+    /// The most rounds of expressions that a flow has done on the worker in one poll.
+    pub most_rounds: Cell<u64>,
 }
 
 /// A clock that goes from one time that somebody waits for to the next.
@@ -191,7 +195,11 @@ impl FakeServices {
         let mut works: Vec<Task<LocalFuture<'_, ()>>> = Vec::new();
         let mut output = None;
         loop {
-            if let Some(value) = main.poll() {
+            let before = self.rounds();
+            let polled = main.poll();
+            let most = self.most_rounds.get().max(self.rounds() - before);
+            self.most_rounds.set(most);
+            if let Some(value) = polled {
                 output = Some(value);
                 self.done_at.set(self.clock.passed.get());
             }
@@ -210,6 +218,11 @@ impl FakeServices {
                 None => self.clock.advance(),
             }
         }
+    }
+
+    /// The rounds of expressions that this thread has done as a worker.
+    fn rounds(&self) -> u64 {
+        expr::jq::rounds() - self.beside.get().1
     }
 
     /// The bodies that were sent, as texts, in their order.
@@ -279,7 +292,10 @@ impl Services for FakeServices {
         let rounds = expr::jq::rounds() - before;
         let (count, all) = self.beside.get();
         self.beside.set((count + 1, all + rounds));
-        Box::pin(async {})
+        match self.beside_time.get() {
+            Duration::ZERO => Box::pin(async {}),
+            time => self.sleep(time),
+        }
     }
 
     fn resources(&self) -> &Resources {

@@ -66,7 +66,7 @@ impl Schema {
         services: &dyn Services,
     ) -> Result<(), Fault> {
         let work = move |stop: &AtomicBool| {
-            let value = super::json(&value, super::DEPTH_MAX)?;
+            let value = super::json(&value)?;
             let budget = Budget::new(BESIDE_STEPS, BESIDE_TIME, self.has_slow_patterns);
             Ok(self.verdict(&value, &budget.unless(stop)))
         };

@@ -395,3 +395,14 @@ fn problems_are_told_at_their_places() {
         ],
     );
 }
+
+#[test]
+fn many_small_nodes_are_not_copied_at_one_go() {
+    let copied = |count: usize| {
+        let value = expr::value::array((0..count).map(|_| expr::value::integer(1)));
+        super::json_at_once(&value).is_ok_and(|it| it.is_some())
+    };
+    // The list is a node, too.
+    let most = super::AT_ONCE / super::NODE - 1;
+    assert!(copied(most) && !copied(most + 1));
+}
