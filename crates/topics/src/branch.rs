@@ -180,9 +180,10 @@ impl Branch {
         Ok(())
     }
 
-    /// Whether those who ask for this find a channel, or one may be made for them. One that exists
-    /// is shared, so that there may always be a like one: with each there are then at most those
-    /// that differ in what the connection says.
+    /// Whether those who ask for this find a channel, or one may be made for them. Beyond the most
+    /// channels only such may be made that differ from one that exists in what its readers'
+    /// connections have agreed on (chunks, compression of WebSocket): the head of a reply has been
+    /// sent before that is known.
     pub fn has_room(branches: &[Rc<Self>], key: &ChannelKey) -> bool {
         let is_like = |it: &ChannelKey| {
             it.wire.is_like(key.wire) && it.ids == key.ids && it.views == key.views
