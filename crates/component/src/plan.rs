@@ -32,6 +32,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The most bytes that a body of any of its flows may have.
+    pub fn body_max(&self) -> u64 {
+        let routes = self.listeners.iter().flat_map(|it| &it.routes);
+        let of_route = |route: &RoutePlan| match route.target {
+            RouteTarget::Forward(_) => 0,
+            RouteTarget::Handle { body_max, .. } => body_max,
+        };
+        routes.map(of_route).max().unwrap_or(0)
+    }
+
     /// How many routes there are.
     pub fn route_count(&self) -> usize {
         self.listeners

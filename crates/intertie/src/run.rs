@@ -130,7 +130,7 @@ impl Application<'_> {
         let (plan, flows) = (loaded.plan, loaded.flows.len());
         drop(loaded.flows);
         let (listeners, sources) = starters(&plan);
-        let limits = plan.settings.limits;
+        let (limits, body_max) = (plan.settings.limits, plan.body_max());
         // The folder first: a second engine by mistake is told about the first, not about its port.
         if self.arguments.accept_data_loss {
             data::accept_loss(&self.arguments.data)?;
@@ -138,7 +138,7 @@ impl Application<'_> {
         let topics = data::open(&self.arguments.data, &self.states).await?;
         crew.commit(crew.prepare(plan, &self.tls.table)?).await?;
         topics.commit().await;
-        set_body_memory(&limits);
+        set_body_memory(&limits, body_max);
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
@@ -293,7 +293,7 @@ impl Application<'_> {
             return Err(Refused::Problems(problems.count()));
         };
         let (flows, (listeners, sources)) = (loaded.flows.len(), starters(&loaded.plan));
-        let limits = loaded.plan.settings.limits;
+        let (limits, body_max) = (loaded.plan.settings.limits, loaded.plan.body_max());
         let prepared = crew.prepare(loaded.plan, &tls.table);
         let prepared = prepared.map_err(Refused::Failed)?;
         let topics = data::open(&self.arguments.data, &states).await;
@@ -303,7 +303,7 @@ impl Application<'_> {
             return Err(Refused::Failed(error));
         }
         topics.commit().await;
-        set_body_memory(&limits);
+        set_body_memory(&limits, body_max);
         self.states.commit(states);
         self.log.change(&loaded.engine.log);
         (self.tls, self.secrets, self.served) = (tls, secrets, files);
@@ -312,9 +312,18 @@ impl Application<'_> {
     }
 }
 
-/// Sets the budget for bodies.
-fn set_body_memory(limits: &Limits) {
+/// Sets the budget for bodies, and warns when the machine has too little memory for the largest one
+/// that a flow takes. A budget of the settings has been compared with it before.
+fn set_body_memory(limits: &Limits, body_max: u64) {
     let limit = limits.body_memory.unwrap_or_else(machine::body_memory);
+    if limit < body_max {
+        tracing::warn!(
+            limit,
+            body_max,
+            "bodies above {limit} bytes are refused with 413: limits.body_memory is half of the \
+             memory, and a flow takes bodies of up to {body_max} bytes"
+        );
+    }
     message::memory::bodies().set_limit(limit);
 }
 

@@ -94,6 +94,12 @@ impl Budget {
         Err(Exhausted)
     }
 
+    /// Whether a body of this size never has room, however little is held: there is no use in
+    /// sending it again.
+    pub fn never_has(&self, size: u64) -> bool {
+        size > FREE as u64 && size > self.limit()
+    }
+
     fn empty(&'static self) -> Reservation {
         Reservation {
             budget: self,
@@ -311,6 +317,17 @@ mod tests {
         body.extend(&[2; STEP]).unwrap();
         assert_eq!(body.into_bytes().len(), 2 * STEP);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_body_above_the_limit_never_has_room() {
+        let budget = budget(2 * STEP);
+        let held = budget.reserve(2 * STEP).unwrap();
+        assert!(!budget.never_has(2 * STEP as u64) && budget.never_has(2 * STEP as u64 + 1));
+        drop(held);
+        assert!(budget.never_has(2 * STEP as u64 + 1));
+        budget.set_limit(0);
+        assert!(!budget.never_has(FREE as u64));
     }
 
     #[test]

@@ -367,3 +367,22 @@ fn memory_is_given_back_when_load_is_over() {
     }
     engine.stop();
 }
+
+/// The machine has less memory than a flow takes: no time makes room for the body.
+#[test]
+fn a_body_above_the_budget_is_too_large_for_ever_and_the_log_says_so_at_start() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let file = folder.write("flow.yaml", &flows(port, "body: 1GiB", 1));
+    let engine = run_under("-v 500000", &file);
+    let mut client = RawClient::connect(port);
+    client.send(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+         Content-Length: 1073741824\r\n\r\n",
+    );
+    let reply = client.response();
+    assert_eq!(reply.status, 413, "{}", reply.text());
+    assert_eq!(reply.header("retry-after"), None);
+    let log = engine.stop();
+    assert!(log.contains("are refused with 413"), "{log}");
+}

@@ -423,10 +423,10 @@ impl StreamSession {
 
     /// Reads the whole body, at most `max` bytes of it.
     async fn read_body(&mut self, head: &Head, max: u64) -> Result<Body, BodyFailure> {
-        if head.content_length().is_some_and(|length| length > max) {
+        let length = head.content_length().unwrap_or_default();
+        if length > max || memory::bodies().never_has(length) {
             return Err(BodyFailure::TooLarge);
         }
-        let length = head.content_length().unwrap_or_default();
         memory::bodies()
             .check(length)
             .map_err(BodyFailure::Refused)?;

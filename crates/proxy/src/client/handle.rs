@@ -123,10 +123,10 @@ async fn read_body(
 ) -> Result<Body, Failed> {
     let too_large =
         || Failed::Fault(Fault::invalid("the request body is too large").with_status(413));
-    if matches!(session.head.framing, Framing::Length(length) if length > max) {
-        return Err(too_large());
-    }
     if let Framing::Length(length) = session.head.framing {
+        if length > max || memory::bodies().never_has(length) {
+            return Err(too_large());
+        }
         let room = memory::bodies().check(length);
         room.map_err(|exhausted| Failed::Fault(no_room(exhausted)))?;
     }
