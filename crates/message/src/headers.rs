@@ -60,6 +60,9 @@ impl<'a> HeadersView<'a> {
     /// A copy without the lines of some fields.
     #[inline]
     pub fn without(self, is_left_out: impl Fn(Field) -> bool) -> Headers {
+        if !self.entries.iter().any(|it| is_left_out(it.field)) {
+            return self.to_owned();
+        }
         let kept = self.entries.iter().filter(|it| !is_left_out(it.field));
         let mut entries = Vec::with_capacity(self.entries.len());
         entries.extend(kept.copied());
