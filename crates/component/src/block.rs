@@ -166,7 +166,7 @@ impl StepNode {
             drop(guard);
             match exchange.end_turn() {
                 None => return next,
-                Some(put_off) => Box::pin(exchange.do_now(put_off, services)).await?,
+                Some(deferred) => Box::pin(exchange.do_now(deferred, services)).await?,
             }
         }
     }

@@ -223,7 +223,7 @@ impl Exchange {
             drop(guard);
             match self.turn.end() {
                 None => return result,
-                Some(put_off) => Box::pin(self.do_now(put_off, services)).await?,
+                Some(deferred) => Box::pin(self.do_now(deferred, services)).await?,
             }
         }
     }
@@ -269,7 +269,7 @@ impl Exchange {
     /// Decodes the content, when nobody has asked before.
     fn decode(&mut self) -> Result<(), Fault> {
         let headers = self.request.headers.view();
-        if !long_work::may_put_off() || !self.content.is_long_to_decode() {
+        if !long_work::may_defer() || !self.content.is_long_to_decode() {
             return self.content.value(headers).map(|_| ());
         }
         match self.turn.made(|it| matches!(it, Made::Decoded(_))) {
@@ -279,7 +279,7 @@ impl Exchange {
             }
             _ => {
                 let decoder = self.content.decoder(headers);
-                Err(self.turn.put_off(Box::new(|| Made::Decoded(decoder()))))
+                Err(self.turn.defer(Box::new(|| Made::Decoded(decoder()))))
             }
         }
     }
@@ -287,7 +287,7 @@ impl Exchange {
     /// Writes the content as bytes, when nobody has asked before.
     fn encode(&mut self) -> Result<Body, Fault> {
         let size_max = self.context.body_max;
-        if !long_work::may_put_off() || self.content.encode_at_once(size_max) {
+        if !long_work::may_defer() || self.content.encode_at_once(size_max) {
             return self.content.body(size_max);
         }
         match self.turn.made(|it| matches!(it, Made::Encoded(_))) {
@@ -299,7 +299,7 @@ impl Exchange {
             _ => {
                 let mut content = self.content.clone();
                 let encode = move || Made::Encoded(content.body(size_max));
-                Err(self.turn.put_off(Box::new(encode)))
+                Err(self.turn.defer(Box::new(encode)))
             }
         }
     }
@@ -402,7 +402,7 @@ impl Exchange {
         })
     }
 
-    /// What an evaluation gave that was put off.
+    /// What an evaluation gave that was deferred.
     fn evaluated(&mut self, text: &str) -> Option<Result<Value, Fault>> {
         match self.turn.made(|it| matches!(it, Made::Evaluated(_)))? {
             Made::Evaluated(result) => Some(result.map_err(|error| expression_fault(text, &error))),
@@ -413,7 +413,7 @@ impl Exchange {
     /// What an expression may cost here: what takes more than a turn is begun again elsewhere where
     /// that is possible, else it has no more time than the steps that run have left.
     fn limits(&self, services: &dyn Services) -> Limits {
-        let at_once = long_work::may_put_off();
+        let at_once = long_work::may_defer();
         let deadline = self.deadline.filter(|_| !at_once);
         Limits {
             until: deadline.map(|at| services.system_time(at)),
@@ -439,7 +439,7 @@ impl Exchange {
     fn project(&mut self, expression: &Expression) -> Result<Option<Content>, Fault> {
         let headers = self.request.headers.view();
         let is_long = self.content.is_long_to_decode() && expression.is_projection();
-        if !is_long || !long_work::may_put_off() {
+        if !is_long || !long_work::may_defer() {
             let limits = &self.context.limits;
             return Ok(self.content.project(expression, limits, headers));
         }
@@ -448,7 +448,7 @@ impl Exchange {
             _ => {
                 let (content, expression) = (self.content.clone(), expression.clone());
                 let (headers, limits) = (self.request.headers.clone(), self.context.limits);
-                Err(self.turn.put_off(Box::new(move || {
+                Err(self.turn.defer(Box::new(move || {
                     Made::Projected(content.project(&expression, &limits, headers.view()))
                 })))
             }
@@ -537,7 +537,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The failure of an evaluation. One that did not end within its turn is put off.
+    /// The failure of an evaluation. One that did not end within its turn is deferred.
     #[cold]
     fn failed(
         &mut self,
@@ -553,7 +553,7 @@ impl Exchange {
         let input = self.content.decoded().clone();
         let variables = Snapshot::of(slots, &Variables::new(self, services));
         let limits = self.context.limits;
-        self.turn.put_off(Box::new(move || {
+        self.turn.defer(Box::new(move || {
             Made::Evaluated(evaluate(&input, &variables, &limits))
         }))
     }

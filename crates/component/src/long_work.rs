@@ -47,16 +47,16 @@ const STACK_OF_OTHERS: usize = 1 << 20;
 const TRIES_MAX: usize = 1000;
 
 thread_local! {
-    /// Whether what runs on this thread just now is done again when something in it was put off.
+    /// Whether what runs on this thread just now is done again when something in it was deferred.
     static IN_TURN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether work of more than a turn may fail because it is done later.
-pub(crate) fn may_put_off() -> bool {
+pub(crate) fn may_defer() -> bool {
     IN_TURN.get()
 }
 
-/// What may put work off as long as this is there.
+/// What may defer work as long as this is there.
 pub(crate) struct TurnGuard(bool);
 
 impl TurnGuard {
@@ -85,7 +85,7 @@ pub async fn give_way() {
     .await;
 }
 
-/// What became of work that was put off.
+/// The result of deferred work.
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
     /// The value of an expression.
@@ -106,13 +106,13 @@ pub(crate) type LongWork = Box<dyn FnOnce() -> Made + Send>;
 pub(crate) struct Turn {
     /// The number of the operation that runs: it is the same each time the turn is done again.
     operation: u32,
-    /// What had to be put off. Most messages never have it.
+    /// Deferred work and its results. Absent for most messages.
     long: Option<Box<Long>>,
 }
 
 #[derive(Default)]
 struct Long {
-    put_off: Option<(u32, LongWork)>,
+    deferred: Option<(u32, LongWork)>,
     made: Vec<(u32, Made)>,
 }
 
@@ -145,9 +145,10 @@ impl Turn {
         self.operation = self.operation.wrapping_add(1);
     }
 
-    /// What this operation has made, if it was put off before.
+    /// The result of the current operation, when an earlier try deferred it and it was done beside
+    /// the worker.
     pub fn made(&mut self, find: impl Fn(&Made) -> bool) -> Option<Made> {
-        let long = self.long.as_ref().filter(|_| may_put_off())?;
+        let long = self.long.as_ref().filter(|_| may_defer())?;
         let mut made = long.made.iter();
         let (_, made) = made.find(|(at, made)| *at == self.operation && find(made))?;
         Some(made.clone())
@@ -155,31 +156,31 @@ impl Turn {
 
     /// Puts the work of this operation off. The failure that it has until then.
     #[cold]
-    pub fn put_off(&mut self, work: LongWork) -> Fault {
+    pub fn defer(&mut self, work: LongWork) -> Fault {
         let long = self.long.get_or_insert_default();
-        // Nobody has done what was put off first, so what follows from its failure is void.
-        long.put_off.get_or_insert((self.operation, work));
+        // Nobody has done what was deferred first, so what follows from its failure is void.
+        long.deferred.get_or_insert((self.operation, work));
         let detail = "work that takes long has not been done";
         Fault::new(Kind::Internal, Origin::Engine, detail)
     }
 
-    /// Whether another try may put work off. What is put off this often is never done with: the
+    /// Whether another try may defer work. What is deferred this often is never done with: the
     /// operations before it are not the same each time.
     pub fn may_be_tried(&self) -> bool {
         let made = self.long.as_ref().map_or(0, |long| long.made.len());
         made < TRIES_MAX
     }
 
-    /// Ends it: what was put off, to be done before it begins again.
+    /// Ends it: what was deferred, to be done before it begins again.
     pub fn end(&mut self) -> Option<(u32, LongWork)> {
-        let put_off = self.long.as_mut()?.put_off.take();
-        if put_off.is_none() {
+        let deferred = self.long.as_mut()?.deferred.take();
+        if deferred.is_none() {
             self.long = None;
         }
-        put_off
+        deferred
     }
 
-    /// Keeps the result of what was put off.
+    /// Keeps the result of what was deferred.
     pub fn keep(&mut self, operation: u32, made: Made) {
         let long = self.long.get_or_insert_default();
         long.made.push((operation, made));

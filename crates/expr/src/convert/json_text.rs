@@ -1,6 +1,7 @@
 //! Reads JSON (RFC 8259) from bytes, strictly, and writes its strings as XML text.
 
 use super::error::{ConvertErrorKind, Reason};
+use crate::json::decode_escape;
 
 /// A place in JSON text that has been found to be UTF-8.
 pub(super) struct JsonText<'a> {
@@ -225,52 +226,11 @@ impl<'a> JsonText<'a> {
 
     /// Takes an escape, whose backslash is the next byte.
     fn escape(&mut self) -> Result<char, Reason> {
-        let start = self.at;
-        let kind = self.bytes.get(start + 1).copied().unwrap_or_default();
-        self.at += 2;
-        Ok(match kind {
-            b'"' | b'\\' | b'/' => char::from(kind),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => {
-                let first = self.code_unit(start)?;
-                return self.code_point(first, start);
-            }
-            _ => return Err(Reason::syntax(start, "an escape that does not exist")),
-        })
-    }
-
-    fn code_unit(&mut self, start: usize) -> Result<u32, Reason> {
-        let digits = self.bytes.get(self.at..self.at + 4).unwrap_or_default();
-        let value = digits.iter().try_fold(0, |value, digit| {
-            char::from(*digit)
-                .to_digit(16)
-                .map(|digit| value << 4 | digit)
-        });
-        self.at += 4;
-        match value {
-            Some(value) if digits.len() == 4 => Ok(value),
-            _ => Err(Reason::syntax(start, "an escape that does not exist")),
-        }
-    }
-
-    fn code_point(&mut self, first: u32, start: usize) -> Result<char, Reason> {
-        if let Some(character) = char::from_u32(first) {
-            return Ok(character);
-        }
-        let lone = || Reason::syntax(start, "half of a surrogate pair");
-        if first >= 0xdc00 || self.bytes.get(self.at..self.at + 2) != Some(b"\\u") {
-            return Err(lone());
-        }
-        self.at += 2;
-        let second = self.code_unit(start)?;
-        if !(0xdc00..0xe000).contains(&second) {
-            return Err(lone());
-        }
-        char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).ok_or_else(lone)
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let wrong = |message| Reason::syntax(self.at, message);
+        let (character, length) = decode_escape(rest).map_err(wrong)?;
+        self.at += length;
+        Ok(character)
     }
 }
 
