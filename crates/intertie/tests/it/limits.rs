@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use testkit::http2::frame;
 use testkit::{Action, Process, RawClient, ScriptedBackend, TempDir, free_port, wait_until};
 
 use crate::support::{Engine, get, post, repository};
@@ -137,14 +138,6 @@ fn bodies_together_stay_within_their_budget() {
     wait_until("all is given back", || metric(&engine, USED) == 0.0);
     let log = engine.stop();
     assert!(log.contains("limits.body_memory is used up"), "{log}");
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(payload);
-    out
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use testkit::http2::frame;
 use testkit::{Authority, Issued, RawClient, StrictBackend, TempDir, free_port, wait_until};
 
 use crate::support::{Engine, output};
@@ -345,15 +346,6 @@ fn what_is_wrong_with_certificates_is_told_before_the_start() {
         assert!(text.contains("flow.yaml:3:"), "the place is told: {text}");
     }
     assert!(Path::new(&place.path("flow.yaml")).exists());
-}
-
-/// The frame of HTTP/2 (RFC 9113, section 4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -10,6 +10,7 @@ use component::plan::RouteTarget;
 use component::settings::Settings;
 use component::tls::Protocol;
 use component::upstream::UpstreamPlan;
+use testkit::http2::frame;
 use testkit::{RawClient, wait_until};
 
 use crate::support::{Echo, Proxy, StepCall};
@@ -19,14 +20,6 @@ const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const HEADERS: u8 = 1;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(payload);
-    out
-}
 
 /// A proxy for both versions in which only the time for heads is short.
 fn echo() -> Proxy {

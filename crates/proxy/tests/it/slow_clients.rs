@@ -8,6 +8,7 @@ use std::time::Duration;
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use message::memory;
+use testkit::http2::frame;
 use testkit::{Action, ScriptedBackend};
 
 use crate::support::{Echo, Proxy, forward_plan};
@@ -41,14 +42,6 @@ fn serving(target: RouteTarget) -> Proxy {
     strict(&mut settings);
     proxy.serve(target, settings, Vec::new());
     proxy
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(payload);
-    out
 }
 
 /// A client that looks whether something has come without taking it.
