@@ -28,22 +28,30 @@ struct Bounds {
     linger: Duration,
 }
 
+impl Bounds {
+    fn of(settings: &Settings) -> Self {
+        // The request that waits must come to its own deadline first, which may have begun a moment
+        // later: only then is its client told that the reply is late, not that the connection is
+        // closed. From that moment on the connection is suspected.
+        let behind = |request: Duration| request.saturating_add(SUSPECT_TIME);
+        Self {
+            blocked: behind(settings.timeouts.body),
+            suspect: SUSPECT_TIME,
+            head: behind(settings.timeouts.response),
+            linger: LINGER_TIME,
+        }
+    }
+}
+
 /// Runs a connection to an upstream to its end, in a task of its own.
 pub(crate) fn spawn(driver: Driver, settings: &Settings, deadlines: &Deadlines) {
-    let bounds = Bounds {
-        blocked: settings.timeouts.body,
-        suspect: SUSPECT_TIME,
-        // The request that waits for it comes to its own deadline first.
-        head: settings.timeouts.response,
-        linger: LINGER_TIME,
-    };
     let runner = Runner {
         driver,
         deadline: deadlines.add(),
         deadlines: deadlines.clone(),
         unfinished: Unfinished::default(),
         watched: Watched::Nothing,
-        bounds,
+        bounds: Bounds::of(settings),
     };
     tokio::task::spawn_local(runner.run());
 }
@@ -339,6 +347,15 @@ mod tests {
             driving.await.unwrap();
             drip.abort();
         });
+    }
+
+    /// Equal bounds would race, and a client would read 502 for a reply that is late.
+    #[test]
+    fn a_request_comes_to_its_own_deadline_before_the_connection_does() {
+        let settings = Settings::default();
+        let bounds = Bounds::of(&settings);
+        assert!(bounds.head > settings.timeouts.response);
+        assert!(bounds.blocked > settings.timeouts.body);
     }
 
     #[test]
