@@ -7,6 +7,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("message", &[]),
     ("config", &[]),
     ("expr", &[]),
+    ("access", &[]),
     ("amqp", &[]),
     ("journal", &[]),
     ("net", &["message"]),

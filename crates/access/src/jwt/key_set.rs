@@ -1,0 +1,145 @@
+//! The keys that an issuer publishes (RFC 7517, section 5).
+
+use serde_json::Value;
+
+use super::key::{Key, KeyProblem};
+use super::{Algorithm, Compact, Refused};
+use crate::strict_json;
+
+/// The most bytes of a set.
+pub const KEY_SET_MAX: usize = 256 * 1024;
+/// The most keys of a set.
+pub const KEYS_MAX: usize = 100;
+/// How many keys are tried for a token that names none: each try costs a signature check.
+const TRIES_MAX: usize = 4;
+
+/// The keys of one issuer.
+#[derive(Clone, Debug, Default)]
+pub struct KeySet {
+    keys: Vec<Key>,
+}
+
+/// Why a text is no set of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySetError {
+    /// It is not a JSON object with a list `keys`.
+    Malformed,
+    /// It is above [`KEY_SET_MAX`] or [`KEYS_MAX`].
+    TooLarge,
+}
+
+/// What is ignored of a set: the key's `kid`, and why.
+pub type Ignored = (Option<String>, KeyProblem);
+
+impl KeySet {
+    /// A set of keys made otherwise.
+    #[must_use]
+    pub fn of(keys: Vec<Key>) -> Self {
+        Self { keys }
+    }
+
+    /// Reads a JWKS. What cannot be used is ignored, as RFC 7517 demands, and told. `rsa` is what RSA
+    /// keys are used with that name no algorithm.
+    ///
+    /// Two different keys with one `kid` are both ignored, for nobody can tell which is meant.
+    ///
+    /// # Errors
+    /// When it is no set at all.
+    pub fn parse(text: &[u8], rsa: Algorithm) -> Result<(Self, Vec<Ignored>), KeySetError> {
+        if text.len() > KEY_SET_MAX {
+            return Err(KeySetError::TooLarge);
+        }
+        let set = strict_json::object(text).map_err(|_| KeySetError::Malformed)?;
+        let Some(Value::Array(items)) = set.get("keys") else {
+            return Err(KeySetError::Malformed);
+        };
+        if items.len() > KEYS_MAX {
+            return Err(KeySetError::TooLarge);
+        }
+        let (mut keys, mut ignored) = (Vec::<Key>::new(), Vec::new());
+        for item in items {
+            let Value::Object(jwk) = item else {
+                ignored.push((None, KeyProblem::Malformed));
+                continue;
+            };
+            match Key::of_jwk(jwk, rsa) {
+                Ok(key)
+                    if keys
+                        .iter()
+                        .any(|it| it.is_same(&key) && it.id() == key.id()) => {}
+                Ok(key) => keys.push(key),
+                Err(problem) => {
+                    let id = jwk.get("kid").and_then(Value::as_str);
+                    ignored.push((id.map(str::to_owned), problem));
+                }
+            }
+        }
+        let is_ambiguous = |key: &Key| {
+            let same = keys.iter().filter(|it| it.id() == key.id());
+            key.id().is_some() && same.count() > 1
+        };
+        let ambiguous: Vec<bool> = keys.iter().map(is_ambiguous).collect();
+        let mut flags = ambiguous.into_iter();
+        keys.retain(|key| {
+            let is_ambiguous = flags.next().unwrap_or(false);
+            if is_ambiguous {
+                ignored.push((key.id().map(str::to_owned), KeyProblem::SameId));
+            }
+            !is_ambiguous
+        });
+        Ok((Self { keys }, ignored))
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Its keys.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// Whether both have the same keys under the same names, in any order.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let has = |all: &Self, key: &Key| {
+            let mut same = all.keys.iter();
+            same.any(|it| it.id() == key.id() && it.is_same(key))
+        };
+        self.keys.len() == other.keys.len() && self.keys.iter().all(|it| has(other, it))
+    }
+
+    /// Verifies a token's signature. A token that names a key is verified by that one only, and each
+    /// key by its own algorithm only, whatever the token says.
+    ///
+    /// # Errors
+    /// [`Refused::UnknownKey`] when newer keys of the issuer might help, [`Refused::Algorithm`] or
+    /// [`Refused::Signature`] when they cannot.
+    pub fn verify(&self, token: &Compact<'_>) -> Result<(), Refused> {
+        let named: Vec<&Key> = match token.key_id() {
+            Some(id) => {
+                // A secret that is written in a file has no name.
+                let is_it = |key: &&Key| key.id() == Some(id) || key.algorithm().is_symmetric();
+                self.keys.iter().filter(is_it).collect()
+            }
+            None => self.keys.iter().collect(),
+        };
+        let fits = |key: &&&Key| key.algorithm() == token.algorithm;
+        let mut candidates = named.iter().filter(fits).take(TRIES_MAX).peekable();
+        if candidates.peek().is_none() {
+            // No issuer publishes secrets, so newer keys cannot help; nor where the key is known.
+            let is_final = token.algorithm.is_symmetric() || !named.is_empty();
+            return Err(match is_final {
+                true => Refused::Algorithm,
+                false => Refused::UnknownKey,
+            });
+        }
+        match candidates.any(|key| key.verify(token.signed, &token.signature)) {
+            true => Ok(()),
+            false => Err(Refused::Signature),
+        }
+    }
+}
