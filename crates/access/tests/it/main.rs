@@ -5,4 +5,5 @@ mod cache;
 mod issuer;
 mod key_source;
 mod keys;
+mod signed_body;
 mod wycheproof;

@@ -1,0 +1,276 @@
+//! Bodies that their sender has signed with a secret that both share, as the webhooks of GitHub,
+//! Stripe, Slack and of Standard Webhooks are.
+
+mod replays;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+use base64ct::{Base64, Encoding as _};
+
+use crate::hex;
+
+pub use replays::{Replay, Replays};
+
+/// The most signatures of one request: senders list several while they change secrets.
+const SIGNATURES_MAX: usize = 10;
+
+/// How a sender signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `X-Hub-Signature-256: sha256=HEX` over the body. Nothing of it tells when it was signed.
+    GitHub,
+    /// `Stripe-Signature: t=SECONDS,v1=HEX` over `SECONDS.BODY`.
+    Stripe,
+    /// `X-Slack-Signature: v0=HEX` over `v0:SECONDS:BODY`, the time in
+    /// `X-Slack-Request-Timestamp`.
+    Slack,
+    /// `webhook-signature: v1,BASE64` over `ID.SECONDS.BODY`, with `webhook-id` and
+    /// `webhook-timestamp` (Standard Webhooks, version 1.0.0).
+    StandardWebhooks,
+}
+
+/// The header fields that a scheme reads, each with its values; a field that comes twice is refused.
+pub type Fields<'a> = &'a dyn Fn(&str) -> Vec<&'a [u8]>;
+
+/// Why a request is refused. The caller is told only that its signature is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// A field of the scheme is not there.
+    Missing,
+    /// A field is there twice, too long or not as the scheme writes it.
+    Malformed,
+    /// It was signed too long ago, or in the future.
+    Time,
+    /// No signature is right.
+    Signature,
+}
+
+/// The secrets of one sender. Several are taken while one is being replaced.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    keys: Vec<hmac::Key>,
+}
+
+impl Secrets {
+    /// Secrets as the sender shows them: for Standard Webhooks in Base64, with or without `whsec_`;
+    /// otherwise the text itself.
+    ///
+    /// # Errors
+    /// A sentence about the first that cannot be used.
+    pub fn of(scheme: Scheme, texts: &[&str]) -> Result<Self, &'static str> {
+        let key = |text: &&str| {
+            let bytes = match scheme {
+                Scheme::StandardWebhooks => {
+                    let encoded = text.strip_prefix("whsec_").unwrap_or(text);
+                    Base64::decode_vec(encoded)
+                        .map_err(|_| "it is not Base64, with or without `whsec_` in front")?
+                }
+                _ => text.as_bytes().to_vec(),
+            };
+            match bytes.len() {
+                0..16 => Err("it has less than 16 bytes and could be guessed"),
+                _ => Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes)),
+            }
+        };
+        let keys = texts.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+        match keys.is_empty() {
+            true => Err("there is no secret"),
+            false => Ok(Self { keys }),
+        }
+    }
+}
+
+/// A request whose head has been read: its body is fed in as it comes, then [`Check::end`] judges.
+pub struct Check {
+    contexts: Vec<hmac::Context>,
+    given: Vec<[u8; 32]>,
+    identity: Identity,
+}
+
+/// What tells one signed request from another.
+enum Identity {
+    /// The sender's own identifier.
+    Id(Vec<u8>),
+    /// Its signature.
+    Signature,
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Check").finish_non_exhaustive()
+    }
+}
+
+impl Scheme {
+    /// Reads the head of a request. `now` is in seconds since 1970, `tolerance` how many seconds it
+    /// may differ from the time of the signature.
+    ///
+    /// # Errors
+    /// What can be seen without the body.
+    pub fn begin(
+        self,
+        fields: Fields<'_>,
+        secrets: &Secrets,
+        now: u64,
+        tolerance: u64,
+    ) -> Result<Check, Refused> {
+        let signed = self.read(fields)?;
+        if let Some(seconds) = &signed.seconds {
+            let time = seconds.parse::<u64>().map_err(|_| Refused::Malformed)?;
+            if time.abs_diff(now) > tolerance {
+                return Err(Refused::Time);
+            }
+        }
+        if signed.given.is_empty() {
+            return Err(Refused::Malformed);
+        }
+        let context = |key: &hmac::Key| {
+            let mut context = hmac::Context::with_key(key);
+            context.update(&signed.prefix);
+            context
+        };
+        Ok(Check {
+            contexts: secrets.keys.iter().map(context).collect(),
+            given: signed.given,
+            identity: signed.identity,
+        })
+    }
+
+    /// Whether what is signed tells when: otherwise only a memory of signatures stops a replay.
+    #[must_use]
+    pub fn has_time(self) -> bool {
+        self != Self::GitHub
+    }
+
+    fn read(self, fields: Fields<'_>) -> Result<Signed, Refused> {
+        match self {
+            Self::GitHub => {
+                let text = one(fields, "x-hub-signature-256")?;
+                let given = text.strip_prefix("sha256=").and_then(hex::decode);
+                Ok(Signed {
+                    given: given.into_iter().collect(),
+                    ..Signed::default()
+                })
+            }
+            Self::Stripe => read_stripe(one(fields, "stripe-signature")?),
+            Self::Slack => {
+                let seconds = digits(one(fields, "x-slack-request-timestamp")?)?;
+                let text = one(fields, "x-slack-signature")?;
+                let given = text.strip_prefix("v0=").and_then(hex::decode);
+                Ok(Signed {
+                    prefix: format!("v0:{seconds}:").into_bytes(),
+                    seconds: Some(seconds.to_owned()),
+                    given: given.into_iter().collect(),
+                    identity: Identity::Signature,
+                })
+            }
+            Self::StandardWebhooks => {
+                let seconds = digits(one(fields, "webhook-timestamp")?)?;
+                let id = one(fields, "webhook-id")?;
+                if id.is_empty() || id.len() > 256 || id.contains('.') {
+                    // With a point in it another id and time could be read from what is signed.
+                    return Err(Refused::Malformed);
+                }
+                let signatures = one(fields, "webhook-signature")?.split(' ');
+                let given = signatures.filter_map(|it| it.strip_prefix("v1,"));
+                let given = given.filter_map(|it| Base64::decode_vec(it).ok()?.try_into().ok());
+                Ok(Signed {
+                    prefix: format!("{id}.{seconds}.").into_bytes(),
+                    seconds: Some(seconds.to_owned()),
+                    given: given.take(SIGNATURES_MAX).collect(),
+                    identity: Identity::Id(id.as_bytes().to_vec()),
+                })
+            }
+        }
+    }
+}
+
+/// What the fields of a scheme say.
+struct Signed {
+    /// What is signed in front of the body.
+    prefix: Vec<u8>,
+    seconds: Option<String>,
+    given: Vec<[u8; 32]>,
+    identity: Identity,
+}
+
+impl Default for Signed {
+    fn default() -> Self {
+        Self {
+            prefix: Vec::new(),
+            seconds: None,
+            given: Vec::new(),
+            identity: Identity::Signature,
+        }
+    }
+}
+
+fn read_stripe(text: &str) -> Result<Signed, Refused> {
+    let (mut seconds, mut given) = (None, Vec::new());
+    for part in text.split(',') {
+        match part.trim().split_once('=') {
+            // Two times would be two requests.
+            Some(("t", _)) if seconds.is_some() => return Err(Refused::Malformed),
+            Some(("t", time)) => seconds = Some(digits(time)?),
+            Some(("v1", signature)) if given.len() < SIGNATURES_MAX => {
+                given.extend(hex::decode(signature));
+            }
+            _ => {}
+        }
+    }
+    let seconds = seconds.ok_or(Refused::Malformed)?;
+    Ok(Signed {
+        prefix: format!("{seconds}.").into_bytes(),
+        seconds: Some(seconds.to_owned()),
+        given,
+        identity: Identity::Signature,
+    })
+}
+
+/// The one value of a field.
+fn one<'a>(fields: Fields<'a>, name: &str) -> Result<&'a str, Refused> {
+    match fields(name).as_slice() {
+        [] => Err(Refused::Missing),
+        [value] if value.len() <= 4096 => {
+            std::str::from_utf8(value).map_err(|_| Refused::Malformed)
+        }
+        _ => Err(Refused::Malformed),
+    }
+}
+
+/// A time as digits only: a sign or a space would be a second spelling of one time.
+fn digits(text: &str) -> Result<&str, Refused> {
+    let is_time = (1..=12).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_digit());
+    is_time.then_some(text).ok_or(Refused::Malformed)
+}
+
+impl Check {
+    /// Takes the next bytes of the body.
+    pub fn update(&mut self, bytes: &[u8]) {
+        for context in &mut self.contexts {
+            context.update(bytes);
+        }
+    }
+
+    /// Judges, at the end of the body. What is returned tells the request from every other one, for
+    /// [`Replays`].
+    ///
+    /// # Errors
+    /// [`Refused::Signature`]
+    pub fn end(self) -> Result<Vec<u8>, Refused> {
+        let mut right = None;
+        for context in self.contexts {
+            let tag = context.sign();
+            for given in &self.given {
+                if verify_slices_are_equal(tag.as_ref(), given).is_ok() {
+                    right = Some(given.to_vec());
+                }
+            }
+        }
+        let signature = right.ok_or(Refused::Signature)?;
+        Ok(match self.identity {
+            Identity::Id(id) => id,
+            Identity::Signature => signature,
+        })
+    }
+}
