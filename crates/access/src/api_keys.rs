@@ -2,7 +2,7 @@
 //! only, one entry a line, as JSON:
 //!
 //! ```json
-//! {"id":"shop","hash":"sha256:9f86d0...","scopes":["orders.write"],"plan":"gold","created":1800000000}
+//! {"id":"shop","hash":"sha256:9f86d0...","scopes":["orders.write"],"created":1800000000}
 //! ```
 //!
 //! A key has 256 random bits, so one SHA-256 is as hard to undo as any slower hash.
@@ -105,8 +105,8 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// The entry of a key that was presented, unless it has expired. How long this takes says nothing
-    /// about how much of a key was right: it is the hash that is looked up.
+    /// The entry of a key that was presented, unless it has expired. How long this takes says
+    /// nothing about how much of a key was right: it is the hash that is looked up.
     #[must_use]
     pub fn find(&self, presented: &[u8], now: u64) -> Option<&ApiKey> {
         if presented.len() > KEY_MAX {

@@ -1,10 +1,10 @@
 //! Who calls, and may they: credentials are checked here, without input or output.
 //!
-//! [`jwt`] verifies JSON Web Tokens against the keys of their issuer, [`jwt::KeySource`] decides when
-//! those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
-//! [`api_keys`] knows callers by keys of our own, [`signed_body`] by the signature of what they send.
-//! Who reads requests, fetches keys and writes replies is somebody else's matter; the time is an
-//! argument everywhere.
+//! [`jwt`] verifies JSON Web Tokens against the keys of their issuer, [`jwt::KeySource`] decides
+//! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
+//! [`api_keys`] knows callers by keys of our own, [`signed_body`] by the signature of what they
+//! send. Who reads requests, fetches keys and writes replies is somebody else's matter; the time is
+//! an argument everywhere.
 
 pub mod api_keys;
 mod hex;

@@ -29,7 +29,8 @@ pub enum Scheme {
     StandardWebhooks,
 }
 
-/// The header fields that a scheme reads, each with its values; a field that comes twice is refused.
+/// The header fields that a scheme reads, each with its values; a field that comes twice is
+/// refused.
 pub type Fields<'a> = &'a dyn Fn(&str) -> Vec<&'a [u8]>;
 
 /// Why a request is refused. The caller is told only that its signature is invalid.

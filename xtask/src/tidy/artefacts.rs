@@ -11,6 +11,10 @@ const BYTES_MAX: u64 = 64 * 1024;
 pub(super) const LARGE: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
     (
+        "crates/access/tests/data/json_web_signature_test.json",
+        "Wycheproof's vectors of signatures, as they are",
+    ),
+    (
         "crates/expr/tests/data/gojq.json",
         "the tests of another implementation of jq, as they are",
     ),

@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 use super::Verified;
 
 /// The verified tokens of one worker. It compares whole tokens, and holds only such as have passed:
-/// who has no token cannot put anything in. What is full forgets the tokens that were not used since
-/// it last looked at them.
+/// who has no token cannot put anything in. What is full forgets the tokens that were not used
+/// since it last looked at them.
 #[derive(Debug)]
 pub struct TokenCache {
     tokens: HashMap<Rc<[u8]>, Entry>,

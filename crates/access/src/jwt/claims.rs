@@ -45,8 +45,8 @@ pub enum Confirmation {
 }
 
 /// A token whose signature, times, issuer, audience and type are right. Its claims are given out
-/// only by [`Verified::confirm`], so that a token that belongs to a key's holder is never taken as a
-/// bearer's.
+/// only by [`Verified::confirm`], so that a token that belongs to a key's holder is never taken as
+/// a bearer's.
 #[derive(Clone, Debug)]
 pub struct Verified {
     claims: Map<String, Value>,

@@ -30,7 +30,7 @@ pub struct Key {
 #[derive(Clone)]
 enum Material {
     Public(Box<ParsedPublicKey>),
-    Secret(hmac::Key),
+    Secret(Box<hmac::Key>),
 }
 
 /// Why a key is not used.
@@ -89,7 +89,7 @@ impl Key {
         Ok(Self {
             id: None,
             algorithm,
-            material: Material::Secret(hmac::Key::new(hash, secret)),
+            material: Material::Secret(Box::new(hmac::Key::new(hash, secret))),
             identity: Vec::new(),
         })
     }
@@ -188,7 +188,8 @@ fn curve_key(jwk: &Map<String, Value>, named: Option<Algorithm>) -> Result<Parse
     if x.len() != length || y.len() != length {
         return Err(KeyProblem::Malformed);
     }
-    // An uncompressed point (SEC 1, section 2.3.3); the library refuses one that is not on the curve.
+    // An uncompressed point (SEC 1, section 2.3.3); the library refuses one that is not on the
+    // curve.
     let point = [&[4][..], &x, &y].concat();
     let key = ParsedPublicKey::new(verification, &point);
     Ok((algorithm, key.map_err(|_| KeyProblem::Malformed)?, point))

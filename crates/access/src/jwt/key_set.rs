@@ -38,8 +38,8 @@ impl KeySet {
         Self { keys }
     }
 
-    /// Reads a JWKS. What cannot be used is ignored, as RFC 7517 demands, and told. `rsa` is what RSA
-    /// keys are used with that name no algorithm.
+    /// Reads a JWKS. What cannot be used is ignored, as RFC 7517 demands, and told. `rsa` is what
+    /// RSA keys are used with that name no algorithm.
     ///
     /// Two different keys with one `kid` are both ignored, for nobody can tell which is meant.
     ///
@@ -112,8 +112,8 @@ impl KeySet {
         self.keys.len() == other.keys.len() && self.keys.iter().all(|it| has(other, it))
     }
 
-    /// Verifies a token's signature. A token that names a key is verified by that one only, and each
-    /// key by its own algorithm only, whatever the token says.
+    /// Verifies a token's signature. A token that names a key is verified by that one only, and
+    /// each key by its own algorithm only, whatever the token says.
     ///
     /// # Errors
     /// [`Refused::UnknownKey`] when newer keys of the issuer might help, [`Refused::Algorithm`] or

@@ -119,8 +119,8 @@ impl KeySource {
         Some(Fetch(self.fetches))
     }
 
-    /// When [`KeySource::poll`] is worth calling again, unless something happens before; at once when
-    /// there is no such time.
+    /// When [`KeySource::poll`] is worth calling again, unless something happens before; at once
+    /// when there is no such time.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         if let Some((_, began)) = self.under_way {

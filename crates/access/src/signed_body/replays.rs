@@ -28,8 +28,8 @@ pub struct Replays {
 }
 
 impl Replays {
-    /// Remembers each request so many seconds, and at most so many of them. A signature that is valid
-    /// for `tolerance` seconds before and after its time must be kept for twice as long.
+    /// Remembers each request so many seconds, and at most so many of them. A signature that is
+    /// valid for `tolerance` seconds before and after its time must be kept for twice as long.
     #[must_use]
     pub fn new(keep: u64, count_max: usize) -> Self {
         Self {

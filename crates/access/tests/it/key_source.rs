@@ -142,10 +142,9 @@ fn it_holds_in_twenty_thousand_schedules() {
                         open.push((fetch, now));
                     }
                 }
-                2 => {
-                    if source.unknown_key(now) == Lookup::Wait && random.below(2) == 0 {
-                        source.leave();
-                    }
+                // One in two of those who wait gives up.
+                2 if source.unknown_key(now) == Lookup::Wait && random.below(2) == 0 => {
+                    source.leave();
                 }
                 3 if !open.is_empty() => {
                     let (fetch, _) = open.swap_remove(random.below(open.len() as u64) as usize);

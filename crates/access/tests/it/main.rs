@@ -1,5 +1,7 @@
 //! Tests of the whole crate, by what its users see.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod attacks;
 mod cache;
 mod issuer;
