@@ -50,10 +50,8 @@ pub(crate) struct Flow {
     pub missing: Vec<(Span, String)>,
     /// The flows that it calls, and where.
     pub calls: Vec<(String, Span)>,
-    /// The names of the connections that it may use.
-    pub connections: Vec<String>,
-    /// The same connections, those of the engine included.
-    pub held: Connections,
+    /// The connections that it may use, those of the engine included.
+    pub connections: Connections,
     /// The names of its expressions.
     pub scope: Scope,
     /// Its tests.
@@ -107,7 +105,7 @@ impl Reader<'_> {
     }
 
     fn read(&self, document: &Node, report: &mut Report) -> Flow {
-        config::check(document, &shape(Parts::default()), report);
+        config::check_kind(document, outline, report);
         let before = report.errors();
         let (name, name_span) = read_name(document, report);
         let name: Arc<str> = name.as_str().into();
@@ -115,8 +113,8 @@ impl Reader<'_> {
             connections::read(document, self.table.connections, self.surroundings, report);
         let mut upstreams = connections::upstreams(&connections);
         let missing = connections::missing(&connections, self.table.connections);
-        connections.0.extend(self.shared.0.iter().cloned());
-        connections.1 = Arc::clone(&self.shared.1);
+        connections.shared = Arc::clone(&self.shared.own);
+        connections.declarations = Arc::clone(&self.shared.declarations);
         let trigger = document.get("from").and_then(|from| {
             let mut context = SourceContext {
                 report: &mut *report,
@@ -153,13 +151,7 @@ impl Reader<'_> {
             upstreams,
             missing,
             calls: workshop.calls,
-            // What documents declare can be stood in for like any connection.
-            connections: connections
-                .names()
-                .chain(connections.1.iter().map(|it| &*it.name))
-                .map(str::to_owned)
-                .collect(),
-            held: connections,
+            connections,
             scope: workshop.scope,
             tests: Vec::new(),
             places: workshop.places,
@@ -356,10 +348,21 @@ fn check_effects(
     }
 }
 
+/// Where flows stand, by their names: the first one of each name.
+pub(crate) fn by_name(flows: &[Flow]) -> HashMap<Arc<str>, usize> {
+    let mut places = HashMap::new();
+    for (at, flow) in flows.iter().enumerate() {
+        places.entry(Arc::clone(&flow.name)).or_insert(at);
+    }
+    places
+}
+
 /// Flows that are called are there.
 fn check_calls(flows: &[Flow], report: &mut Report) {
+    let by_name = by_name(flows);
     for (name, span) in flows.iter().flat_map(|flow| &flow.calls) {
-        let Some(found) = flows.iter().find(|flow| *flow.name == **name) else {
+        let found = by_name.get(name.as_str()).and_then(|at| flows.get(*at));
+        let Some(found) = found else {
             let message = format!("there is no flow `{}`", name.escape_debug());
             let names = flows.iter().map(|flow| &*flow.name);
             let hint = did_you_mean(name, names);
@@ -425,6 +428,11 @@ impl Default for Parts {
             test: anything(),
         }
     }
+}
+
+/// The schema of a flow document, with anything below its keys.
+fn outline() -> serde_json::Value {
+    shape(Parts::default())
 }
 
 /// The schema of a flow document.

@@ -151,7 +151,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let read = reader.read_all(&documents.declared, report);
-    shared.1 = declared::declarations(&read.declared);
+    shared.declarations = Arc::new(declared::declarations(&read.declared));
     let reader = Reader {
         table: input.table,
         shared: &shared,
