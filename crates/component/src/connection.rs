@@ -154,3 +154,47 @@ impl Connection {
         self.value.downcast_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Report, Sources};
+
+    #[test]
+    fn documents_are_found_by_kind_and_name_and_told_in_order() {
+        let mut sources = Sources::default();
+        let source = sources.add("t.yaml", b"x", &mut Report::default());
+        let span = Span {
+            source: source.unwrap(),
+            start: 0,
+            end: 1,
+        };
+        let declaration = |kind: &'static str, name: &str, value: u32| Declaration {
+            kind,
+            name: name.into(),
+            span,
+            value: Arc::new(value),
+        };
+        let declarations = [
+            declaration("topic", "b", 1),
+            declaration("menu", "a", 2),
+            declaration("topic", "a", 3),
+            // A second one of a name is refused elsewhere; the first one counts.
+            declaration("topic", "a", 4),
+        ];
+        let connections = Connections {
+            declarations: Arc::new(declarations.into_iter().collect()),
+            ..Connections::default()
+        };
+        let value = |kind: &str, name: &str| {
+            let found = connections.declared(kind, name)?;
+            found.value.downcast_ref::<u32>().copied()
+        };
+        assert_eq!(value("topic", "a"), Some(3));
+        assert_eq!(value("menu", "a"), Some(2));
+        assert_eq!(value("menu", "b"), None);
+        let names: Vec<&str> = connections.declared_names("topic").collect();
+        assert_eq!(names, ["b", "a", "a"]);
+        assert!(connections.has_system("b") && !connections.has_system("c"));
+    }
+}

@@ -17,7 +17,7 @@ use component::scope::Scope;
 use component::source::{SourceContext, SourcePlan, Started};
 use component::trigger::HttpTrigger;
 use component::upstream::UpstreamPlan;
-use config::{Node, Report, Secrets, Span};
+use config::{Node, Report, Span};
 use serde_json::json;
 
 use crate::Table;
@@ -25,7 +25,6 @@ use crate::blocks::StepReader;
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
 use crate::connections;
 use crate::enveloped::Enveloped;
-use crate::environment::{Environment, secret_value};
 use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
@@ -66,10 +65,8 @@ pub(crate) struct Reader<'a> {
     /// The connections of the engine.
     pub shared: &'a Connections,
     pub defaults: &'a Defaults,
-    pub environment: &'a Environment,
     /// What expressions outside steps may use.
     pub evaluation: &'a Evaluation,
-    pub secrets: &'a Secrets,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -223,10 +220,10 @@ impl Reader<'_> {
     ) -> Flow {
         let scope = &flow.scope;
         let http = flow.trigger.as_ref().and_then(Trigger::http);
+        let (env, secrets) = self.evaluation.values();
         let context = FlowContext {
-            env: self.environment.value(),
-            secrets: secret_value(self.secrets),
-
+            env,
+            secrets,
             slots: scope.slots(),
             keeps_original: scope.uses_original(),
             decode: flow.trigger.as_ref().and_then(Trigger::decode),
