@@ -43,6 +43,11 @@ impl Evaluation {
         self.names.clone()
     }
 
+    /// The values of the environment and of secrets. Copies are cheap.
+    pub fn values(&self) -> (Value, Value) {
+        (self.env.clone(), self.secrets.clone())
+    }
+
     /// What the messages of something of this name share, whose expressions have been compiled with
     /// this scope.
     pub fn context(&self, name: &str, scope: &Scope) -> Arc<FlowContext> {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 use crate::codes;
 use crate::node::{Entry, Node, Value};
 use crate::report::Report;
+use crate::schema::kept;
 use crate::source::Span;
 use crate::suggest::suggest;
 use crate::units;
@@ -55,6 +56,12 @@ pub fn check(node: &Node, schema: &Json, report: &mut Report) -> bool {
     report.diagnostics().len() == before
 }
 
+/// The same for a schema that a function makes, which is kept for the next check: for kinds of
+/// documents of which a start may have thousands.
+pub fn check_kind(node: &Node, schema: fn() -> Json, report: &mut Report) -> bool {
+    check(node, &kept(schema), report)
+}
+
 struct Walk<'a> {
     root: &'a Json,
     report: &'a mut Report,
@@ -62,9 +69,12 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn node(&mut self, node: &Node, schema: &Json) {
-        let Some(schema) = schema.as_object() else {
-            return;
-        };
+        if let Some(schema) = schema.as_object() {
+            self.object(node, schema);
+        }
+    }
+
+    fn object(&mut self, node: &Node, schema: &Map<String, Json>) {
         debug_assert!(
             schema.keys().all(|key| KEYWORDS.contains(&key.as_str())),
             "unknown keyword among {:?}",
@@ -120,7 +130,7 @@ impl Walk<'_> {
                 let first = targets.first().copied().cloned().unwrap_or_default();
                 self.wrong_type(node, &words, &first);
             }
-            [only] => self.node(node, &Json::Object((**only).clone())),
+            [only] => self.object(node, only),
             several => self.best_of(node, several),
         }
     }
@@ -134,7 +144,7 @@ impl Walk<'_> {
                 root: self.root,
                 report: &mut scratch,
             }
-            .node(node, &Json::Object((***branch).clone()));
+            .object(node, branch);
             let fewer = best
                 .as_ref()
                 .is_none_or(|best| scratch.diagnostics().len() < best.diagnostics().len());
@@ -343,7 +353,12 @@ impl Walk<'_> {
 }
 
 fn resolve<'a>(root: &'a Json, target: &Json) -> Option<&'a Json> {
-    root.pointer(target.as_str()?.strip_prefix('#')?)
+    let pointer = target.as_str()?.strip_prefix('#')?;
+    match pointer.strip_prefix("/$defs/") {
+        // What `schema_for` makes, without the copies that `pointer` makes of each part.
+        Some(name) if !name.contains(['/', '~']) => root.get("$defs")?.get(name),
+        _ => root.pointer(pointer),
+    }
 }
 
 fn array<'a>(schema: &'a Map<String, Json>, key: &str) -> &'a [Json] {

@@ -8,7 +8,7 @@ use serde::de::{
     MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
-use crate::check::check;
+use crate::check::check_kind;
 use crate::codes;
 use crate::node::{Entry, Node, Value};
 use crate::report::Report;
@@ -21,7 +21,7 @@ pub fn decode<T: DeserializeOwned + schemars::JsonSchema>(
     node: &Node,
     report: &mut Report,
 ) -> Option<T> {
-    if !check(node, &schema_for::<T>(), report) {
+    if !check_kind(node, schema_for::<T>, report) {
         return None;
     }
     match T::deserialize(NodeDeserializer(node)) {

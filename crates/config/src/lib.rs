@@ -23,7 +23,7 @@ mod suggest;
 mod units;
 mod within;
 
-pub use check::check;
+pub use check::{check, check_kind};
 pub use codes::{Code, CodeInfo};
 pub use decode::decode;
 pub use environment::{EnvLookup, Hole, expand_env, expand_names};

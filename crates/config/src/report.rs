@@ -72,6 +72,8 @@ impl Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     diagnostics: Vec<Diagnostic>,
+    /// How many of them are errors: whoever reads a document or a step asks before and after.
+    errors: usize,
 }
 
 impl Report {
@@ -97,15 +99,12 @@ impl Report {
 
     /// How many errors there are.
     pub fn errors(&self) -> usize {
-        let errors = self.diagnostics.iter();
-        errors.filter(|it| it.severity == Severity::Error).count()
+        self.errors
     }
 
     /// Whether there is an error.
     pub fn has_errors(&self) -> bool {
-        self.diagnostics
-            .iter()
-            .any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.errors > 0
     }
 
     /// All problems in the order they were found.
@@ -116,6 +115,8 @@ impl Report {
     /// Keeps only the problems that meet a condition.
     pub fn retain(&mut self, keep: impl FnMut(&Diagnostic) -> bool) {
         self.diagnostics.retain(keep);
+        let errors = self.diagnostics.iter();
+        self.errors = errors.filter(|it| it.severity == Severity::Error).count();
     }
 
     /// Hides what messages at these places quote (between backquotes) of a secret that stands
@@ -137,6 +138,7 @@ impl Report {
     /// Takes over the problems of another report.
     pub(crate) fn append(&mut self, other: Self) {
         self.diagnostics.extend(other.diagnostics);
+        self.errors += other.errors;
     }
 
     fn add(
@@ -147,6 +149,7 @@ impl Report {
         message: String,
     ) -> &mut Diagnostic {
         let at = self.diagnostics.len();
+        self.errors += usize::from(severity == Severity::Error);
         self.diagnostics.push(Diagnostic {
             severity,
             code,

@@ -1,6 +1,8 @@
 //! JSON Schemas of config structs.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -12,6 +14,57 @@ pub fn schema_for<T: JsonSchema>() -> serde_json::Value {
         .into_generator()
         .into_root_schema_for::<T>()
         .into()
+}
+
+/// Schemas by the address of the function that makes them: one that the compiler has merged with
+/// another makes the same schema.
+static MADE: LazyLock<Mutex<HashMap<usize, Arc<serde_json::Value>>>> =
+    LazyLock::new(Mutex::default);
+
+/// The schema that a function makes, without what only describes it. It is made once and kept: the
+/// documents and steps of a start are thousands of a few kinds, and to make a schema costs more
+/// than to check a document against it.
+pub(crate) fn kept(make: fn() -> serde_json::Value) -> Arc<serde_json::Value> {
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let schema = made.entry(make as usize).or_insert_with(|| {
+        let mut schema = make();
+        drop_prose(&mut schema);
+        Arc::new(schema)
+    });
+    Arc::clone(schema)
+}
+
+/// Takes out what [`crate::check`] does not read. Most of a schema is prose.
+fn drop_prose(schema: &mut serde_json::Value) {
+    let Some(schema) = schema.as_object_mut() else {
+        return;
+    };
+    schema.retain(|keyword, _| {
+        !matches!(
+            keyword.as_str(),
+            "$schema" | "default" | "deprecated" | "description" | "examples" | "title"
+        )
+    });
+    for (keyword, value) in schema.iter_mut() {
+        match keyword.as_str() {
+            "$defs" | "properties" => {
+                let parts = value.as_object_mut();
+                parts
+                    .into_iter()
+                    .flat_map(|it| it.values_mut())
+                    .for_each(drop_prose);
+            }
+            "allOf" | "anyOf" | "oneOf" => {
+                value
+                    .as_array_mut()
+                    .into_iter()
+                    .flatten()
+                    .for_each(drop_prose);
+            }
+            "additionalProperties" | "items" => drop_prose(value),
+            _ => {}
+        }
+    }
 }
 
 /// Any YAML value, read from the tree of nodes: this only describes it to the schema.

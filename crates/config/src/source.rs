@@ -1,5 +1,7 @@
 //! The texts of all files that are loaded together, and places in them.
 
+use std::sync::OnceLock;
+
 use crate::codes;
 use crate::report::Report;
 
@@ -7,11 +9,11 @@ use crate::report::Report;
 const SIZE_MAX: usize = 1024 * 1024;
 
 /// One file among [`Sources`].
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub(crate) u32);
 
 /// A place in a file, in bytes of its text.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The file.
     pub source: SourceId,
@@ -31,7 +33,27 @@ impl Span {
 /// The texts of all files that are loaded together.
 #[derive(Debug, Default)]
 pub struct Sources {
-    files: Vec<(String, String)>,
+    files: Vec<File>,
+}
+
+#[derive(Debug)]
+struct File {
+    name: String,
+    text: String,
+    /// Where its lines begin, known when somebody asks for a place: a report may have as many
+    /// places as the file has lines.
+    lines: OnceLock<Vec<usize>>,
+}
+
+impl File {
+    fn lines(&self) -> &[usize] {
+        self.lines.get_or_init(|| {
+            let ends = self.text.match_indices('\n');
+            std::iter::once(0)
+                .chain(ends.map(|(at, _)| at + 1))
+                .collect()
+        })
+    }
 }
 
 impl Sources {
@@ -57,7 +79,11 @@ impl Sources {
         match std::str::from_utf8(bytes) {
             Ok(text) => {
                 let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-                self.files.push((name, text.to_owned()));
+                self.files.push(File {
+                    name,
+                    text: text.to_owned(),
+                    lines: OnceLock::new(),
+                });
                 Some(SourceId(self.files.len() as u32 - 1))
             }
             Err(error) => {
@@ -76,29 +102,28 @@ impl Sources {
     pub fn name(&self, source: SourceId) -> &str {
         self.files
             .get(source.0 as usize)
-            .map_or("", |(name, _)| name)
+            .map_or("", |file| &file.name)
     }
 
     /// The text of a file.
     pub fn text(&self, source: SourceId) -> &str {
         self.files
             .get(source.0 as usize)
-            .map_or("", |(_, text)| text)
+            .map_or("", |file| &file.text)
     }
 
     /// Line and column of a place, both from 1; columns count characters.
     pub fn position(&self, source: SourceId, offset: usize) -> (usize, usize) {
-        let text = self.text(source);
-        let before = text.get(..floor_boundary(text, offset)).unwrap_or_default();
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
-        (line, column)
+        let Some(file) = self.files.get(source.0 as usize) else {
+            return (1, 1);
+        };
+        let offset = floor_boundary(&file.text, offset);
+        let lines = file.lines();
+        // The first line begins at 0, so that there is one.
+        let line = lines.partition_point(|start| *start <= offset).max(1);
+        let start = lines.get(line - 1).copied().unwrap_or_default();
+        let before = file.text.get(start..offset).unwrap_or_default();
+        (line, before.chars().count() + 1)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn find<T: Any + Send + Sync>(
     let shown = to.value.escape_debug();
     let Some(found) = connections.get(&to.value) else {
         let usable = |it: &&Connection| kinds.contains(&it.kind);
-        let usable = connections.0.iter().filter(usable);
+        let usable = connections.iter().filter(usable);
         let near = config::suggest(&to.value, usable.map(|it| it.name.as_str()));
         let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),

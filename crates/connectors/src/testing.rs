@@ -166,7 +166,7 @@ fn connections(span: config::Span) -> Connections {
             value: connect(definition, yaml).unwrap(),
         }
     });
-    Connections(made.collect(), [].into())
+    Connections::of(made.collect::<Vec<_>>())
 }
 
 /// A reader for steps that hold no others.

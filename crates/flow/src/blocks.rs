@@ -2,6 +2,7 @@
 //! definitions, with its modifiers beside it.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use component::block::{Block, StepNode};
@@ -21,7 +22,7 @@ use crate::suggest::did_you_mean;
 pub(crate) struct StepReader<'a> {
     pub definitions: &'a [StepDefinition],
     /// The names that steps of the flow have, and where.
-    pub names: RefCell<Vec<(String, Span)>>,
+    pub names: RefCell<HashMap<String, Span>>,
 }
 
 /// A step that has been built, and the verb that it was built of.
@@ -385,14 +386,14 @@ impl StepReader<'_> {
             return Err(());
         };
         let mut names = self.names.borrow_mut();
-        if let Some((_, first)) = names.iter().find(|(known, _)| known == name) {
+        if let Some(first) = names.get(name) {
             let message = format!("a second step named `{name}`");
             report
                 .error(STEP_NAME_TAKEN, entry.value.span, message)
                 .also(*first, "the first one");
             return Err(());
         }
-        names.push((name.to_owned(), entry.value.span));
+        names.insert(name.to_owned(), entry.value.span);
         Ok(Some(name))
     }
 }

@@ -17,7 +17,7 @@ use component::scope::Scope;
 use component::source::{SourceContext, SourcePlan, Started};
 use component::trigger::HttpTrigger;
 use component::upstream::UpstreamPlan;
-use config::{Node, Report, Secrets, Span};
+use config::{Node, Report, Span};
 use serde_json::json;
 
 use crate::Table;
@@ -25,7 +25,6 @@ use crate::blocks::StepReader;
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
 use crate::connections;
 use crate::enveloped::Enveloped;
-use crate::environment::{Environment, secret_value};
 use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
@@ -50,10 +49,8 @@ pub(crate) struct Flow {
     pub missing: Vec<(Span, String)>,
     /// The flows that it calls, and where.
     pub calls: Vec<(String, Span)>,
-    /// The names of the connections that it may use.
-    pub connections: Vec<String>,
-    /// The same connections, those of the engine included.
-    pub held: Connections,
+    /// The connections that it may use, those of the engine included.
+    pub connections: Connections,
     /// The names of its expressions.
     pub scope: Scope,
     /// Its tests.
@@ -68,10 +65,8 @@ pub(crate) struct Reader<'a> {
     /// The connections of the engine.
     pub shared: &'a Connections,
     pub defaults: &'a Defaults,
-    pub environment: &'a Environment,
     /// What expressions outside steps may use.
     pub evaluation: &'a Evaluation,
-    pub secrets: &'a Secrets,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -107,7 +102,7 @@ impl Reader<'_> {
     }
 
     fn read(&self, document: &Node, report: &mut Report) -> Flow {
-        config::check(document, &shape(Parts::default()), report);
+        config::check_kind(document, outline, report);
         let before = report.errors();
         let (name, name_span) = read_name(document, report);
         let name: Arc<str> = name.as_str().into();
@@ -115,8 +110,8 @@ impl Reader<'_> {
             connections::read(document, self.table.connections, self.surroundings, report);
         let mut upstreams = connections::upstreams(&connections);
         let missing = connections::missing(&connections, self.table.connections);
-        connections.0.extend(self.shared.0.iter().cloned());
-        connections.1 = Arc::clone(&self.shared.1);
+        connections.shared = Arc::clone(&self.shared.own);
+        connections.declarations = Arc::clone(&self.shared.declarations);
         let trigger = document.get("from").and_then(|from| {
             let mut context = SourceContext {
                 report: &mut *report,
@@ -153,13 +148,7 @@ impl Reader<'_> {
             upstreams,
             missing,
             calls: workshop.calls,
-            // What documents declare can be stood in for like any connection.
-            connections: connections
-                .names()
-                .chain(connections.1.iter().map(|it| &*it.name))
-                .map(str::to_owned)
-                .collect(),
-            held: connections,
+            connections,
             scope: workshop.scope,
             tests: Vec::new(),
             places: workshop.places,
@@ -231,10 +220,10 @@ impl Reader<'_> {
     ) -> Flow {
         let scope = &flow.scope;
         let http = flow.trigger.as_ref().and_then(Trigger::http);
+        let (env, secrets) = self.evaluation.values();
         let context = FlowContext {
-            env: self.environment.value(),
-            secrets: secret_value(self.secrets),
-
+            env,
+            secrets,
             slots: scope.slots(),
             keeps_original: scope.uses_original(),
             decode: flow.trigger.as_ref().and_then(Trigger::decode),
@@ -356,10 +345,21 @@ fn check_effects(
     }
 }
 
+/// Where flows stand, by their names: the first one of each name.
+pub(crate) fn by_name(flows: &[Flow]) -> HashMap<Arc<str>, usize> {
+    let mut places = HashMap::new();
+    for (at, flow) in flows.iter().enumerate() {
+        places.entry(Arc::clone(&flow.name)).or_insert(at);
+    }
+    places
+}
+
 /// Flows that are called are there.
 fn check_calls(flows: &[Flow], report: &mut Report) {
+    let by_name = by_name(flows);
     for (name, span) in flows.iter().flat_map(|flow| &flow.calls) {
-        let Some(found) = flows.iter().find(|flow| *flow.name == **name) else {
+        let found = by_name.get(name.as_str()).and_then(|at| flows.get(*at));
+        let Some(found) = found else {
             let message = format!("there is no flow `{}`", name.escape_debug());
             let names = flows.iter().map(|flow| &*flow.name);
             let hint = did_you_mean(name, names);
@@ -425,6 +425,11 @@ impl Default for Parts {
             test: anything(),
         }
     }
+}
+
+/// The schema of a flow document, with anything below its keys.
+fn outline() -> serde_json::Value {
+    shape(Parts::default())
 }
 
 /// The schema of a flow document.

@@ -22,16 +22,16 @@ pub(crate) fn read(
     surroundings: &Surroundings<'_>,
     report: &mut Report,
 ) -> Connections {
-    let mut connections = Connections::default();
+    let mut own = Vec::new();
     let Some(node) = document.get("use") else {
-        return connections;
+        return Connections::default();
     };
     let Some(entries) = node.as_mapping() else {
         let message = format!("`use` is a mapping of names, not {}", node.type_name());
         report
             .error(UNKNOWN_CONNECTION, node.span, message)
             .hint("write `use:` and below it, indented, `crm: { http: https://crm.example }`");
-        return connections;
+        return Connections::default();
     };
     for entry in entries {
         if !is_name(&entry.key) {
@@ -40,10 +40,9 @@ pub(crate) fn read(
                 .error(BAD_NAME, entry.key_span, message)
                 .hint(NAME_RULE);
         }
-        let found = read_one(entry, definitions, surroundings, report);
-        connections.0.extend(found);
+        own.extend(read_one(entry, definitions, surroundings, report));
     }
-    connections
+    Connections::of(own)
 }
 
 fn read_one(
@@ -93,7 +92,7 @@ pub(crate) fn missing(
     connections: &Connections,
     definitions: &[ConnectionDefinition],
 ) -> Vec<(Span, String)> {
-    let missing = connections.0.iter().filter_map(|connection| {
+    let missing = connections.own.iter().filter_map(|connection| {
         let mut definitions = definitions.iter();
         let definition = definitions.find(|it| it.name == connection.kind)?;
         let message = format!("connection `{}`: {}", connection.name, definition.missing?);
@@ -104,7 +103,7 @@ pub(crate) fn missing(
 
 /// The systems behind these connections.
 pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
-    let http = connections.0.iter().filter_map(Connection::as_http);
+    let http = connections.own.iter().filter_map(Connection::as_http);
     let systems = http.flat_map(|http: &HttpConnection| {
         let others = http.credentials.as_ref().map(|it| it.upstream());
         std::iter::once(&http.upstream).chain(others)
@@ -114,26 +113,22 @@ pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
 
 /// The connections that flows may use, each once.
 pub(crate) fn held(flows: &[Flow]) -> Vec<Arc<dyn Any + Send + Sync>> {
+    let own = flows.iter().flat_map(|flow| flow.connections.own.iter());
+    // All flows have the same ones of the engine.
+    let shared = flows.first().into_iter();
+    let shared = shared.flat_map(|flow| flow.connections.shared.iter());
     let mut known = HashSet::new();
-    let all = flows.iter().flat_map(|flow| &flow.held.0);
     let mut is_new = |it: &&Connection| known.insert(Arc::as_ptr(&it.value).cast::<()>());
-    all.filter(|it| is_new(it))
-        .map(|it| Arc::clone(&it.value))
-        .collect()
+    let all = own.chain(shared).filter(|it| is_new(it));
+    all.map(|it| Arc::clone(&it.value)).collect()
 }
 
 /// All systems that flows and other documents send to, each once.
 pub(crate) fn gather(flows: &[Flow], declared: &[Declared]) -> Vec<Arc<UpstreamPlan>> {
-    let mut all: Vec<Arc<UpstreamPlan>> = Vec::new();
     let declared = declared.iter().flat_map(|it| &it.upstreams);
-    for upstream in flows
-        .iter()
-        .flat_map(|flow| &flow.upstreams)
-        .chain(declared)
-    {
-        if !all.iter().any(|known| Arc::ptr_eq(known, upstream)) {
-            all.push(Arc::clone(upstream));
-        }
-    }
-    all
+    let of_flows = flows.iter().flat_map(|flow| &flow.upstreams);
+    let mut known = HashSet::new();
+    let mut is_new = |it: &&Arc<UpstreamPlan>| known.insert(Arc::as_ptr(it));
+    let all = of_flows.chain(declared).filter(|it| is_new(it));
+    all.map(Arc::clone).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use component::connection::Connections;
+use component::connection::{Connections, Declarations};
 use component::definition::{ConnectionDefinition, Surroundings};
 use component::document::{Declared, DocumentContext, DocumentDefinition};
 use component::evaluation::Evaluation;
@@ -59,7 +59,7 @@ impl Reader<'_> {
         all.missing
             .extend(connections::missing(&own, self.definitions));
         let mut upstreams = connections::upstreams(&own);
-        own.0.extend(self.shared.0.iter().cloned());
+        own.shared = Arc::clone(&self.shared.own);
         let mut context = DocumentContext {
             report,
             connections: &own,
@@ -110,6 +110,6 @@ fn without_use(document: &Node) -> Node {
 }
 
 /// What flows can use of the documents.
-pub(crate) fn declarations(declared: &[Declared]) -> Arc<[component::document::Declaration]> {
+pub(crate) fn declarations(declared: &[Declared]) -> Declarations {
     declared.iter().map(|it| it.declaration.clone()).collect()
 }

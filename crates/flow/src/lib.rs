@@ -31,6 +31,7 @@ mod suggest;
 pub mod tests_section;
 mod trigger;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
@@ -151,14 +152,12 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let read = reader.read_all(&documents.declared, report);
-    shared.1 = declared::declarations(&read.declared);
+    shared.declarations = Arc::new(declared::declarations(&read.declared));
     let reader = Reader {
         table: input.table,
         shared: &shared,
         defaults: &defaults,
-        environment: &names,
         evaluation: &evaluation,
-        secrets: &secrets.values,
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
@@ -219,6 +218,7 @@ fn loaded(flow: Flow) -> Option<LoadedFlow> {
 
 /// Where a `${ }` could not be put in, what else is wrong with the text follows from that.
 fn drop_consequences(spoiled: &[Span], report: &mut Report) {
+    let spoiled: HashSet<Span> = spoiled.iter().copied().collect();
     let causes = [
         codes::EXPRESSION,
         config::codes::ENV_UNDECLARED,

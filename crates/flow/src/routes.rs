@@ -1,6 +1,6 @@
 //! All flows together: which addresses they share, and whether any two take the same requests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -147,9 +147,11 @@ fn overlap(left: &Methods, right: &Methods) -> Option<String> {
 
 /// One report for each pair of an address and the first other address or TLS setting it meets.
 fn check_listeners(routed: &[Routed<'_>], report: &mut Report) {
-    let mut seen: Vec<Routed<'_>> = Vec::new();
+    // By port: no other address can take the same connections.
+    let mut by_port: HashMap<u16, Vec<Routed<'_>>> = HashMap::new();
     for &this in routed {
         let listen = &this.http.listen;
+        let seen = by_port.entry(listen.port).or_default();
         let twin = seen.iter().find(|other| other.http.listen == *listen);
         match twin {
             Some(other) if other.tls != this.tls || other.protocols != this.protocols => {

@@ -1,5 +1,6 @@
 //! Files and folders to a checked plan.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
@@ -85,13 +86,9 @@ pub(crate) fn read_with_tests(paths: &[PathBuf]) -> anyhow::Result<Files> {
     for path in paths.iter().filter(|path| path.is_file()) {
         names.extend(companions(path));
     }
-    let mut seen = Vec::new();
-    for name in names {
-        if !seen.contains(&name) {
-            seen.push(name);
-        }
-    }
-    read_files(seen)
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    read_files(names)
 }
 
 /// Whether a file holds tests of the flows of other files.

@@ -141,7 +141,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         Value::String(text) => FileConfig::of_folder(text, node.span),
         Value::Mapping(_) => config::decode(node, report)?,
         _ => {
-            config::check(node, &(DEFINITION.schema)(), report);
+            config::check_kind(node, DEFINITION.schema, report);
             return None;
         }
     };

@@ -213,7 +213,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         Value::String(text) => build_short(text, node.span, context),
         Value::Mapping(_) => build_mapping(node, context),
         _ => {
-            config::check(node, &(DEFINITION.schema)(), context.report);
+            config::check_kind(node, DEFINITION.schema, context.report);
             None
         }
     };

@@ -158,7 +158,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         }
         Value::Mapping(_) => build_mapping(node, context)?,
         _ => {
-            config::check(node, &(DEFINITION.schema)(), context.report);
+            config::check_kind(node, DEFINITION.schema, context.report);
             return None;
         }
     };

@@ -32,7 +32,7 @@ fn schema() -> serde_json::Value {
 
 fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let before = context.problems();
-    config::check(node, &schema(), context.report);
+    config::check_kind(node, schema, context.report);
     let mut variables = Vec::new();
     for entry in node.as_mapping().unwrap_or_default() {
         let value = context.value(&entry.value);

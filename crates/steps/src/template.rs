@@ -84,7 +84,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         },
         Value::Mapping(_) => config::decode(node, context.report)?,
         _ => {
-            config::check(node, &(DEFINITION.schema)(), context.report);
+            config::check_kind(node, DEFINITION.schema, context.report);
             return None;
         }
     };

@@ -228,7 +228,7 @@ fn connections(states: &States) -> Connections {
         ),
         connection("queue", "other", Arc::new(())),
     ];
-    Connections(known, [].into())
+    Connections::of(known)
 }
 
 /// Builds a last step that has no problem.

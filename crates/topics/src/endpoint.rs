@@ -1,5 +1,6 @@
 //! A topic as its subscribers meet it: settings, counters, and where the others of a listener are.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -88,10 +89,74 @@ impl Endpoint {
 #[derive(Default)]
 pub(crate) struct Directory(Mutex<Known>);
 
+/// By topic: a start puts thousands of them in, and looks at none of the others for it.
 #[derive(Default)]
 struct Known {
+    topics: HashMap<Arc<str>, OfTopic>,
+    /// How many entries have been looked at, of whichever topics.
+    #[cfg(test)]
+    visits: usize,
+}
+
+/// What plans have of the topics of one name.
+#[derive(Default)]
+struct OfTopic {
+    /// Those of later plans behind those of earlier ones.
     endpoints: Vec<Weak<Endpoint>>,
     identities: Vec<Weak<Identity>>,
+}
+
+impl OfTopic {
+    /// Forgets what no plan has any more. False when nothing is left.
+    fn tidy(&mut self) -> bool {
+        self.endpoints.retain(|it| it.strong_count() > 0);
+        self.identities.retain(|it| it.strong_count() > 0);
+        !self.endpoints.is_empty() || !self.identities.is_empty()
+    }
+
+    /// The identity of this text, made when there is none.
+    fn identity(&mut self, text: String) -> Arc<Identity> {
+        let mut there = self.identities.iter().filter_map(Weak::upgrade);
+        if let Some(same) = there.find(|it| it.0 == text) {
+            return same;
+        }
+        let made = Arc::new(Identity(text));
+        self.identities.push(Arc::downgrade(&made));
+        made
+    }
+
+    /// The newest endpoint of a listener that fits.
+    fn find(
+        &self,
+        listen: &ListenAddress,
+        fits: impl Fn(&Endpoint) -> bool,
+    ) -> Option<Arc<Endpoint>> {
+        let mut live = self.endpoints.iter().rev().filter_map(Weak::upgrade);
+        live.find(|it| it.settings.listen == *listen && fits(it))
+    }
+}
+
+impl Known {
+    /// What there is of the topics of this name.
+    fn of(&mut self, name: &Arc<str>) -> &mut OfTopic {
+        // From time to time: to look at all of them for each would take long.
+        let is_new = !self.topics.contains_key(name);
+        if is_new && self.topics.len().is_power_of_two() {
+            self.topics.retain(|_, it| {
+                #[cfg(test)]
+                {
+                    self.visits += 1;
+                }
+                it.tidy()
+            });
+        }
+        let of_topic = self.topics.entry(Arc::clone(name)).or_default();
+        #[cfg(test)]
+        {
+            self.visits += 1 + of_topic.endpoints.len() + of_topic.identities.len();
+        }
+        of_topic
+    }
 }
 
 impl State for Directory {}
@@ -122,44 +187,50 @@ impl Directory {
         let of_topic = topic.settings();
         let text = format!("topic {} {of_topic:?} {settings:?}", topic.name());
         let mut known = self.known();
-        known.endpoints.retain(|it| it.strong_count() > 0);
-        known.identities.retain(|it| it.strong_count() > 0);
-        let mut identities = known.identities.iter().filter_map(Weak::upgrade);
-        let same = identities.find(|it| it.0 == text);
-        drop(identities);
-        let identity = same.unwrap_or_else(|| {
-            let made = Arc::new(Identity(text));
-            known.identities.push(Arc::downgrade(&made));
-            made
-        });
+        let of_topic = known.of(topic.name());
+        of_topic.tidy();
         let endpoint = Arc::new(Endpoint {
             topic: Arc::clone(topic),
             settings,
             counts,
-            identity,
+            identity: of_topic.identity(text),
         });
-        known.endpoints.push(Arc::downgrade(&endpoint));
+        of_topic.endpoints.push(Arc::downgrade(&endpoint));
         endpoint
     }
 
-    /// Looks at each topic of a listener until one is wanted.
-    pub fn each(&self, listen: &ListenAddress, is_wanted: impl FnMut(&Endpoint) -> bool) {
-        let mut is_wanted = is_wanted;
+    /// Looks at each topic of a listener.
+    pub fn each(&self, listen: &ListenAddress, mut look: impl FnMut(&Endpoint)) {
         let known = self.known();
-        let live = known.endpoints.iter().rev().filter_map(Weak::upgrade);
-        let mut here = live.filter(|it| it.settings.listen == *listen);
-        // Whoever asks has noted what it wanted.
-        let _ = here.find(|it| is_wanted(it));
+        let endpoints = known.topics.values().flat_map(|it| &it.endpoints);
+        for endpoint in endpoints.filter_map(Weak::upgrade) {
+            if endpoint.settings.listen == *listen {
+                look(&endpoint);
+            }
+        }
     }
 
-    /// The topic that fits, of the newest plan that has one.
+    /// The topic of this name that fits, of the newest plan that has one.
     pub fn find(
+        &self,
+        listen: &ListenAddress,
+        name: &str,
+        fits: impl Fn(&Endpoint) -> bool,
+    ) -> Option<Arc<Endpoint>> {
+        self.known().topics.get(name)?.find(listen, fits)
+    }
+
+    /// The same for a topic that is not known by its name: looks at all of them.
+    pub fn search(
         &self,
         listen: &ListenAddress,
         fits: impl Fn(&Endpoint) -> bool,
     ) -> Option<Arc<Endpoint>> {
         let known = self.known();
-        let mut live = known.endpoints.iter().rev().filter_map(Weak::upgrade);
-        live.find(|it| it.settings.listen == *listen && fits(it))
+        let mut topics = known.topics.values();
+        topics.find_map(|it| it.find(listen, &fits))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,7 +168,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         },
         Value::Mapping(_) => config::decode(node, report)?,
         _ => {
-            config::check(node, &(DEFINITION.schema)(), report);
+            config::check_kind(node, DEFINITION.schema, report);
             return None;
         }
     };

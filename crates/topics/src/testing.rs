@@ -37,6 +37,34 @@ pub(crate) async fn with(settings: Settings) -> Arc<Topic> {
     topic
 }
 
+/// How a topic of events is subscribed to.
+pub(crate) fn endpoint_settings(listen: &ListenAddress) -> endpoint::Settings {
+    endpoint::Settings {
+        listen: listen.clone(),
+        modes: vec![Mode::Event],
+        mode: Mode::Event,
+        pace: Pace {
+            heartbeat: 100,
+            stalled_max: 100,
+            bytes_max: 1 << 20,
+            policy: Policy::Disconnect,
+        },
+        retry: Duration::from_secs(1),
+        max_time: None,
+        compression: false,
+        origins: Vec::new(),
+        connections: 10,
+        allow_expressions: false,
+        expression_limits: Default::default(),
+        sse: true,
+        websocket: Some(endpoint::WebSocket {
+            publish: true,
+            window: None,
+        }),
+        is_axway: false,
+    }
+}
+
 /// A branch of a topic whose subscribers have expressions of the usual cost.
 pub(crate) fn branch(topic: &Arc<Topic>) -> Rc<Branch> {
     branch_with(topic, (ExpressionLimits::default(), 1 << 20))

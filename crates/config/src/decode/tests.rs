@@ -1,6 +1,9 @@
 //! Config structs from YAML, and every problem of a document at once.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::*;
@@ -131,4 +134,49 @@ fn the_reference_table_names_what_another_schema_defines() {
     let page = crate::describe::markdown(&steps);
     assert!(page.contains("| `steps` | list of steps |"), "{page}");
     assert!(page.contains("| `names` | list of string |"), "{page}");
+}
+
+/// How often the schema of [`Counted`] has been made.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+#[derive(Debug, Deserialize)]
+struct Counted {
+    description: String,
+}
+
+impl JsonSchema for Counted {
+    fn schema_name() -> Cow<'static, str> {
+        "Counted".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        MADE.fetch_add(1, Ordering::Relaxed);
+        json_schema!({
+            "type": "object",
+            "description": "Prose.",
+            "properties": { "description": { "type": "string", "title": "Prose." } },
+            "additionalProperties": false
+        })
+    }
+}
+
+#[test]
+fn the_schema_of_a_kind_is_made_once_for_all_documents() {
+    let mut sources = Sources::default();
+    let mut report = Report::default();
+    let text = "description: a\n---\ndescription: b\n---\ndescription: 1\n";
+    let id = sources.add("t.yaml", text.as_bytes(), &mut report).unwrap();
+    let documents = parse(&sources, id, &mut report);
+    let decoded = documents
+        .iter()
+        .filter_map(|document| decode::<Counted>(document, &mut report))
+        .map(|counted| counted.description);
+    assert_eq!(decoded.collect::<Vec<_>>(), ["a", "b"]);
+    // What is a key of the document stays when the schema's prose is dropped.
+    let problems = report.diagnostics().iter().map(|it| it.message());
+    assert_eq!(
+        problems.collect::<Vec<_>>(),
+        ["expected a string, found a number"]
+    );
+    assert_eq!(MADE.load(Ordering::Relaxed), 1);
 }

@@ -12,6 +12,7 @@ mod reading;
 mod shape;
 mod time;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub use reading::{Field, Payload, encode};
 
 use crate::KnownSecrets;
 use crate::codes::{BAD_TEST, UNKNOWN_IN_TEST};
-use crate::compile::Flow;
+use crate::compile::{self, Flow};
 use crate::environment::Environment;
 use crate::suggest::did_you_mean;
 use names::Known;
@@ -71,6 +72,11 @@ pub fn parts() -> [(&'static str, Value); 2] {
             config::schema_for::<shape::ExpectedCall>(),
         ),
     ]
+}
+
+/// The schema of a document with tests of a flow, with anything as a test.
+fn outline() -> Value {
+    document_shape(json!({}))
 }
 
 /// The schema of a document with tests of a flow.
@@ -125,18 +131,18 @@ pub(crate) fn read_all(
     context: &Context<'_>,
     report: &mut Report,
 ) {
-    let schema = schema();
+    let by_name = compile::by_name(flows);
     for (at, document) in documents.iter().enumerate() {
-        read_list(flows, at, document, &schema, context, report);
+        read_list(flows, (&by_name, at), document, context, report);
     }
     for document in tests {
-        config::check(document, &document_shape(json!({})), report);
+        config::check_kind(document, outline, report);
         let Some(node) = document.get("test") else {
             continue;
         };
         let name = node.as_str().unwrap_or_default();
-        match flows.iter().position(|flow| *flow.name == *name) {
-            Some(at) => read_list(flows, at, document, &schema, context, report),
+        match by_name.get(name) {
+            Some(at) => read_list(flows, (&by_name, *at), document, context, report),
             None => {
                 let message = format!("there is no flow `{}`", name.escape_debug());
                 let hint = did_you_mean(name, flows.iter().map(|flow| &*flow.name));
@@ -152,19 +158,18 @@ pub(crate) fn read_all(
 /// Reads the tests of one document and gives them to the flow at this place.
 fn read_list(
     flows: &mut [Flow],
-    at: usize,
+    (by_name, at): (&HashMap<Arc<str>, usize>, usize),
     document: &Node,
-    schema: &Value,
     context: &Context<'_>,
     report: &mut Report,
 ) {
     let items = document.get("tests").and_then(Node::as_sequence);
     for node in items.unwrap_or_default() {
-        let known = Known::of(flows, at);
+        let known = Known::of(flows, by_name, at);
         let Some(flow) = flows.get_mut(at) else {
             return;
         };
-        let case = config::check(node, schema, report)
+        let case = config::check_kind(node, schema, report)
             .then(|| read_one(node, flow, &known, context, report));
         let Some(case) = case.flatten() else { continue };
         if let Some(first) = flow.tests.iter().find(|other| other.name == case.name) {

@@ -300,7 +300,7 @@ fn read_http(node: &Node, defaults: &Defaults, report: &mut Report) -> Option<Ht
         }
         Value::Mapping(_) => read_mapping(node, defaults, report),
         _ => {
-            config::check(node, &schema(), report);
+            config::check_kind(node, schema, report);
             None
         }
     }

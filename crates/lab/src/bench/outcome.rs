@@ -1,5 +1,6 @@
 //! What all suites share: the results of a run as JSON keeps them, and series of samples.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::machine;
 use super::process::Cores;
 use super::scenario::HTTP_SUITE;
+use super::stats::{median, median_interval};
 
 /// The part of a core's time that others may use in a sample.
 pub(crate) const FOREIGN_MAX: f64 = 0.08;
@@ -24,6 +26,9 @@ pub(crate) trait Contender: Copy + PartialEq {
 pub(crate) trait Sample: Sized {
     /// The part of a core's time that others used.
     fn foreign(&self) -> f64;
+
+    /// Microseconds of a core for each reply or delivery; none without a system.
+    fn cpu(&self) -> Option<f64>;
 
     /// The figures of all rounds in one: medians of what is measured, sums of what is counted.
     fn median(rounds: &[Self]) -> Self;
@@ -114,6 +119,42 @@ pub(crate) struct Row<S, C, F> {
     /// How many samples were taken again.
     pub repeated: usize,
     pub warnings: Vec<String>,
+}
+
+/// The CPU time of one system for that of another, per reply or delivery.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ratio {
+    /// The median over rounds of neighbours in time, for what else went on in the machine was
+    /// common to them.
+    pub median: f64,
+    /// Its 95 % interval, when there are enough rounds for one.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, interval } = self;
+        match interval {
+            Some((low, high)) => write!(formatter, "{median:.3} [{low:.3}, {high:.3}]"),
+            None => write!(formatter, "{median:.2}"),
+        }
+    }
+}
+
+impl<S, C, F: Sample> Row<S, C, F> {
+    /// What this system needs for what another one needs.
+    pub fn cpu_for(&self, other: &Self) -> Option<Ratio> {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        let ratios = pairs.filter_map(|(one, other)| {
+            let (one, other) = (one.cpu()?, other.cpu()?);
+            (other > 0.0).then_some(one / other)
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        (!ratios.is_empty()).then(|| Ratio {
+            median: median(ratios.iter().copied()),
+            interval: median_interval(ratios),
+        })
+    }
 }
 
 impl<S: Contender, R> Results<S, R> {
@@ -260,6 +301,10 @@ mod tests {
             *self
         }
 
+        fn cpu(&self) -> Option<f64> {
+            (*self > 0.0).then_some(*self)
+        }
+
         fn median(rounds: &[Self]) -> Self {
             rounds.iter().sum()
         }
@@ -276,6 +321,26 @@ mod tests {
         let row = series.row("case").unwrap();
         assert_eq!((row.rounds, row.repeated), (vec![0.01, 0.3], 2));
         assert!((row.median - 0.31).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ratios_are_medians_of_neighbours_with_an_interval_of_six_and_more() {
+        let row = |rounds: &[f64]| Row {
+            case: (),
+            system: Only,
+            median: 0.0,
+            rounds: rounds.to_vec(),
+            repeated: 0,
+            warnings: Vec::new(),
+        };
+        // What disturbs the machine disturbs both: the ratios of neighbours stay.
+        let old = row(&[10.0, 20.0, 10.0, 40.0, 10.0, 10.0]);
+        let new = row(&[10.0, 20.4, 10.1, 41.2, 10.0, 9.9]);
+        let ratio = new.cpu_for(&old).unwrap();
+        assert_eq!(ratio.to_string(), "1.005 [0.990, 1.030]");
+        let few = row(&[11.0]).cpu_for(&old).unwrap();
+        assert_eq!((few.interval, few.to_string()), (None, "1.10".to_owned()));
+        assert_eq!(new.cpu_for(&row(&[0.0])), None, "no system, no ratio");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::glu::Delivered;
 use super::outcome::{self, FOREIGN_MAX, Sample};
 use super::scenario::System;
-use super::stats::{Latency, median, median_interval};
+use super::stats::{Latency, median};
 use crate::units::Streams;
 
 pub(crate) type Results = outcome::Results<System, Row>;
@@ -140,6 +140,10 @@ impl Sample for Figures {
         self.foreign
     }
 
+    fn cpu(&self) -> Option<f64> {
+        self.cpu
+    }
+
     fn median(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
         let some = |figure: &dyn Fn(&Self) -> Option<f64>| {
@@ -172,27 +176,6 @@ impl Sample for Figures {
             flight: (!flights.is_empty()).then(|| Flight::median(&flights)),
         }
     }
-}
-
-/// The CPU time of one system for that of another, per request: the median over rounds of
-/// neighbours in time, for what else went on in the machine was common to them.
-pub(crate) fn cpu_ratio(one: &Row, other: &Row) -> Option<f64> {
-    let ratios = cpu_ratios(one, other);
-    (!ratios.is_empty()).then(|| median(ratios.into_iter()))
-}
-
-/// The 95 % interval of [`cpu_ratio`], when there are enough rounds for one.
-pub(crate) fn cpu_ratio_interval(one: &Row, other: &Row) -> Option<(f64, f64)> {
-    median_interval(cpu_ratios(one, other))
-}
-
-fn cpu_ratios(one: &Row, other: &Row) -> Vec<f64> {
-    let pairs = one.rounds.iter().zip(&other.rounds);
-    let ratios = pairs.filter_map(|(one, other)| {
-        let (one, other) = (one.cpu?, other.cpu?);
-        (other > 0.0).then_some(one / other)
-    });
-    ratios.collect()
 }
 
 /// Below this part of what the load side reaches alone it is not certain what the limit is.
@@ -262,9 +245,8 @@ mod tests {
     fn ratios_are_those_of_neighbours() {
         let one = row(System::Intertie, &[8.0, 20.0, 9.0]);
         let other = row(System::HaProxy, &[10.0, 40.0, 10.0]);
-        assert_eq!(cpu_ratio(&one, &other), Some(0.8));
-        assert_eq!(cpu_ratio(&one, &row(System::Direct, &[])), None);
-        assert_eq!(cpu_ratio_interval(&one, &other), None, "too few rounds");
+        assert_eq!(one.cpu_for(&other).unwrap().to_string(), "0.80");
+        assert_eq!(one.cpu_for(&row(System::Direct, &[])), None);
     }
 
     #[test]

@@ -122,9 +122,11 @@ impl StreamArgs {
         for system in ALL {
             let named = self.peers.iter().any(|name| name == system.name());
             let is_asked = named || self.system.contains(&system);
-            let is_open = match system.is_peer() {
-                true => self.peers.is_empty() || named,
-                false => true,
+            let is_open = match system {
+                // Another build is measured when it is asked for.
+                System::Baseline => false,
+                _ if system.is_peer() => self.peers.is_empty() || named,
+                _ => true,
             };
             let is_wanted = match self.system.as_slice() {
                 [] => is_open,

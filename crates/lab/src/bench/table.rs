@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::glu::facts::{self, Landmark};
 use super::published;
-use super::results::{Case, Row, cpu_ratio, cpu_ratio_interval};
+use super::results::{Case, Row};
 use super::scenario::{Scenario, System};
 
 const HEAD: [&str; 14] = [
@@ -26,7 +26,7 @@ const HEAD: [&str; 14] = [
     "MB peak/settled",
 ];
 /// The last column: the CPU time of Intertie for that of this system.
-const RATIO: &str = "intertie/it";
+pub(crate) const RATIO: &str = "intertie/it";
 
 /// Prints the rows of one case.
 pub(super) fn print_case(scenario: &Scenario, case: &Case, rows: &[Row]) -> anyhow::Result<()> {
@@ -130,8 +130,7 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     let memory = figures.memory_peak.zip(figures.memory_settled);
     let memory = memory.map(|(peak, settled)| [peak, settled].map(megabytes).join("/"));
-    let ratio = ours.and_then(|ours| cpu_ratio(ours, row));
-    let interval = ours.and_then(|ours| cpu_ratio_interval(ours, row));
+    let ratio = ours.and_then(|ours| ours.cpu_for(row));
     vec![
         row.system.name().to_owned(),
         format!("{:.0}", figures.throughput),
@@ -147,15 +146,8 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
         or_dash(figures.core.map(percent)),
         percent(figures.load_core),
         or_dash(memory),
-        or_dash(ratio.map(|ratio| with_interval(ratio, interval))),
+        or_dash(ratio.map(|ratio| ratio.to_string())),
     ]
-}
-
-fn with_interval(ratio: f64, interval: Option<(f64, f64)>) -> String {
-    match interval {
-        Some((low, high)) => format!("{ratio:.3} [{low:.3}, {high:.3}]"),
-        None => format!("{ratio:.2}"),
-    }
 }
 
 /// Columns under each other: the first to the left, numbers to the right.

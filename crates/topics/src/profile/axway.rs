@@ -30,13 +30,15 @@ pub(crate) fn find(
     request: &Request,
 ) -> Result<Arc<Endpoint>, Fault> {
     let named = named(request);
-    let fits = |it: &Endpoint| {
+    let has_id = |it: &Endpoint| {
         let name = &**it.topic.name();
         let is_id = |epoch| frame::topic_uuid(name, epoch).eq_ignore_ascii_case(named);
-        it.settings.is_axway && (name == named || it.topic.epochs().into_iter().any(is_id))
+        it.settings.is_axway && it.topic.epochs().into_iter().any(is_id)
     };
+    let by_name = directory.find(listen, named, |it| it.settings.is_axway);
+    let found = by_name.or_else(|| directory.search(listen, has_id));
     let missing = || Fault::invalid("there is no such topic").with_status(404);
-    directory.find(listen, fits).ok_or_else(missing)
+    found.ok_or_else(missing)
 }
 
 /// What a path names: a topic, or the id of one.
@@ -55,7 +57,7 @@ fn is_gone(directory: &Directory, listen: &ListenAddress, named: &str) -> bool {
         };
         it.settings.is_axway && it.topic.epoch().is_some_and(is_earlier)
     };
-    directory.find(listen, fits).is_some()
+    directory.search(listen, fits).is_some()
 }
 
 /// The id of a subscription, made by chance: each is there as long as its stream, and nothing is

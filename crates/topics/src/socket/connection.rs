@@ -44,8 +44,9 @@ impl Scope {
             (None, None) => return Err(Fault::invalid("`topic` is missing")),
             (Some(_), Some(_)) => return Err(Fault::invalid("this address is for one topic only")),
         };
-        let fits = |it: &Endpoint| it.settings.websocket.is_some() && **it.topic.name() == *name;
-        let found = self.directory.find(&self.listen, fits).filter(|found| {
+        let fits = |it: &Endpoint| it.settings.websocket.is_some();
+        let found = self.directory.find(&self.listen, name, fits);
+        let found = found.filter(|found| {
             self.only.is_some() || self.origin.may_connect(&found.settings.origins)
         });
         let missing = || Fault::invalid("there is no such topic here").with_status(404);
@@ -60,7 +61,6 @@ impl Scope {
             if publishes {
                 most = most.max(it.topic.settings().body_max);
             }
-            false
         };
         self.directory.each(&self.listen, look);
         most

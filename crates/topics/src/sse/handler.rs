@@ -121,12 +121,12 @@ pub(crate) fn several(
     names.sort_unstable();
     names.dedup();
     let find = |name: &&str| {
-        let fits = |it: &Endpoint| it.settings.sse && **it.topic.name() == **name;
         let missing = || {
             let detail = format!("there is no topic `{}` here", name.escape_debug());
             Fault::invalid(detail).with_status(404)
         };
-        directory.find(listen, fits).ok_or_else(missing)
+        let found = directory.find(listen, name, |it| it.settings.sse);
+        found.ok_or_else(missing)
     };
     names.iter().map(find).collect()
 }

@@ -193,6 +193,18 @@ fn message(name: &str, parts: &str) -> String {
     format!("<w:message name=\"{name}\">{parts}</w:message>")
 }
 
+/// The operation of a service that takes these parts and knows neither faults nor headers.
+fn operation_of(style: &str, parts: &str) -> Operation {
+    let messages = message("in", parts) + &message("out", "");
+    let service = Service {
+        style,
+        messages: &messages,
+        faults: "",
+        header: "",
+    };
+    service.operation()
+}
+
 /// The content of a request with this body.
 fn decoded(operation: &Operation, body: &str) -> Result<String, String> {
     let envelope = format!(
@@ -236,17 +248,8 @@ fn faults_and_headers_with_a_type_are_elements_of_their_part() {
 
 #[test]
 fn rpc_parts_may_be_elements() {
-    let messages = message(
-        "in",
-        "<w:part name='x' element='t:A'/><w:part name='y' type='xs:int'/>",
-    ) + &message("out", "");
-    let service = Service {
-        style: "rpc",
-        messages: &messages,
-        faults: "",
-        header: "",
-    };
-    let operation = service.operation();
+    let parts = "<w:part name='x' element='t:A'/><w:part name='y' type='xs:int'/>";
+    let operation = operation_of("rpc", parts);
     let body = "<r:Do><t:A>1</t:A><y>2</y></r:Do>";
     assert_eq!(decoded(&operation, body).unwrap(), r#"{"A":1,"y":2}"#);
     let envelope = written(&operation, r#"{"A":1,"y":2}"#).unwrap();
@@ -263,14 +266,7 @@ fn decoded_envelope(operation: &Operation, envelope: &str) -> String {
 #[test]
 fn a_document_body_may_have_several_parts() {
     let parts = "<w:part name='x' element='t:A'/><w:part name='y' element='t:B'/>";
-    let messages = message("in", parts) + &message("out", "");
-    let service = Service {
-        style: "document",
-        messages: &messages,
-        faults: "",
-        header: "",
-    };
-    let operation = service.operation();
+    let operation = operation_of("document", parts);
     let body = "<t:A>1</t:A><t:B>b</t:B>";
     assert_eq!(decoded(&operation, body).unwrap(), r#"{"A":1,"B":"b"}"#);
     for odd in [

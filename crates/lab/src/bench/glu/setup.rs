@@ -38,6 +38,11 @@ fn template(system: System, work: Work) -> Option<(&'static str, &'static str)> 
             include_str!(concat!("../../../peers/glu/", $name))
         };
     }
+    // Both builds do the same work.
+    let system = match system {
+        System::Baseline => System::Intertie,
+        other => other,
+    };
     Some(match (system, work) {
         (System::Intertie, Work::Enqueue) => ("flow.yaml", peer!("intertie-straight.yaml")),
         (System::Intertie, Work::Await) => ("flow.yaml", peer!("intertie-latency.yaml")),
@@ -174,6 +179,16 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_baseline_gets_the_configuration_of_intertie() {
+        for scenario in &GLU {
+            let [new, old] = [System::Intertie, System::Baseline]
+                .map(|system| filled(system, scenario, Variant::Plain));
+            assert!(new.is_some() && new == old, "{}", scenario.name);
+            assert_eq!(System::Baseline.refuses(scenario), None);
         }
     }
 

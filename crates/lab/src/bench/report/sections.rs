@@ -5,9 +5,10 @@ use std::fmt::Write;
 use super::draw::{self, Bar, colour};
 use super::text::{escape, grouped, megabytes, percent, short};
 use crate::bench::glu::facts::{self, Landmark};
+use crate::bench::outcome::Ratio;
 use crate::bench::outcome::{Contender, SystemFacts};
 use crate::bench::published::{self, Published};
-use crate::bench::results::{Case, Figures, Results, Row, cpu_ratio};
+use crate::bench::results::{Case, Figures, Results, Row};
 use crate::bench::scenario::{self, GLU_SUITE, HTTP_SUITE, MAP_SUITE, Scenario, System};
 
 /// Ratios this near to 1 say nothing.
@@ -174,7 +175,7 @@ fn summary_row(text: &mut String, scenario: &Scenario, rows: &[&Row], others: &[
         let other = of(rows, *system).and_then(|index| rows.get(index));
         let ratio = ours
             .zip(other)
-            .and_then(|(ours, other)| cpu_ratio(ours, other));
+            .and_then(|(ours, other)| ours.cpu_for(other));
         text.push_str(&ratio_cell(ratio));
     }
     let errors = ours.map(|row| errors_cell(row.median.errors));
@@ -182,12 +183,12 @@ fn summary_row(text: &mut String, scenario: &Scenario, rows: &[&Row], others: &[
     text.push_str("</tr>\n");
 }
 
-fn ratio_cell(ratio: Option<f64>) -> String {
+fn ratio_cell(ratio: Option<Ratio>) -> String {
     match ratio {
         None => "<td>–</td>".to_owned(),
-        Some(ratio) if ratio < 1.0 - NOISE => format!("<td class=\"less\">{ratio:.2}</td>"),
-        Some(ratio) if ratio > 1.0 + NOISE => format!("<td class=\"more\">{ratio:.2}</td>"),
-        Some(ratio) => format!("<td>{ratio:.2}</td>"),
+        Some(ratio) if ratio.median < 1.0 - NOISE => format!("<td class=\"less\">{ratio}</td>"),
+        Some(ratio) if ratio.median > 1.0 + NOISE => format!("<td class=\"more\">{ratio}</td>"),
+        Some(ratio) => format!("<td>{ratio}</td>"),
     }
 }
 
@@ -350,7 +351,7 @@ fn table_row(row: &Row, ours: Option<&Row>) -> String {
         percent(figures.load_core),
         memory.unwrap_or_else(dash),
     );
-    text.push_str(&ratio_cell(ours.and_then(|ours| cpu_ratio(ours, row))));
+    text.push_str(&ratio_cell(ours.and_then(|ours| ours.cpu_for(row))));
     text.push_str("</tr>\n");
     text
 }

@@ -4,11 +4,12 @@ use super::case::{Case, Feed, Published, published};
 use super::results::{Figures, Row};
 use super::system::System;
 use crate::bench::report::text::{grouped, megabytes, percent, short};
+use crate::bench::table::RATIO;
 
 const NONE: &str = "–";
 
 /// The columns of a case with deliveries.
-const DELIVERED: [&str; 16] = [
+const DELIVERED: [&str; 17] = [
     "system",
     "deliveries/s",
     "p50 ms",
@@ -25,6 +26,7 @@ const DELIVERED: [&str; 16] = [
     "load",
     "load µs each",
     "MB peak / settled",
+    RATIO,
 ];
 
 /// The columns of a case with idle connections.
@@ -47,13 +49,19 @@ pub(super) fn head(case: &Case) -> &'static [&'static str] {
     }
 }
 
-/// The cells of a row, in the order of [`head`].
-pub(super) fn cells(row: &Row) -> Vec<String> {
-    let figures = &row.median;
-    match row.case.feed {
-        Feed::Nothing => idle(row.system, figures),
-        feed => delivered(row.system, feed, figures),
-    }
+/// The cells of the rows of a case, in the order of [`head`].
+pub(super) fn cells(rows: &[&Row]) -> Vec<Vec<String>> {
+    let ours = rows.iter().find(|row| row.system == System::Intertie);
+    let of = |row: &&Row| match row.case.feed {
+        Feed::Nothing => idle(row.system, &row.median),
+        feed => {
+            let mut cells = delivered(row.system, feed, &row.median);
+            let ratio = ours.and_then(|ours| ours.cpu_for(row));
+            cells.push(ratio.map_or_else(|| NONE.to_owned(), |ratio| ratio.to_string()));
+            cells
+        }
+    };
+    rows.iter().map(of).collect()
 }
 
 fn or_none(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
@@ -241,7 +249,8 @@ pub(super) mod tests {
     fn rows_have_a_cell_for_each_column() {
         for scenario in ["axway-sse", "wso2-websocket", "saturation", "idle"] {
             let case = &cases(scenario)[0];
-            assert_eq!(cells(&row(case, System::Intertie)).len(), head(case).len());
+            let row = row(case, System::Intertie);
+            assert_eq!(cells(&[&row])[0].len(), head(case).len());
             if let Some(published) = published_cells(case) {
                 assert_eq!(published.len(), head(case).len());
             }

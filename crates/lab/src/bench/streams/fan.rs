@@ -86,7 +86,7 @@ impl<'a> Fan<'a> {
     /// # Errors
     /// When the kernel gives no `epoll`.
     pub fn new(case: &'a Case, system: System) -> anyhow::Result<Self> {
-        let has_ids = system == System::Intertie && case.transport == Transport::Sse;
+        let has_ids = system.is_intertie() && case.transport == Transport::Sse;
         let topic = |index: usize| match (case.feed, case.mode) {
             (Feed::Poll, Mode::Patch | Mode::Snapshot) => {
                 let number = u32::try_from(index + 1).unwrap_or(u32::MAX);

@@ -128,12 +128,12 @@ fn table(page: &mut String, case: &Case, rows: &[&Row]) {
         let _ = write!(page, "<th>{}</th>", escape(name));
     }
     page.push_str("</tr></thead>\n<tbody>\n");
-    for row in rows {
+    for (row, cells) in rows.iter().zip(cells::cells(rows)) {
         let class = match row.system {
             System::Intertie => " class=\"ours\"",
             _ => "",
         };
-        line(page, class, &cells::cells(row), !row.is_good());
+        line(page, class, &cells, !row.is_good());
     }
     if let Some(cells) = cells::published_cells(case) {
         line(page, " class=\"published\"", &cells, false);

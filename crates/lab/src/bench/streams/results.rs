@@ -127,6 +127,10 @@ impl Sample for Figures {
         self.foreign
     }
 
+    fn cpu(&self) -> Option<f64> {
+        self.cpu
+    }
+
     fn median(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
         let some = |figure: &dyn Fn(&Self) -> Option<f64>| {

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::case::{Case, Durability, Feed, Mode, Transport};
 use super::publisher::Request;
 use crate::bench::outcome::Contender;
-use crate::bench::process;
 use crate::bench::system::Programs;
 use crate::bench::template::Values;
+use crate::bench::{self, process};
 use crate::websocket;
 
 const NCHAN: &str = include_str!("../../../peers/nchan.conf");
@@ -50,6 +50,8 @@ const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 #[serde(rename_all = "lowercase")]
 pub(crate) enum System {
     Intertie,
+    /// Another build of Intertie, named in INTERTIE_BASELINE: what a change has cost.
+    Baseline,
     /// A bare write loop; for WebSocket proxying, a relay that reads nothing.
     Floor,
     /// The load against the service behind it, without a system between.
@@ -62,8 +64,9 @@ pub(crate) enum System {
 }
 
 /// All of them, in the order of their turns.
-pub(crate) const ALL: [System; 8] = [
+pub(crate) const ALL: [System; 9] = [
     System::Intertie,
+    System::Baseline,
     System::Floor,
     System::Nchan,
     System::Mercure,
@@ -85,6 +88,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             Self::Intertie => "intertie",
+            Self::Baseline => "baseline",
             Self::Floor => "floor",
             Self::Direct => "direct",
             Self::Nchan => "nchan",
@@ -95,15 +99,20 @@ impl System {
         }
     }
 
+    /// Whether it is a build of Intertie.
+    pub fn is_intertie(self) -> bool {
+        matches!(self, Self::Intertie | Self::Baseline)
+    }
+
     pub fn is_peer(self) -> bool {
-        !matches!(self, Self::Intertie | Self::Floor | Self::Direct)
+        !self.is_intertie() && !matches!(self, Self::Floor | Self::Direct)
     }
 
     /// Why a system has no part in a case, or nothing.
     pub fn refuses(self, case: &Case) -> Option<&'static str> {
         let is_proxy = matches!(self, Self::Direct | Self::Haproxy | Self::Nginx);
         match (self, case.feed) {
-            (Self::Intertie, _) => None,
+            _ if self.is_intertie() => None,
             (Self::Floor, Feed::Nothing) => Some("it keeps nothing that could be measured"),
             (Self::Floor, _) if case.stalled > 0 => Some("it bounds nothing"),
             (Self::Floor, _) => None,
@@ -125,6 +134,7 @@ impl System {
     pub fn find(self, programs: &Programs) -> Option<PathBuf> {
         match self {
             Self::Intertie => Some(programs.intertie.clone()),
+            Self::Baseline => programs.find(bench::scenario::System::Baseline),
             Self::Floor | Self::Direct => Some(programs.own.clone()),
             Self::Nchan if !nchan_module().is_file() => None,
             Self::Nchan | Self::Nginx => process::program("NGINX", &[], "nginx"),
@@ -149,6 +159,7 @@ impl System {
             Self::Centrifugo => {
                 "build it (crates/lab/peers/centrifugo), and say with CENTRIFUGO where it is"
             }
+            Self::Baseline => bench::scenario::System::Baseline.advice(),
             Self::Intertie | Self::Floor | Self::Direct => "it is part of this program",
         }
     }
@@ -159,7 +170,7 @@ impl System {
             Self::Floor | Self::Direct => return "part of the lab".to_owned(),
             Self::Nchan | Self::Nginx | Self::Haproxy => "-v",
             Self::Centrifugo => "version",
-            Self::Intertie | Self::Mercure => "--version",
+            Self::Intertie | Self::Baseline | Self::Mercure => "--version",
         };
         let output = self.find(programs);
         let output = output.and_then(|it| Command::new(it).arg(argument).output().ok());
@@ -219,7 +230,7 @@ pub(super) fn set_up(
         Ok(file)
     };
     let config = match system {
-        System::Intertie => {
+        System::Intertie | System::Baseline => {
             let config = intertie(place);
             command.arg("run").arg(write("streams.yaml", &config)?);
             let admin = process::free_address()?.to_string();
@@ -337,8 +348,10 @@ pub(super) fn subscription(
     let is_websocket = case.transport == Transport::WebSocket;
     let kind = if is_websocket { "ws" } else { "sse" };
     let path = match system {
-        System::Intertie if is_websocket => format!("/topics/t{topic}/ws"),
-        System::Intertie => format!("/topics/t{topic}/sse?mode={}", case.mode.name()),
+        _ if system.is_intertie() && is_websocket => format!("/topics/t{topic}/ws"),
+        System::Intertie | System::Baseline => {
+            format!("/topics/t{topic}/sse?mode={}", case.mode.name())
+        }
         System::Nchan => format!("/subscribe?id=t{topic}"),
         System::Mercure => format!("/.well-known/mercure?topic=t{topic}"),
         System::Centrifugo if is_websocket => "/connection/uni_websocket".to_owned(),
@@ -364,7 +377,7 @@ pub(super) fn subscription(
 pub(super) fn greeting(system: System, topic: usize) -> Vec<u8> {
     let text = match system {
         System::Centrifugo => format!("{{\"subs\":{{\"t{topic}\":{{}}}}}}"),
-        System::Intertie => "{\"type\":\"subscribe\"}".to_owned(),
+        System::Intertie | System::Baseline => "{\"type\":\"subscribe\"}".to_owned(),
         _ => return Vec::new(),
     };
     let mut frame = Vec::new();
@@ -375,7 +388,7 @@ pub(super) fn greeting(system: System, topic: usize) -> Vec<u8> {
 /// How an event is published to a topic, counted from 1.
 pub(super) fn publication(system: System, address: SocketAddr, topic: usize) -> Request {
     let path = match system {
-        System::Intertie => format!("/topics/t{topic}"),
+        System::Intertie | System::Baseline => format!("/topics/t{topic}"),
         System::Nchan => format!("/publish?id=t{topic}"),
         System::Mercure => "/.well-known/mercure".to_owned(),
         System::Centrifugo => "/api/publish".to_owned(),
@@ -476,6 +489,25 @@ mod tests {
     }
 
     #[test]
+    fn the_baseline_is_asked_what_intertie_is_asked() {
+        let address = "127.0.0.1:9".parse().unwrap();
+        for transport in [Transport::Sse, Transport::WebSocket] {
+            let case = Case {
+                transport,
+                ..Case::default()
+            };
+            let asked = |system: System| {
+                let mut out = subscription(system, &case, address, 3);
+                out.extend(greeting(system, 3));
+                publication(system, address, 3)(b"{}", &mut out);
+                out
+            };
+            assert_eq!(asked(System::Baseline), asked(System::Intertie));
+        }
+        assert!(!System::Baseline.is_peer());
+    }
+
+    #[test]
     fn templates_can_be_filled() {
         let case = Case::default();
         for template in [NCHAN, CENTRIFUGO, HAPROXY, NGINX] {
@@ -519,20 +551,29 @@ mod tests {
             let able = ALL.iter().filter(|system| system.refuses(case).is_none());
             able.map(|system| system.name()).collect()
         };
-        assert_eq!(able(&case), ["intertie", "floor", "mercure"]);
+        assert_eq!(able(&case), ["intertie", "baseline", "floor", "mercure"]);
         case.durability = Durability::Memory;
         assert_eq!(
             able(&case),
-            ["intertie", "floor", "nchan", "mercure", "centrifugo"]
+            [
+                "intertie",
+                "baseline",
+                "floor",
+                "nchan",
+                "mercure",
+                "centrifugo"
+            ]
         );
         case.feed = Feed::Poll;
-        assert_eq!(able(&case), ["intertie", "floor"]);
+        assert_eq!(able(&case), ["intertie", "baseline", "floor"]);
         case.feed = Feed::Echo;
         assert_eq!(
             able(&case),
-            ["intertie", "floor", "haproxy", "nginx", "direct"]
+            [
+                "intertie", "baseline", "floor", "haproxy", "nginx", "direct"
+            ]
         );
         (case.feed, case.transport) = (Feed::Nothing, Transport::WebSocket);
-        assert_eq!(able(&case), ["intertie", "nchan", "centrifugo"]);
+        assert_eq!(able(&case), ["intertie", "baseline", "nchan", "centrifugo"]);
     }
 }

@@ -18,11 +18,12 @@ pub(super) fn print_case(case: &Case, rows: &[Row]) -> anyhow::Result<()> {
 fn case_text(case: &Case, rows: &[Row]) -> String {
     let head = cells::head(case).iter().map(|name| (*name).to_owned());
     let mut lines: Vec<Vec<String>> = vec![head.collect()];
-    lines.extend(rows.iter().map(cells::cells));
+    let rows = rows.iter().collect::<Vec<_>>();
+    lines.extend(cells::cells(&rows));
     lines.extend(cells::published_cells(case));
     let mut text = format!("\n{}: {}\n", case.scenario, case.label());
     text.push_str(&aligned(&lines));
-    for line in cells::sentences(case, &rows.iter().collect::<Vec<_>>()) {
+    for line in cells::sentences(case, &rows) {
         let _ = writeln!(text, "  {line}");
     }
     for row in rows {

@@ -3,41 +3,11 @@
 use component::state::States;
 
 use super::*;
-use crate::channel::{Pace, Policy};
 use crate::counts::Counts;
-use crate::endpoint::{Settings, WebSocket};
 use crate::settings::Payload;
-use crate::testing::memory;
-use crate::view::Mode;
+use crate::testing::{endpoint_settings, memory};
 use crate::websocket::session::Options;
 use crate::websocket::testing::{FakeClient, FakeServices, Wire};
-
-fn settings(listen: &ListenAddress) -> Settings {
-    Settings {
-        listen: listen.clone(),
-        modes: vec![Mode::Event],
-        mode: Mode::Event,
-        pace: Pace {
-            heartbeat: 100,
-            stalled_max: 100,
-            bytes_max: 1 << 20,
-            policy: Policy::Disconnect,
-        },
-        retry: std::time::Duration::from_secs(1),
-        max_time: None,
-        compression: false,
-        origins: Vec::new(),
-        connections: 10,
-        allow_expressions: false,
-        expression_limits: Default::default(),
-        sse: true,
-        websocket: Some(WebSocket {
-            publish: true,
-            window: None,
-        }),
-        is_axway: false,
-    }
-}
 
 #[test]
 fn a_client_that_publishes_without_end_may_subscribe_as_often_as_it_wants() {
@@ -51,7 +21,7 @@ fn a_client_that_publishes_without_end_may_subscribe_as_often_as_it_wants() {
         };
         let topic = memory(Payload::Event).await;
         let counts = Arc::new(Counts::default());
-        let _endpoint = directory.put(&topic, settings(&listen), counts);
+        let _endpoint = directory.put(&topic, endpoint_settings(&listen), counts);
         let scope = Scope {
             directory,
             listen,
