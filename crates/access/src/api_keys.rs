@@ -5,13 +5,13 @@
 //! {"id":"shop","hash":"sha256:9f86d0...","scopes":["orders.write"],"created":1800000000}
 //! ```
 //!
-//! A key has 256 random bits, so one SHA-256 is as hard to undo as any slower hash.
+//! A key that we make has 256 random bits, so one SHA-256 is as hard to undo as any slower hash.
+//! One that was made elsewhere must be as hard to guess.
 
 use std::fmt;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hashbrown::HashMap;
@@ -21,9 +21,9 @@ use crate::{hex, strict_json};
 
 /// What each key begins with, so that scanners of repositories and logs know one when they see it.
 pub const PREFIX: &str = "itk_";
-/// The most bytes of a key: those of other systems may be taken over.
+/// The most bytes of a key.
 pub const KEY_MAX: usize = 512;
-/// The least bytes of a key that was made elsewhere.
+/// The least bytes of a key: those of other systems may be taken over, but not those of men.
 pub const KEY_MIN: usize = 20;
 /// The most entries of a file.
 pub const ENTRIES_MAX: usize = 1_000_000;
@@ -51,6 +51,17 @@ pub struct ApiKey {
 pub struct ApiKeys {
     entries: Vec<ApiKey>,
     by_hash: HashMap<Hash, usize>,
+}
+
+/// Why there is no new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoKey {
+    /// The id is none: see [`is_id`].
+    Id,
+    /// It has less than [`KEY_MIN`] or more than [`KEY_MAX`] bytes.
+    Length,
+    /// The system has no random bytes.
+    Random,
 }
 
 /// What is wrong with a file of keys, and in which line, counted from 1.
@@ -109,7 +120,7 @@ impl ApiKeys {
     /// nothing about how much of a key was right: it is the hash that is looked up.
     #[must_use]
     pub fn find(&self, presented: &[u8], now: u64) -> Option<&ApiKey> {
-        if presented.len() > KEY_MAX {
+        if !(KEY_MIN..=KEY_MAX).contains(&presented.len()) {
             return None;
         }
         let hash = hash_of(presented);
@@ -130,27 +141,34 @@ impl ApiKey {
     /// Makes a key of 256 random bits and its entry. The key is nowhere else: it is shown once.
     ///
     /// # Errors
-    /// When the system has no random bytes.
-    pub fn generate(id: &str, now: u64) -> Result<(String, Self), Unspecified> {
+    /// [`NoKey::Id`] or [`NoKey::Random`].
+    pub fn generate(id: &str, now: u64) -> Result<(String, Self), NoKey> {
         let mut secret = [0; 32];
-        rand::fill(&mut secret)?;
+        rand::fill(&mut secret).map_err(|_| NoKey::Random)?;
         let key = format!("{PREFIX}{}", Base64UrlUnpadded::encode_string(&secret));
-        let entry = Self::of_key(id, key.as_bytes(), now);
+        let entry = Self::of_key(id, key.as_bytes(), now)?;
         Ok((key, entry))
     }
 
-    /// The entry of a key that was made elsewhere. It must have at least [`KEY_MIN`] bytes, at most
-    /// [`KEY_MAX`], and be as hard to guess as they allow.
-    #[must_use]
-    pub fn of_key(id: &str, key: &[u8], now: u64) -> Self {
-        Self {
+    /// The entry of a key that was made elsewhere.
+    ///
+    /// # Errors
+    /// [`NoKey::Id`] or [`NoKey::Length`].
+    pub fn of_key(id: &str, key: &[u8], now: u64) -> Result<Self, NoKey> {
+        if !is_id(id) {
+            return Err(NoKey::Id);
+        }
+        if !(KEY_MIN..=KEY_MAX).contains(&key.len()) {
+            return Err(NoKey::Length);
+        }
+        Ok(Self {
             id: id.to_owned(),
             hash: hash_of(key),
             scopes: Vec::new(),
             plan: None,
             created: now,
             expires: None,
-        }
+        })
     }
 
     /// The line of the file.
@@ -232,7 +250,7 @@ fn hash_of(key: &[u8]) -> Hash {
 
 #[cfg(test)]
 mod tests {
-    use super::{ApiKey, ApiKeys, KEY_MAX};
+    use super::{ApiKey, ApiKeys, KEY_MAX, KEY_MIN, NoKey};
 
     const NOW: u64 = 1_800_000_000;
 
@@ -255,6 +273,23 @@ mod tests {
         }
         assert_eq!(keys.find(format!("{key} ").as_bytes(), NOW), None);
         assert_eq!(keys.find(&vec![b'x'; KEY_MAX + 1], NOW), None);
+    }
+
+    #[test]
+    fn keys_of_others_are_long_enough_and_ids_are_fit_for_a_file() {
+        let own = "k".repeat(KEY_MIN);
+        let entry = ApiKey::of_key("old", own.as_bytes(), NOW).unwrap();
+        let keys = ApiKeys::parse(&entry.to_line()).unwrap();
+        assert_eq!(keys.find(own.as_bytes(), NOW), Some(&entry));
+        for key in ["", &own[1..], &own.repeat(100)] {
+            let refused = ApiKey::of_key("old", key.as_bytes(), NOW);
+            assert_eq!(refused, Err(NoKey::Length), "{key}");
+        }
+        assert_eq!(ApiKey::generate("a b", NOW).unwrap_err(), NoKey::Id);
+        // The hash of nothing, written by hand, lets nobody in.
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let line = format!(r#"{{"id":"a","hash":"sha256:{empty}"}}"#);
+        assert_eq!(ApiKeys::parse(&line).unwrap().find(b"", NOW), None);
     }
 
     #[test]

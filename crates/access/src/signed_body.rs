@@ -4,6 +4,7 @@
 mod replays;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{self, SHA256};
 use aws_lc_rs::hmac;
 use base64ct::{Base64, Encoding as _};
 
@@ -82,18 +83,21 @@ impl Secrets {
 }
 
 /// A request whose head has been read: its body is fed in as it comes, then [`Check::end`] judges.
+/// Nothing may act on the body before.
 pub struct Check {
     contexts: Vec<hmac::Context>,
     given: Vec<[u8; 32]>,
     identity: Identity,
 }
 
-/// What tells one signed request from another.
+/// What tells one signed request from another. It does not depend on the secret: a sender that
+/// changes secrets signs each request by several of them.
+#[derive(Clone)]
 enum Identity {
     /// The sender's own identifier.
     Id(Vec<u8>),
-    /// Its signature.
-    Signature,
+    /// The hash of all that is signed.
+    Content(digest::Context),
 }
 
 impl std::fmt::Debug for Check {
@@ -133,7 +137,14 @@ impl Scheme {
         Ok(Check {
             contexts: secrets.keys.iter().map(context).collect(),
             given: signed.given,
-            identity: signed.identity,
+            identity: match signed.id {
+                Some(id) => Identity::Id(id),
+                None => {
+                    let mut content = digest::Context::new(&SHA256);
+                    content.update(&signed.prefix);
+                    Identity::Content(content)
+                }
+            },
         })
     }
 
@@ -162,7 +173,7 @@ impl Scheme {
                     prefix: format!("v0:{seconds}:").into_bytes(),
                     seconds: Some(seconds.to_owned()),
                     given: given.into_iter().collect(),
-                    identity: Identity::Signature,
+                    id: None,
                 })
             }
             Self::StandardWebhooks => {
@@ -179,7 +190,7 @@ impl Scheme {
                     prefix: format!("{id}.{seconds}.").into_bytes(),
                     seconds: Some(seconds.to_owned()),
                     given: given.take(SIGNATURES_MAX).collect(),
-                    identity: Identity::Id(id.as_bytes().to_vec()),
+                    id: Some(id.as_bytes().to_vec()),
                 })
             }
         }
@@ -187,23 +198,14 @@ impl Scheme {
 }
 
 /// What the fields of a scheme say.
+#[derive(Default)]
 struct Signed {
     /// What is signed in front of the body.
     prefix: Vec<u8>,
     seconds: Option<String>,
     given: Vec<[u8; 32]>,
-    identity: Identity,
-}
-
-impl Default for Signed {
-    fn default() -> Self {
-        Self {
-            prefix: Vec::new(),
-            seconds: None,
-            given: Vec::new(),
-            identity: Identity::Signature,
-        }
-    }
+    /// The sender's own identifier of the request.
+    id: Option<Vec<u8>>,
 }
 
 fn read_stripe(text: &str) -> Result<Signed, Refused> {
@@ -224,7 +226,7 @@ fn read_stripe(text: &str) -> Result<Signed, Refused> {
         prefix: format!("{seconds}.").into_bytes(),
         seconds: Some(seconds.to_owned()),
         given,
-        identity: Identity::Signature,
+        id: None,
     })
 }
 
@@ -251,6 +253,9 @@ impl Check {
         for context in &mut self.contexts {
             context.update(bytes);
         }
+        if let Identity::Content(content) = &mut self.identity {
+            content.update(bytes);
+        }
     }
 
     /// Judges, at the end of the body. What is returned tells the request from every other one, for
@@ -259,19 +264,18 @@ impl Check {
     /// # Errors
     /// [`Refused::Signature`]
     pub fn end(self) -> Result<Vec<u8>, Refused> {
-        let mut right = None;
+        let mut is_right = false;
         for context in self.contexts {
             let tag = context.sign();
-            for given in &self.given {
-                if verify_slices_are_equal(tag.as_ref(), given).is_ok() {
-                    right = Some(given.to_vec());
-                }
-            }
+            let is_tag = |given: &[u8; 32]| verify_slices_are_equal(tag.as_ref(), given).is_ok();
+            is_right |= self.given.iter().any(is_tag);
         }
-        let signature = right.ok_or(Refused::Signature)?;
+        if !is_right {
+            return Err(Refused::Signature);
+        }
         Ok(match self.identity {
             Identity::Id(id) => id,
-            Identity::Signature => signature,
+            Identity::Content(content) => content.finish().as_ref().to_vec(),
         })
     }
 }

@@ -6,8 +6,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Number, Value};
 
 /// Parses a JSON object. Unlike `serde_json`'s own `Value`, which takes the last of several members
-/// of one name, it takes none: two parsers would see two documents (RFC 7515, section 4; RFC 8725,
-/// section 2.6). Nesting is bounded by `serde_json`, to 128 levels.
+/// of one name, it takes none: two parsers would see two documents (RFC 7515, section 4; RFC 7519,
+/// section 4). Nesting is bounded by `serde_json`, to 128 levels.
 ///
 /// # Errors
 /// When the text is not one JSON object, or two members of an object share a name.

@@ -25,13 +25,15 @@ static MADE: LazyLock<Mutex<HashMap<usize, Arc<serde_json::Value>>>> =
 /// documents and steps of a start are thousands of a few kinds, and to make a schema costs more
 /// than to check a document against it.
 pub(crate) fn kept(make: fn() -> serde_json::Value) -> Arc<serde_json::Value> {
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let schema = made.entry(make as usize).or_insert_with(|| {
-        let mut schema = make();
-        drop_prose(&mut schema);
-        Arc::new(schema)
-    });
-    Arc::clone(schema)
+    let place = make as usize;
+    let lock = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(&place) {
+        return Arc::clone(known);
+    }
+    // Not under the lock: nothing says that making one schema looks at no other.
+    let mut schema = make();
+    drop_prose(&mut schema);
+    Arc::clone(lock().entry(place).or_insert_with(|| Arc::new(schema)))
 }
 
 /// Takes out what [`crate::check`] does not read. Most of a schema is prose.

@@ -7,11 +7,14 @@ use hashbrown::HashMap;
 
 use super::Verified;
 
-/// The verified tokens of one worker. It compares whole tokens, and holds only such as have passed:
-/// who has no token cannot put anything in. What is full forgets the tokens that were not used
-/// since it last looked at them.
+/// What a token counts for each of its bytes: its claims are kept parsed beside it.
+const BYTES_EACH: usize = 8;
+
+/// The verified tokens of one way on one worker. It compares whole tokens, and holds only such as
+/// have passed: who has no token cannot put anything in, nor push anything out. What is full
+/// forgets the tokens that were not used since it last looked at them.
 #[derive(Debug)]
-pub struct TokenCache {
+pub(super) struct TokenCache {
     tokens: HashMap<Rc<[u8]>, Entry>,
     /// All tokens, the next to be looked at first.
     order: VecDeque<Rc<[u8]>>,
@@ -28,8 +31,7 @@ struct Entry {
 }
 
 impl TokenCache {
-    /// An empty one, which keeps at most so many bytes of tokens.
-    #[must_use]
+    /// An empty one, which keeps at most about so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             tokens: HashMap::new(),
@@ -41,11 +43,10 @@ impl TokenCache {
     }
 
     /// What a token has been verified to be, by the keys of this generation, when it has not
-    /// expired since. With other keys it forgets everything: one of them may have been withdrawn.
+    /// expired since. With newer keys it forgets everything: one of the old ones may have been
+    /// withdrawn.
     pub fn get(&mut self, token: &[u8], generation: u64, now: u64) -> Option<Rc<Verified>> {
-        if generation != self.generation {
-            self.clear();
-            self.generation = generation;
+        if !self.is_of(generation) {
             return None;
         }
         let entry = self.tokens.get_mut(token)?;
@@ -54,25 +55,25 @@ impl TokenCache {
     }
 
     /// Remembers a token that has been verified by the keys of this generation.
-    pub fn put(&mut self, token: &[u8], generation: u64, now: u64, verified: Rc<Verified>) {
-        if generation != self.generation {
-            self.clear();
-            self.generation = generation;
-        }
-        if token.len() > self.bytes_max || self.tokens.contains_key(token) {
+    pub fn put(&mut self, token: &[u8], generation: u64, now: u64, verified: &Rc<Verified>) {
+        let cost = cost(token);
+        if !self.is_of(generation) || cost > self.bytes_max || self.tokens.contains_key(token) {
             return;
         }
-        while self.bytes + token.len() > self.bytes_max {
+        while self.bytes + cost > self.bytes_max {
             self.forget_one(now);
         }
         let key: Rc<[u8]> = token.into();
-        self.bytes += key.len();
+        self.bytes += cost;
         self.order.push_back(Rc::clone(&key));
-        let is_used = false;
-        self.tokens.insert(key, Entry { verified, is_used });
+        let entry = Entry {
+            verified: Rc::clone(verified),
+            is_used: false,
+        };
+        self.tokens.insert(key, entry);
     }
 
-    /// Forgets everything, as after a revocation.
+    /// Forgets everything.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.order.clear();
@@ -80,15 +81,17 @@ impl TokenCache {
     }
 
     /// How many tokens it has.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether it has none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
+    /// Whether it is about the keys of this generation. Generations only grow.
+    fn is_of(&mut self, generation: u64) -> bool {
+        if generation > self.generation {
+            self.clear();
+            self.generation = generation;
+        }
+        generation == self.generation
     }
 
     /// Forgets the first that was not used since its last turn, or has expired. Each has at most
@@ -103,9 +106,13 @@ impl TokenCache {
                 self.order.push_back(key);
                 continue;
             }
-            self.bytes -= key.len();
+            self.bytes -= cost(&key);
             self.tokens.remove(&key);
             return;
         }
     }
+}
+
+fn cost(token: &[u8]) -> usize {
+    token.len() * BYTES_EACH
 }

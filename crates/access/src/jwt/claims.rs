@@ -12,36 +12,80 @@ const TIME_MAX: u64 = 253_402_300_799;
 /// What is demanded of a token.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Who must have issued it (`iss`), to the letter.
-    pub issuer: Option<String>,
-    /// For whom it may be (`aud`): one of these. A token without `aud` is refused. `None` does not
-    /// look at it.
-    pub audiences: Option<Vec<String>>,
-    /// The values of `typ` that are taken, in lower case and without `application/`. Empty means
-    /// `jwt`, `at+jwt` (RFC 9068), and none.
-    pub types: Vec<String>,
-    /// Seconds by which the clocks of issuer and engine may differ.
-    pub clock_skew: u64,
+    issuers: Vec<String>,
+    audience: Audience,
+    types: Vec<String>,
+    clock_skew: u64,
 }
 
-impl Default for Rules {
-    fn default() -> Self {
+/// For whom a token must be.
+#[derive(Clone, Debug)]
+pub enum Audience {
+    /// `aud` is, or has, one of these.
+    OneOf(Vec<String>),
+    /// `client_id` (RFC 8693, section 4.3) is one of these: for issuers whose access tokens have no
+    /// `aud`, such as Amazon Cognito.
+    Clients(Vec<String>),
+    /// Nobody looks: every token of the issuer is taken, those for other services too.
+    Any,
+}
+
+impl Rules {
+    /// Rules for tokens of these issuers (`iss`, each to the letter; Google, for one, has two
+    /// spellings) and for this audience. The clocks may differ by 30 s.
+    #[must_use]
+    pub fn new(issuers: Vec<String>, audience: Audience) -> Self {
         Self {
-            issuer: None,
-            audiences: None,
+            issuers,
+            audience,
             types: Vec::new(),
             clock_skew: 30,
         }
     }
+
+    /// Takes only these values of `typ`, in either case, with or without `application/`. Without
+    /// any it is `JWT`, `at+jwt` (RFC 9068), or none.
+    #[must_use]
+    pub fn with_types(mut self, types: &[&str]) -> Self {
+        self.types = types.iter().map(|it| plain_type(it)).collect();
+        self
+    }
+
+    /// Lets the clocks of issuer and engine differ by so many seconds.
+    #[must_use]
+    pub fn with_clock_skew(mut self, seconds: u64) -> Self {
+        self.clock_skew = seconds;
+        self
+    }
 }
 
-/// To whom a token belongs that is more than a bearer's (RFC 7800).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmation {
-    /// The holder of a certificate with this SHA-256 (RFC 8705, `x5t#S256`).
-    Certificate([u8; 32]),
-    /// The holder of a key with this SHA-256 thumbprint (RFC 9449, `jkt`).
-    Key([u8; 32]),
+/// A type as it is compared: in lower case, without `application/` (RFC 7515, section 4.1.9).
+pub(super) fn plain_type(name: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    let short = lower.strip_prefix("application/").map(str::to_owned);
+    short.unwrap_or(lower)
+}
+
+/// How a caller has presented a token, and what the connection or a proof has shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Presented {
+    /// As a bearer's (RFC 6750), over a connection whose client certificate has this SHA-256.
+    Bearer {
+        /// The hash of the certificate, if there is one.
+        certificate: Option<[u8; 32]>,
+    },
+    /// With a proof that has been verified (RFC 9449), made by the key of this thumbprint.
+    Dpop {
+        /// The SHA-256 thumbprint of the key (RFC 7638).
+        key: [u8; 32],
+        /// The hash of the client certificate, if there is one.
+        certificate: Option<[u8; 32]>,
+    },
+}
+
+impl Presented {
+    /// As a bearer's, over a connection without a client certificate.
+    pub const BEARER: Self = Self::Bearer { certificate: None };
 }
 
 /// A token whose signature, times, issuer, audience and type are right. Its claims are given out
@@ -50,20 +94,36 @@ pub enum Confirmation {
 #[derive(Clone, Debug)]
 pub struct Verified {
     claims: Map<String, Value>,
-    confirmation: Option<Confirmation>,
+    holder: Holder,
     expires: u64,
 }
 
+/// To whom a token belongs that is more than a bearer's (RFC 7800).
+#[derive(Clone, Copy, Debug, Default)]
+struct Holder {
+    /// The SHA-256 of a certificate (RFC 8705, `x5t#S256`).
+    certificate: Option<[u8; 32]>,
+    /// The thumbprint of a key (RFC 9449, `jkt`).
+    key: Option<[u8; 32]>,
+}
+
 impl Verified {
-    /// The claims, if the caller has shown to be the holder: `shown` is what the connection or a
-    /// proof has shown.
+    /// The claims, if the caller is the one to whom the token belongs: all that `cnf` names must
+    /// have been shown, and a token that names a key is neither taken as a bearer's nor one that
+    /// names none with a proof (RFC 9449, section 7.2).
     ///
     /// # Errors
     /// [`Refused::Confirmation`]
-    pub fn confirm(&self, shown: &[Confirmation]) -> Result<&Map<String, Value>, Refused> {
-        match &self.confirmation {
-            Some(demanded) if !shown.contains(demanded) => Err(Refused::Confirmation),
-            _ => Ok(&self.claims),
+    pub fn confirm(&self, presented: Presented) -> Result<&Map<String, Value>, Refused> {
+        let (certificate, key) = match presented {
+            Presented::Bearer { certificate } => (certificate, None),
+            Presented::Dpop { key, certificate } => (certificate, Some(key)),
+        };
+        let demanded = self.holder.certificate;
+        let has_certificate = demanded.is_none() || demanded == certificate;
+        match has_certificate && self.holder.key == key {
+            true => Ok(&self.claims),
+            false => Err(Refused::Confirmation),
         }
     }
 
@@ -74,20 +134,30 @@ impl Verified {
     }
 }
 
-/// The scopes of claims: `scope` as one text (RFC 8693, section 4.2), or `scp` as a text or a list.
+/// The scopes of claims: `scope` (RFC 8693, section 4.2) and `scp`, each as one text with spaces
+/// or, as many issuers have them, as a list.
 pub fn scopes(claims: &Map<String, Value>) -> impl Iterator<Item = &str> {
-    let words = |name: &str| claims.get(name).and_then(Value::as_str);
-    let text = words("scope").or_else(|| words("scp")).unwrap_or_default();
-    let list = claims.get("scp").and_then(Value::as_array);
-    let list = list.into_iter().flatten().filter_map(Value::as_str);
-    text.split(' ').filter(|it| !it.is_empty()).chain(list)
+    let members = ["scope", "scp"].into_iter();
+    let values = members.filter_map(|name| claims.get(name));
+    values.flat_map(|value| {
+        let text = value.as_str().unwrap_or_default();
+        let list = value.as_array().into_iter().flatten();
+        let words = text.split(' ').filter(|it| !it.is_empty());
+        words.chain(list.filter_map(Value::as_str))
+    })
 }
 
 impl Rules {
-    /// Checks the claims of a token whose signature is right. `now` is in seconds since 1970.
+    /// Checks what a token claims before its signature is: who has sent an old token, or another
+    /// issuer's, does not get a signature check for it. `now` is in seconds since 1970.
     pub(super) fn check(&self, token: &Compact<'_>, now: u64) -> Result<Verified, Refused> {
         self.check_type(token.kind.as_deref())?;
         let claims = strict_json::object(&token.payload).map_err(|_| Refused::Malformed)?;
+        // A logout or security event need not have a type of its own (OpenID Connect Back-Channel
+        // Logout 1.0, section 2.4; RFC 8417, section 2.3).
+        if claims.contains_key("events") && self.types.is_empty() {
+            return Err(Refused::Type);
+        }
         let expires = time(&claims, "exp", Refused::NoExpiry)?.ok_or(Refused::NoExpiry)?;
         let expires = expires.saturating_add(self.clock_skew);
         if now >= expires {
@@ -106,7 +176,7 @@ impl Rules {
         }
         self.check_parties(&claims)?;
         Ok(Verified {
-            confirmation: confirmation(&claims)?,
+            holder: holder(&claims)?,
             claims,
             expires,
         })
@@ -122,18 +192,23 @@ impl Rules {
     }
 
     fn check_parties(&self, claims: &Map<String, Value>) -> Result<(), Refused> {
-        let issuer = claims.get("iss").map(Value::as_str);
-        if self.issuer.is_some() && issuer != Some(self.issuer.as_deref()) {
+        let is_one_of = |all: &[String], value: &Value| all.iter().any(|it| value == it);
+        let issuer = claims.get("iss");
+        if !issuer.is_some_and(|it| is_one_of(&self.issuers, it)) {
             return Err(Refused::Issuer);
         }
-        let Some(audiences) = &self.audiences else {
-            return Ok(());
-        };
-        let is_ours = |name: &Value| audiences.iter().any(|it| name == it);
-        let is_for_us = match claims.get("aud") {
-            Some(Value::Array(all)) => all.iter().all(Value::is_string) && all.iter().any(is_ours),
-            Some(one) => is_ours(one),
-            None => false,
+        let is_for_us = match (&self.audience, claims.get("aud")) {
+            (Audience::Any, _) => true,
+            (Audience::Clients(clients), _) => {
+                let client = claims.get("client_id");
+                client.is_some_and(|it| is_one_of(clients, it))
+            }
+            (Audience::OneOf(ours), Some(Value::Array(all))) => {
+                let is_ours = |it: &Value| is_one_of(ours, it);
+                all.iter().all(Value::is_string) && all.iter().any(is_ours)
+            }
+            (Audience::OneOf(ours), Some(one)) => is_one_of(ours, one),
+            (Audience::OneOf(_), None) => false,
         };
         is_for_us.then_some(()).ok_or(Refused::Audience)
     }
@@ -161,23 +236,27 @@ fn time(claims: &Map<String, Value>, name: &str, refused: Refused) -> Result<Opt
 }
 
 /// To whom the token belongs. What is not understood is refused: the token is no bearer's.
-fn confirmation(claims: &Map<String, Value>) -> Result<Option<Confirmation>, Refused> {
+fn holder(claims: &Map<String, Value>) -> Result<Holder, Refused> {
     let Some(demanded) = claims.get("cnf") else {
-        return Ok(None);
+        return Ok(Holder::default());
     };
     let members = demanded.as_object().ok_or(Refused::Confirmation)?;
-    let mut members = members.iter();
-    let (Some((name, value)), None) = (members.next(), members.next()) else {
-        return Err(Refused::Confirmation);
-    };
-    let hash = value.as_str().and_then(|text| {
+    let mut holder = Holder::default();
+    for (name, value) in members {
         let mut hash = [0; 32];
-        let decoded = Base64UrlUnpadded::decode(text, &mut hash).ok()?;
-        (decoded.len() == 32).then_some(hash)
-    });
-    match (name.as_str(), hash) {
-        ("x5t#S256", Some(hash)) => Ok(Some(Confirmation::Certificate(hash))),
-        ("jkt", Some(hash)) => Ok(Some(Confirmation::Key(hash))),
-        _ => Err(Refused::Confirmation),
+        let text = value.as_str().ok_or(Refused::Confirmation)?;
+        let decoded = Base64UrlUnpadded::decode(text, &mut hash);
+        if decoded.map(<[u8]>::len) != Ok(32) {
+            return Err(Refused::Confirmation);
+        }
+        match name.as_str() {
+            "x5t#S256" => holder.certificate = Some(hash),
+            "jkt" => holder.key = Some(hash),
+            _ => return Err(Refused::Confirmation),
+        }
+    }
+    match members.is_empty() {
+        true => Err(Refused::Confirmation),
+        false => Ok(holder),
     }
 }

@@ -3,6 +3,7 @@
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value};
 
+use super::claims::plain_type;
 use super::{Algorithm, Refused};
 use crate::strict_json;
 
@@ -24,7 +25,8 @@ pub struct Compact<'a> {
 
 impl<'a> Compact<'a> {
     /// Takes a token apart. Each part is base64url without padding, line breaks or bits that no
-    /// byte has, so that one token has one spelling.
+    /// byte has, so that bytes have one spelling. (A token may still have several: of a signature
+    /// by ECDSA there is a second one that fits. Never know a token by its hash; know it by `jti`.)
     ///
     /// Keys that a header brings along (`jwk`, `jku`, `x5u`, `x5c`) are never looked at.
     ///
@@ -54,11 +56,7 @@ impl<'a> Compact<'a> {
                 .and_then(Algorithm::of)
                 .ok_or(Refused::Algorithm)?,
             key_id: text(&header, "kid")?,
-            kind: text(&header, "typ")?.map(|it| {
-                let kind = it.to_ascii_lowercase();
-                let short = kind.strip_prefix("application/").map(str::to_owned);
-                short.unwrap_or(kind)
-            }),
+            kind: text(&header, "typ")?.map(|it| plain_type(&it)),
             payload: decode(payload)?,
             signature: decode(signature)?,
         })

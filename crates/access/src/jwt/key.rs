@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{self, ParsedPublicKey, RsaPublicKeyComponents};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
@@ -16,6 +17,11 @@ const RSA_BITS_MAX: usize = 8192;
 /// The public exponent is odd and above 2^16 (FIPS 186-5, section 5.1), so that no padding can be
 /// forged by taking roots.
 const RSA_EXPONENT_MIN: u64 = 65_537;
+
+/// The most bits of the exponent: the library takes no longer ones, for the same reason.
+const RSA_EXPONENT_BITS_MAX: u32 = 33;
+/// The members of a secret, and of the private part of a key (RFC 7518, section 6).
+const PRIVATE: [&str; 8] = ["k", "d", "p", "q", "dp", "dq", "qi", "oth"];
 
 /// A key and the one algorithm that it is used with (RFC 8725, section 3.1).
 #[derive(Clone)]
@@ -46,7 +52,7 @@ pub enum KeyProblem {
     Secret,
     /// It is too short, too long, or of a kind that can be broken.
     Weak,
-    /// Another key has the same `kid`.
+    /// Another key has the same `kid` and the same algorithm.
     SameId,
 }
 
@@ -60,7 +66,7 @@ impl KeyProblem {
             Self::Malformed => "a member is missing or malformed",
             Self::Secret => "it is a secret, and has been published",
             Self::Weak => "it is too weak, or too long",
-            Self::SameId => "another key has the same `kid`",
+            Self::SameId => "another key has the same `kid` and algorithm",
         }
     }
 }
@@ -90,7 +96,7 @@ impl Key {
             id: None,
             algorithm,
             material: Material::Secret(Box::new(hmac::Key::new(hash, secret))),
-            identity: Vec::new(),
+            identity: digest(&SHA256, secret).as_ref().to_vec(),
         })
     }
 
@@ -99,7 +105,7 @@ impl Key {
     /// # Errors
     /// Why it is not used.
     pub fn of_jwk(jwk: &Map<String, Value>, rsa: Algorithm) -> Result<Self, KeyProblem> {
-        if jwk.contains_key("k") || jwk.contains_key("d") {
+        if PRIVATE.iter().any(|it| jwk.contains_key(*it)) {
             return Err(KeyProblem::Secret);
         }
         check_purpose(jwk)?;
@@ -164,7 +170,8 @@ fn rsa_key(jwk: &Map<String, Value>, algorithm: Algorithm) -> Result<Parsed, Key
         .iter()
         .fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
     let is_even = |number: &[u8]| number.last().is_none_or(|it| it % 2 == 0);
-    if number < RSA_EXPONENT_MIN || is_even(e) || is_even(n) || roca::is_vulnerable(n) {
+    let is_long = u64::BITS - number.leading_zeros() > RSA_EXPONENT_BITS_MAX;
+    if number < RSA_EXPONENT_MIN || is_long || is_even(e) || is_even(n) || roca::is_vulnerable(n) {
         return Err(KeyProblem::Weak);
     }
     let key = RsaPublicKeyComponents { n, e }.to_parsed_public_key(parameters);

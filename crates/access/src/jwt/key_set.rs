@@ -10,7 +10,7 @@ use crate::strict_json;
 pub const KEY_SET_MAX: usize = 256 * 1024;
 /// The most keys of a set.
 pub const KEYS_MAX: usize = 100;
-/// How many keys are tried for a token that names none: each try costs a signature check.
+/// How many public keys are tried for a token that names none: each try costs a signature check.
 const TRIES_MAX: usize = 4;
 
 /// The keys of one issuer.
@@ -41,7 +41,9 @@ impl KeySet {
     /// Reads a JWKS. What cannot be used is ignored, as RFC 7517 demands, and told. `rsa` is what
     /// RSA keys are used with that name no algorithm.
     ///
-    /// Two different keys with one `kid` are both ignored, for nobody can tell which is meant.
+    /// Two different keys of one algorithm with one `kid` are both ignored, for nobody can tell
+    /// which is meant. Keys of different algorithms may share a `kid`, and at some issuers do (RFC
+    /// 7517, section 4.5).
     ///
     /// # Errors
     /// When it is no set at all.
@@ -75,8 +77,8 @@ impl KeySet {
             }
         }
         let is_ambiguous = |key: &Key| {
-            let same = keys.iter().filter(|it| it.id() == key.id());
-            key.id().is_some() && same.count() > 1
+            let is_like = |it: &&Key| it.id() == key.id() && it.algorithm() == key.algorithm();
+            key.id().is_some() && keys.iter().filter(is_like).count() > 1
         };
         let ambiguous: Vec<bool> = keys.iter().map(is_ambiguous).collect();
         let mut flags = ambiguous.into_iter();
@@ -128,17 +130,25 @@ impl KeySet {
             None => self.keys.iter().collect(),
         };
         let fits = |key: &&&Key| key.algorithm() == token.algorithm;
-        let mut candidates = named.iter().filter(fits).take(TRIES_MAX).peekable();
+        // Secrets are few, for somebody has written them into a file.
+        let tries = match token.algorithm.is_symmetric() {
+            true => usize::MAX,
+            false => TRIES_MAX,
+        };
+        let mut candidates = named.iter().filter(fits).take(tries).peekable();
+        // No issuer publishes secrets, so that newer keys cannot help; nor where the key is known.
+        let may_be_new = !token.algorithm.is_symmetric() && token.key_id().is_none();
         if candidates.peek().is_none() {
-            // No issuer publishes secrets, so newer keys cannot help; nor where the key is known.
             let is_final = token.algorithm.is_symmetric() || !named.is_empty();
-            return Err(match is_final {
+            return Err(match is_final && !may_be_new {
                 true => Refused::Algorithm,
                 false => Refused::UnknownKey,
             });
         }
         match candidates.any(|key| key.verify(token.signed, &token.signature)) {
             true => Ok(()),
+            // The issuer names no keys and may have another one by now.
+            false if may_be_new => Err(Refused::UnknownKey),
             false => Err(Refused::Signature),
         }
     }

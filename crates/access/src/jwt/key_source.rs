@@ -1,6 +1,7 @@
 //! When an issuer's keys are fetched, and how long they are good.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::KeySet;
@@ -34,12 +35,45 @@ impl Default for Times {
 /// How many requests wait for one fetch; more are refused.
 const WAITING_MAX: usize = 1000;
 
-/// The keys of one issuer over time. It neither fetches nor waits: [`KeySource::poll`] says when to
-/// fetch, [`KeySource::fetched`] and [`KeySource::failed`] take what came of it.
+/// Keys as they were at one time. No other keys of the process have its generation, and newer ones
+/// have a greater one.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    keys: Arc<KeySet>,
+    generation: u64,
+}
+
+impl Snapshot {
+    /// Keys that no other snapshot has.
+    #[must_use]
+    pub fn new(keys: KeySet) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self {
+            keys: Arc::new(keys),
+            generation: LAST.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn keys(&self) -> &KeySet {
+        &self.keys
+    }
+
+    /// What tells these keys from all others of the process.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+/// The keys of one issuer over time. It neither fetches nor waits: [`KeySource::poll`] and
+/// [`KeySource::unknown_key`] say when to fetch, [`KeySource::fetched`] and [`KeySource::failed`]
+/// take what came of it.
 #[derive(Debug)]
 pub struct KeySource {
     times: Times,
-    keys: Option<Current>,
+    current: Option<Current>,
     /// The fetch that is under way, and when it began.
     under_way: Option<(u64, Instant)>,
     /// How many fetches have begun.
@@ -47,15 +81,13 @@ pub struct KeySource {
     /// When the last one ended.
     ended: Option<Instant>,
     is_failing: bool,
-    /// A token named a key that is not among them.
-    is_wanted: bool,
+    /// How many wait for the fetch that is under way.
     waiting: usize,
-    generation: u64,
 }
 
 #[derive(Debug)]
 struct Current {
-    set: Arc<KeySet>,
+    snapshot: Snapshot,
     fetched: Instant,
 }
 
@@ -64,12 +96,21 @@ struct Current {
 #[must_use]
 pub struct Fetch(u64);
 
+/// One that waits for the end of a fetch.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Waiter(u64);
+
 /// What a token whose key is not known may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// Keys are on their way: wait for the end of the fetch, then look once more, and call
+    /// There are other keys by now: look once more.
+    Retry,
+    /// Fetch the keys, and look once more.
+    Fetch(Fetch),
+    /// Somebody fetches them: wait for the end, then look once more. Whoever gives up before, calls
     /// [`KeySource::leave`].
-    Wait,
+    Wait(Waiter),
     /// The issuer was asked a moment ago, or too many wait: the token is refused, or, where there
     /// are no keys at all, the request is answered with 503.
     Refuse,
@@ -81,42 +122,28 @@ impl KeySource {
     pub fn new(times: Times) -> Self {
         Self {
             times,
-            keys: None,
+            current: None,
             under_way: None,
             fetches: 0,
             ended: None,
             is_failing: false,
-            is_wanted: false,
             waiting: 0,
-            generation: 0,
         }
     }
 
-    /// The keys, unless there are none or the last ones are too old, and their generation: it
-    /// changes when a key comes or goes.
+    /// The keys, unless there are none or the last ones are too old.
     #[must_use]
-    pub fn keys(&self, now: Instant) -> Option<(&Arc<KeySet>, u64)> {
-        let current = self.keys.as_ref()?;
+    pub fn keys(&self, now: Instant) -> Option<Snapshot> {
+        let current = self.current.as_ref()?;
         let age = now.saturating_duration_since(current.fetched);
-        (age < self.times.keep).then_some((&current.set, self.generation))
+        (age < self.times.keep).then(|| current.snapshot.clone())
     }
 
-    /// Says to begin a fetch, when it is time for one and none is under way.
+    /// Says to begin the next regular fetch, when it is time for it and none is under way.
     pub fn poll(&mut self, now: Instant) -> Option<Fetch> {
-        let is_due = |it: &Self| it.next().is_none_or(|next| next <= now);
-        if !is_due(self) {
-            return None;
-        }
-        if self.under_way.is_some() {
-            self.end(now, true);
-            if !is_due(self) {
-                return None;
-            }
-        }
-        self.fetches += 1;
-        self.is_wanted = false;
-        self.under_way = Some((self.fetches, now));
-        Some(Fetch(self.fetches))
+        self.give_up_late(now);
+        let is_due = self.next().is_none_or(|next| next <= now);
+        (is_due && self.under_way.is_none()).then(|| self.begin(now))
     }
 
     /// When [`KeySource::poll`] is worth calling again, unless something happens before; at once
@@ -126,54 +153,90 @@ impl KeySource {
         if let Some((_, began)) = self.under_way {
             return Some(began + self.times.fetch);
         }
-        let is_urgent = self.is_failing || self.is_wanted;
-        let pause = match is_urgent {
+        let pause = match self.is_failing {
             true => self.times.pause,
             false => self.times.refresh,
         };
         self.ended.map(|ended| ended + pause)
     }
 
-    /// The keys that a fetch has brought. Those of one that is given up already are not taken.
-    pub fn fetched(&mut self, fetch: &Fetch, now: Instant, set: KeySet) {
+    /// The keys that a fetch has brought. Those of one that is given up already are not taken, and
+    /// none at all count as a failure: an issuer that publishes nothing usable must not lock all
+    /// its callers out. Whether they were taken.
+    pub fn fetched(&mut self, fetch: &Fetch, now: Instant, keys: KeySet) -> bool {
+        self.give_up_late(now);
         if !self.is_under_way(fetch) {
-            return;
+            return false;
         }
-        self.end(now, false);
-        let is_same = self.keys.as_ref().is_some_and(|it| it.set.is_same(&set));
-        self.generation += u64::from(!is_same);
-        self.keys = Some(Current {
-            set: Arc::new(set),
-            fetched: now,
-        });
+        self.end(now, keys.is_empty());
+        if keys.is_empty() {
+            return false;
+        }
+        match &mut self.current {
+            Some(current) if current.snapshot.keys.is_same(&keys) => current.fetched = now,
+            other => {
+                *other = Some(Current {
+                    snapshot: Snapshot::new(keys),
+                    fetched: now,
+                });
+            }
+        }
+        true
     }
 
     /// A fetch has failed: what is known stays, and the next one begins after the pause.
     pub fn failed(&mut self, fetch: &Fetch, now: Instant) {
+        self.give_up_late(now);
         if self.is_under_way(fetch) {
             self.end(now, true);
         }
     }
 
-    /// Asks what becomes of a token whose key is not among [`KeySource::keys`], or when there are
-    /// none.
-    pub fn unknown_key(&mut self, now: Instant) -> Lookup {
-        let is_due = match self.ended {
-            _ if self.under_way.is_some() => true,
-            Some(ended) => now.saturating_duration_since(ended) >= self.times.pause,
-            None => true,
-        };
-        if !is_due || self.waiting >= WAITING_MAX {
-            return Lookup::Refuse;
+    /// Asks what becomes of a token whose key is not among the keys of this generation, or when
+    /// there were none. One caller must not take all places of those who wait: that is for whoever
+    /// asks to bound.
+    pub fn unknown_key(&mut self, seen: Option<u64>, now: Instant) -> Lookup {
+        self.give_up_late(now);
+        let current = self.keys(now).map(|it| it.generation);
+        if current.is_some() && current != seen {
+            return Lookup::Retry;
         }
-        self.is_wanted = true;
-        self.waiting += 1;
-        Lookup::Wait
+        if let Some((number, _)) = self.under_way {
+            if self.waiting >= WAITING_MAX {
+                return Lookup::Refuse;
+            }
+            self.waiting += 1;
+            return Lookup::Wait(Waiter(number));
+        }
+        let pause = self.times.pause;
+        let has_paused = |ended| now.saturating_duration_since(ended) >= pause;
+        match self.ended.is_none_or(has_paused) {
+            true => Lookup::Fetch(self.begin(now)),
+            false => Lookup::Refuse,
+        }
     }
 
-    /// One that was told to wait no longer does, for whatever reason.
-    pub fn leave(&mut self) {
-        self.waiting = self.waiting.saturating_sub(1);
+    /// One that was told to wait no longer does. Those who wait for a fetch that has ended are no
+    /// longer counted anyway.
+    pub fn leave(&mut self, waiter: &Waiter) {
+        if self.under_way.is_some_and(|(number, _)| number == waiter.0) {
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+    }
+
+    fn begin(&mut self, now: Instant) -> Fetch {
+        self.fetches += 1;
+        self.under_way = Some((self.fetches, now));
+        Fetch(self.fetches)
+    }
+
+    /// A fetch that has taken too long has failed, whether or not somebody still works on it.
+    fn give_up_late(&mut self, now: Instant) {
+        if let Some((_, began)) = self.under_way
+            && now.saturating_duration_since(began) >= self.times.fetch
+        {
+            self.end(began + self.times.fetch, true);
+        }
     }
 
     fn is_under_way(&self, fetch: &Fetch) -> bool {
@@ -182,6 +245,7 @@ impl KeySource {
 
     fn end(&mut self, now: Instant, is_failing: bool) {
         self.under_way = None;
+        self.waiting = 0;
         self.ended = Some(now);
         self.is_failing = is_failing;
     }

@@ -3,71 +3,96 @@
 use std::collections::VecDeque;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 /// What becomes of a request whose signature is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replay {
     /// It is the first of its kind and is remembered.
     New,
-    /// It came before.
+    /// It came before. Senders repeat what was not acknowledged in time, with the same identifier:
+    /// answered with a success, they stop.
     Seen,
     /// There is no room to remember it: taking it would mean to take it again later.
     Full,
 }
 
-/// The signed requests that have been taken, for as long as their time allows another one.
+/// The signed requests of one sender that have been taken, for as long as their time allows another
+/// one. There is one for all workers, or each would take a request once; and one for each sender,
+/// or one could use up another's identifiers. A restart forgets them.
 #[derive(Debug)]
 pub struct Replays {
-    seen: HashSet<[u8; 32]>,
-    /// All of them, with the second from which on they may be forgotten.
+    /// Each with the second from which on it may be forgotten.
+    seen: HashMap<[u8; 32], u64>,
+    /// All of them in the order in which that comes, and some that are forgotten already.
     order: VecDeque<(u64, [u8; 32])>,
-    /// How many seconds each is kept.
     keep: u64,
     count_max: usize,
+    /// The latest time seen: clocks may be put back.
+    now: u64,
 }
 
 impl Replays {
-    /// Remembers each request so many seconds, and at most so many of them. A signature that is
-    /// valid for `tolerance` seconds before and after its time must be kept for twice as long.
+    /// For a scheme whose signatures are valid `tolerance` seconds before and after their time:
+    /// each request is remembered for as long as it could come again.
     #[must_use]
-    pub fn new(keep: u64, count_max: usize) -> Self {
+    pub fn new(tolerance: u64, count_max: usize) -> Self {
+        // Both ends of the window are in it.
+        Self::for_seconds(tolerance.saturating_mul(2).saturating_add(1), count_max)
+    }
+
+    /// For a scheme whose signatures have no time: each request is remembered so many seconds.
+    #[must_use]
+    pub fn for_seconds(keep: u64, count_max: usize) -> Self {
         Self {
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             order: VecDeque::new(),
             keep,
             count_max,
+            now: 0,
         }
     }
 
-    /// Takes a request, by what tells it from others. `now` is in seconds and never goes back.
+    /// Takes a request, by what tells it from others. `now` is in seconds.
     pub fn take(&mut self, identity: &[u8], now: u64) -> Replay {
+        self.now = self.now.max(now);
         while let Some((until, hash)) = self.order.front() {
-            if now < *until {
+            if self.now < *until {
                 break;
             }
-            self.seen.remove(hash);
+            if self.seen.get(hash) == Some(until) {
+                self.seen.remove(hash);
+            }
             self.order.pop_front();
         }
-        let mut hash = [0; 32];
-        for (to, from) in hash.iter_mut().zip(digest(&SHA256, identity).as_ref()) {
-            *to = *from;
-        }
-        if self.seen.contains(&hash) {
+        let hash = hash_of(identity);
+        if self.seen.contains_key(&hash) {
             return Replay::Seen;
         }
         if self.seen.len() >= self.count_max {
             return Replay::Full;
         }
-        self.seen.insert(hash);
-        self.order.push_back((now.saturating_add(self.keep), hash));
+        if self.order.len() >= self.count_max.saturating_mul(2) {
+            let seen = &self.seen;
+            self.order
+                .retain(|(until, hash)| seen.get(hash) == Some(until));
+        }
+        let until = self.now.saturating_add(self.keep);
+        self.seen.insert(hash, until);
+        self.order.push_back((until, hash));
         Replay::New
     }
 
     /// Forgets a request that was taken and then not acted on, so that its sender may repeat it.
     pub fn forget(&mut self, identity: &[u8]) {
-        let hash = digest(&SHA256, identity);
-        self.order.retain(|(_, known)| known != hash.as_ref());
-        self.seen.retain(|known| known != hash.as_ref());
+        self.seen.remove(&hash_of(identity));
     }
+}
+
+fn hash_of(identity: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    for (to, from) in hash.iter_mut().zip(digest(&SHA256, identity).as_ref()) {
+        *to = *from;
+    }
+    hash
 }

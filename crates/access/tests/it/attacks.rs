@@ -5,10 +5,10 @@
 //! other libraries can judge it too.
 
 use access::jwt::Refused::{
-    Algorithm as WrongAlgorithm, Audience, Confirmation, Critical, Expired, Issuer, Malformed,
-    NoExpiry, NotYet, Signature, Type, UnknownKey,
+    Algorithm as WrongAlgorithm, Audience as WrongAudience, Confirmation, Critical, Expired,
+    Issuer, Malformed, NoExpiry, NotYet, Signature, Type, UnknownKey,
 };
-use access::jwt::{Algorithm, Refused, Rules, verify};
+use access::jwt::{Algorithm, Audience, Presented, Refused, Rules, verify};
 use serde_json::{Value, json};
 
 use crate::issuer::{AUDIENCE, ISSUER, NOW, Signer, base64, claims, issuer};
@@ -22,14 +22,12 @@ struct Attack {
 const RSA: &str = r#"{"alg":"RS256","kid":"rsa","typ":"JWT"}"#;
 const EC: &str = r#"{"alg":"ES256","kid":"ec"}"#;
 const ED: &str = r#"{"alg":"EdDSA","kid":"ed"}"#;
+const OTHER_AUDIENCE: &str = "other.example";
 const RS256: Signer<'_> = Signer::Rsa(Algorithm::Rs256);
 
 pub fn rules() -> Rules {
-    Rules {
-        issuer: Some(ISSUER.to_owned()),
-        audiences: Some(vec![AUDIENCE.to_owned(), "other.example".to_owned()]),
-        ..Rules::default()
-    }
+    let audiences = vec![AUDIENCE.to_owned(), OTHER_AUDIENCE.to_owned()];
+    Rules::new(vec![ISSUER.to_owned()], Audience::OneOf(audiences))
 }
 
 /// Puts a token on the list.
@@ -485,13 +483,15 @@ fn parties(list: &mut Vec<Attack>) {
         json!(["intertie", 1]),
         json!({ "intertie": 1 }),
     ] {
-        with_claims(list, json!({ "aud": audience }), Err(Audience));
+        with_claims(list, json!({ "aud": audience }), Err(WrongAudience));
     }
     with_claims(list, json!({ "aud": ["another", "intertie"] }), Ok(()));
     with_claims(list, json!({ "aud": "other.example" }), Ok(()));
     for subject in [json!(1), json!(["alice"]), json!({}), json!(true)] {
         with_claims(list, json!({ "sub": subject }), Err(Malformed));
     }
+    let logout = json!({ "http://schemas.openid.net/event/backchannel-logout": {} });
+    with_claims(list, json!({ "events": logout }), Err(Type));
     with_claims(list, json!({ "jti": 1 }), Err(Malformed));
     let hash = base64(&[7; 32]);
     for demanded in [
@@ -515,7 +515,7 @@ fn every_attack_is_refused_for_its_own_reason() {
     let mut wrong = Vec::new();
     for attack in &list {
         let verified = verify(attack.token.as_bytes(), &keys, &rules, NOW);
-        let result = verified.and_then(|it| it.confirm(&[]).map(drop));
+        let result = verified.and_then(|it| it.confirm(Presented::BEARER).map(drop));
         if result != attack.expected {
             let (name, expected) = (&attack.name, attack.expected);
             wrong.push(format!("{name}: {result:?} instead of {expected:?}"));
@@ -542,7 +542,7 @@ fn every_attack_is_refused_for_its_own_reason() {
             })
             .collect();
         let all = json!({ "now": NOW, "issuer": ISSUER, "jwks": issuer().jwks(),
-            "audiences": rules.audiences, "tokens": tokens });
+            "audiences": [AUDIENCE, OTHER_AUDIENCE], "tokens": tokens });
         std::fs::write(file, all.to_string()).unwrap();
     }
 }
@@ -551,7 +551,7 @@ fn every_attack_is_refused_for_its_own_reason() {
 #[test]
 fn no_bit_of_a_token_can_be_changed() {
     let (keys, rules) = (issuer().keys(), rules());
-    for (header, signer) in [(EC, Signer::Ec), (ED, Signer::Ed)] {
+    for (header, signer) in [(EC, Signer::Ec), (ED, Signer::Ed), (RSA, RS256)] {
         let token = issuer().token(header, &claims(json!({})), signer);
         assert!(verify(token.as_bytes(), &keys, &rules, NOW).is_ok());
         for place in 0..token.len() {
@@ -565,27 +565,68 @@ fn no_bit_of_a_token_can_be_changed() {
     }
 }
 
-/// A token that belongs to the holder of a key is his only.
+/// A token that belongs to the holder of a key is his only, and comes as such a token does.
 #[test]
-fn a_confirmed_token_is_its_holders_only() {
-    use access::jwt::Confirmation::{Certificate, Key};
+fn a_bound_token_is_its_holders_only() {
     let keys = issuer().keys();
-    for (name, right, others) in [
-        (
-            "x5t#S256",
-            Certificate([7; 32]),
-            [Key([7; 32]), Certificate([8; 32])],
-        ),
-        ("jkt", Key([7; 32]), [Certificate([7; 32]), Key([8; 32])]),
+    let (ours, other) = ([7; 32], [8; 32]);
+    let bearer = |certificate| Presented::Bearer { certificate };
+    let dpop = |key, certificate| Presented::Dpop { key, certificate };
+    let every = [
+        bearer(None),
+        bearer(Some(ours)),
+        bearer(Some(other)),
+        dpop(ours, None),
+        dpop(other, None),
+        dpop(ours, Some(ours)),
+        dpop(ours, Some(other)),
+    ];
+    let hash = base64(&ours);
+    for (demanded, taken) in [
+        (json!(null), vec![0, 1, 2]),
+        (json!({ "x5t#S256": hash }), vec![1]),
+        (json!({ "jkt": hash }), vec![3, 5, 6]),
+        (json!({ "jkt": hash, "x5t#S256": hash }), vec![5]),
     ] {
-        let demanded = json!({ "cnf": { name: base64(&[7; 32]) } });
-        let token = issuer().token(RSA, &claims(demanded), RS256);
+        let token = issuer().token(RSA, &claims(json!({ "cnf": demanded })), RS256);
         let verified = verify(token.as_bytes(), &keys, &rules(), NOW).unwrap();
-        assert!(verified.confirm(&[right]).is_ok());
-        assert!(verified.confirm(&[others[0], right]).is_ok());
-        assert_eq!(verified.confirm(&others).err(), Some(Confirmation));
-        assert_eq!(verified.confirm(&[]).err(), Some(Confirmation));
+        let is_taken = |it: &usize| verified.confirm(every[*it]).is_ok();
+        let all: Vec<usize> = (0..every.len()).filter(is_taken).collect();
+        assert_eq!(all, taken, "{demanded}");
     }
+}
+
+/// The tokens of well-known issuers, as their documentation shows them.
+#[test]
+fn tokens_of_well_known_issuers_are_taken() {
+    let keys = issuer().keys();
+    let judge = |rules: &Rules, changes: Value| {
+        let token = issuer().token(RSA, &claims(changes), RS256);
+        verify(token.as_bytes(), &keys, rules, NOW).map(drop)
+    };
+    // Google: two spellings of one issuer.
+    let google = ["https://accounts.google.com", "accounts.google.com"];
+    let issuers = google.map(str::to_owned).to_vec();
+    let rules = Rules::new(issuers, Audience::OneOf(vec![AUDIENCE.to_owned()]));
+    for issuer in google {
+        assert_eq!(judge(&rules, json!({ "iss": issuer })), Ok(()));
+    }
+    // Amazon Cognito: access tokens name the client, not an audience.
+    let clients = Audience::Clients(vec!["7abc".to_owned()]);
+    let rules = Rules::new(vec![ISSUER.to_owned()], clients);
+    let cognito = json!({ "aud": null, "client_id": "7abc", "token_use": "access" });
+    assert_eq!(judge(&rules, cognito), Ok(()));
+    for client in [json!(null), json!("8abc"), json!(["7abc"])] {
+        let other = json!({ "aud": "7abc", "client_id": client });
+        assert_eq!(judge(&rules, other), Err(WrongAudience));
+    }
+    // Kubernetes: service accounts have a list of audiences and members of their own.
+    let rules = self::rules();
+    let pod = json!({ "aud": ["https://kubernetes.default.svc", AUDIENCE],
+        "kubernetes.io": { "namespace": "shop", "pod": { "name": "a" } }, "nbf": NOW - 5 });
+    assert_eq!(judge(&rules, pod), Ok(()));
+    let any = Rules::new(vec![ISSUER.to_owned()], Audience::Any);
+    assert_eq!(judge(&any, json!({ "aud": null })), Ok(()));
 }
 
 #[test]
@@ -599,15 +640,13 @@ fn scopes_are_read_in_every_form() {
     assert_eq!(read(json!({ "scp": ["a", 1, "b c"] })), "a|b c");
     assert_eq!(read(json!({ "scp": "a b" })), "a|b");
     assert_eq!(read(json!({ "scope": "a", "scp": ["b"] })), "a|b");
+    assert_eq!(read(json!({ "scope": ["a", "b"] })), "a|b");
     assert_eq!(read(json!({ "scope": 1 })), "");
 }
 
 #[test]
 fn a_demanded_type_is_the_only_one_that_is_taken() {
-    let strict = Rules {
-        types: vec!["at+jwt".to_owned()],
-        ..rules()
-    };
+    let strict = rules().with_types(&["application/AT+JWT"]);
     for (kind, expected) in [
         (r#","typ":"at+jwt""#, Ok(())),
         (r#","typ":"application/at+jwt""#, Ok(())),

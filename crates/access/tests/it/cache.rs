@@ -1,75 +1,100 @@
 //! Tokens that have been verified before.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
-use access::jwt::{TokenCache, Verified, verify};
+use access::jwt::{Audience, KeySet, Presented, Refused, Rules, Snapshot, Verifier};
 use serde_json::json;
 
 use crate::attacks::rules;
 use crate::issuer::{NOW, Signer, claims, issuer};
 
-/// A verified token of this subject that lives so long.
-fn token(subject: &str, seconds: u64) -> (String, Rc<Verified>) {
+/// A token of this subject that lives so long.
+fn token(subject: &str, seconds: u64) -> String {
     let changes = json!({ "sub": subject, "exp": NOW + seconds });
-    let token = issuer().token(
-        r#"{"alg":"EdDSA","kid":"ed"}"#,
-        &claims(changes),
-        Signer::Ed,
-    );
-    let verified = verify(token.as_bytes(), &issuer().keys(), &rules(), NOW).unwrap();
-    (token, Rc::new(verified))
+    let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
+    issuer().token(header, &claims(changes), Signer::Ed)
 }
 
-fn subject(verified: &Verified) -> &str {
-    verified.confirm(&[]).unwrap()["sub"].as_str().unwrap()
+fn verifier(bytes: usize) -> Verifier {
+    Verifier::new(Arc::new(rules()), bytes)
 }
 
 #[test]
-fn a_token_is_found_whole_until_it_expires_or_keys_change() {
-    let mut cache = TokenCache::new(100_000);
-    let (alice, verified) = token("alice", 60);
-    cache.put(alice.as_bytes(), 1, NOW, verified);
-    let found = cache.get(alice.as_bytes(), 1, NOW).unwrap();
-    assert_eq!(subject(&found), "alice");
-    let end = found.expires();
-    assert!(cache.get(alice.as_bytes(), 1, end - 1).is_some());
-    assert!(cache.get(alice.as_bytes(), 1, end).is_none());
+fn a_token_is_remembered_whole_until_it_expires() {
+    let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
+    let alice = token("alice", 60);
+    let verified = verifier.verify(alice.as_bytes(), &keys, NOW).unwrap();
+    assert_eq!(verified.confirm(Presented::BEARER).unwrap()["sub"], "alice");
+    let end = verified.expires();
+    let again = verifier.verify(alice.as_bytes(), &keys, end - 1).unwrap();
+    assert!(std::rc::Rc::ptr_eq(&verified, &again));
+    let late = verifier.verify(alice.as_bytes(), &keys, end);
+    assert_eq!(late.err(), Some(Refused::Expired));
     for cut in 0..alice.len() {
-        assert!(cache.get(&alice.as_bytes()[..cut], 1, NOW).is_none());
+        let part = verifier.verify(&alice.as_bytes()[..cut], &keys, NOW);
+        assert!(part.is_err(), "{cut}");
     }
-    assert!(cache.get(alice.as_bytes(), 2, NOW).is_none());
-    assert!(
-        cache.get(alice.as_bytes(), 1, NOW).is_none(),
-        "the key may be withdrawn"
+    assert_eq!(
+        verifier.remembered(),
+        1,
+        "what is refused is not remembered"
     );
+}
+
+#[test]
+fn a_key_that_is_withdrawn_takes_its_tokens_along() {
+    let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
+    let alice = token("alice", 60);
+    assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
+    let without = issuer().keys().keys().to_vec();
+    let without = without.into_iter().filter(|it| it.id() != Some("ed"));
+    let newer = Snapshot::new(KeySet::of(without.collect()));
+    let refused = verifier.verify(alice.as_bytes(), &newer, NOW);
+    assert_eq!(refused.err(), Some(Refused::UnknownKey));
+    // A request that began before judges by the old keys, and leaves nothing behind.
+    assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
+    assert_eq!(verifier.remembered(), 0);
+    assert!(verifier.verify(alice.as_bytes(), &newer, NOW).is_err());
+}
+
+/// The rules of one way say nothing about another's tokens, whatever both remember.
+#[test]
+fn each_way_has_its_own_tokens() {
+    let keys = Snapshot::new(issuer().keys());
+    let other = Audience::OneOf(vec!["somebody else".to_owned()]);
+    let others = Rules::new(vec![crate::issuer::ISSUER.to_owned()], other);
+    let (mut ours, mut theirs) = (verifier(100_000), Verifier::new(Arc::new(others), 100_000));
+    let alice = token("alice", 60);
+    assert!(ours.verify(alice.as_bytes(), &keys, NOW).is_ok());
+    let refused = theirs.verify(alice.as_bytes(), &keys, NOW);
+    assert_eq!(refused.err(), Some(Refused::Audience));
 }
 
 #[test]
 fn it_has_a_bound_and_keeps_what_is_used() {
-    let (used, verified) = token("used", 600);
-    let room = used.len() * 10;
-    let mut cache = TokenCache::new(room);
-    cache.put(used.as_bytes(), 1, NOW, verified);
+    let keys = Snapshot::new(issuer().keys());
+    let used = token("used", 600);
+    let mut verifier = verifier(used.len() * 8 * 10);
+    let first = verifier.verify(used.as_bytes(), &keys, NOW).unwrap();
     for number in 0..50 {
-        let (other, verified) = token(&format!("{number:04}"), 600);
-        cache.put(other.as_bytes(), 1, NOW, verified);
-        assert!(
-            cache.get(used.as_bytes(), 1, NOW).is_some(),
-            "after {number}"
-        );
-        assert!(cache.len() <= 10);
+        let other = token(&format!("{number:04}"), 600);
+        verifier.verify(other.as_bytes(), &keys, NOW).unwrap();
+        let again = verifier.verify(used.as_bytes(), &keys, NOW).unwrap();
+        assert!(std::rc::Rc::ptr_eq(&first, &again), "after {number}");
+        assert!(verifier.remembered() <= 10);
     }
-    // All others came once: only the last of them are there.
-    let (last, _) = token("0049", 600);
-    assert!(cache.len() >= 8 && cache.get(last.as_bytes(), 1, NOW).is_some());
-    cache.clear();
-    assert!(cache.is_empty() && cache.get(used.as_bytes(), 1, NOW).is_none());
+    assert!(verifier.remembered() >= 8);
+    verifier.forget();
+    assert_eq!(verifier.remembered(), 0);
 }
 
 #[test]
-fn what_does_not_fit_at_all_is_not_kept() {
-    let (alice, verified) = token("alice", 60);
-    let mut cache = TokenCache::new(alice.len() - 1);
-    cache.put(alice.as_bytes(), 1, NOW, verified);
-    assert!(cache.is_empty());
+fn what_does_not_fit_at_all_is_verified_each_time() {
+    let keys = Snapshot::new(issuer().keys());
+    let mut verifier = verifier(100);
+    let alice = token("alice", 60);
+    for _ in 0..2 {
+        assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
+        assert_eq!(verifier.remembered(), 0);
+    }
 }

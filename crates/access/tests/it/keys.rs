@@ -70,7 +70,9 @@ fn what_cannot_be_used_is_told_apart() {
         (&rsa, json!({ "e": "AQAA" }), Weak),
         (&rsa, json!({ "e": "" }), Weak),
         (&rsa, json!({ "e": base64(&[0xff; 200]) }), Weak),
+        (&rsa, json!({ "e": "BAAAAAE" }), Weak),
         (&rsa, json!({ "d": "AQAB" }), Secret),
+        (&rsa, json!({ "p": "AQAB" }), Secret),
         (&ec, json!({ "d": "AQAB" }), Secret),
         (&ec, json!({ "crv": "P-384" }), Malformed),
         (&ec, json!({ "crv": "secp256k1" }), Unknown),
@@ -144,6 +146,40 @@ fn secrets_are_as_long_as_their_hash() {
     assert_eq!(public.err(), Some(KeyProblem::Algorithm));
 }
 
+/// The point of another key on P-256.
+fn other_point() -> Vec<u8> {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+    pair.public_key().as_ref().to_vec()
+}
+
+/// An issuer that names no keys may have another one by now.
+#[test]
+fn a_token_without_a_kid_is_worth_asking_for_newer_keys() {
+    use access::jwt::{Compact, Refused};
+    let token = issuer().token(r#"{"alg":"ES256"}"#, "{}", crate::issuer::Signer::Ec);
+    let compact = Compact::parse(token.as_bytes()).unwrap();
+    let other = other_point();
+    let jwk = json!({ "kty": "EC", "crv": "P-256",
+        "x": base64(&other[1..33]), "y": base64(&other[33..]) });
+    for (keys, expected) in [
+        (json!([jwk]), Err(Refused::UnknownKey)),
+        (json!([issuer().rsa_jwk()]), Err(Refused::UnknownKey)),
+        (json!([jwk, issuer().ec_jwk()]), Ok(())),
+    ] {
+        let text = json!({ "keys": keys }).to_string();
+        let (set, _) = KeySet::parse(text.as_bytes(), Algorithm::Rs256).unwrap();
+        assert_eq!(set.verify(&compact), expected);
+    }
+}
+
+/// Secrets are told apart by what they are, so that one that is replaced takes its tokens along.
+#[test]
+fn two_secrets_are_two_keys() {
+    let set = |byte| KeySet::of(vec![Key::of_secret(&[byte; 32], Algorithm::Hs256).unwrap()]);
+    assert!(set(1).is_same(&set(1)) && !set(1).is_same(&set(2)));
+}
+
 #[test]
 fn a_set_ignores_what_it_cannot_use_and_what_is_ambiguous() {
     let keys = issuer();
@@ -152,10 +188,18 @@ fn a_set_ignores_what_it_cannot_use_and_what_is_ambiguous() {
         let (set, ignored) = KeySet::parse(text.as_bytes(), Algorithm::Rs256).unwrap();
         (set.keys().len(), ignored)
     };
-    let other = changed(keys.ec_jwk(), json!({ "kid": "rsa" }));
-    let (count, ignored) = parse(json!([keys.rsa_jwk(), other, keys.ed_jwk()]));
-    let ambiguous = (Some("rsa".to_owned()), KeyProblem::SameId);
+    let point = other_point();
+    let other = json!({ "kty": "EC", "crv": "P-256", "kid": "ec",
+        "x": base64(&point[1..33]), "y": base64(&point[33..]) });
+    let (count, ignored) = parse(json!([keys.rsa_jwk(), keys.ec_jwk(), other]));
+    let ambiguous = (Some("ec".to_owned()), KeyProblem::SameId);
     assert_eq!((count, ignored), (1, vec![ambiguous.clone(), ambiguous]));
+    // At some issuers keys of several algorithms have one `kid`.
+    let same = changed(keys.ec_jwk(), json!({ "kid": "rsa" }));
+    assert_eq!(
+        parse(json!([keys.rsa_jwk(), same, keys.ed_jwk()])),
+        (3, vec![])
+    );
     assert_eq!(parse(json!([keys.rsa_jwk(), keys.rsa_jwk()])), (1, vec![]));
     let secret = json!({ "kty": "oct", "k": "AA", "kid": "s" });
     let (count, ignored) = parse(json!([secret, 1, keys.ec_jwk()]));

@@ -190,21 +190,64 @@ fn secrets_that_could_be_guessed_are_refused() {
     assert!(Secrets::of(Scheme::GitHub, &[]).is_err());
 }
 
+/// While a sender changes secrets it signs by both: a copy with only one of the signatures is the
+/// same request.
 #[test]
-fn a_request_is_taken_once_while_it_is_remembered() {
-    let mut replays = Replays::new(600, 3);
+fn a_request_is_the_same_by_whichever_secret() {
+    let (old, new) = ("whsec_0123456789abcdef", "whsec_fedcba9876543210");
+    let body = br#"{"id":"evt_1"}"#;
+    let sign = |secret: &str| {
+        use aws_lc_rs::hmac;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        let signed = [b"1614265330.".as_slice(), body].concat();
+        let tag = hmac::sign(&key, &signed);
+        let digits: Vec<String> = tag.as_ref().iter().map(|it| format!("{it:02x}")).collect();
+        digits.concat()
+    };
+    let both = format!("t=1614265330,v1={},v1={}", sign(old), sign(new));
+    let judge = |value: &str| {
+        let fields = [("stripe-signature", value)];
+        judge_in(Scheme::Stripe, &[old, new], &fields, body, 5).unwrap()
+    };
+    let all = judge(&both);
+    assert_eq!(judge(&format!("t=1614265330,v1={}", sign(old))), all);
+    assert_eq!(judge(&format!("t=1614265330,v1={}", sign(new))), all);
+}
+
+/// A signature is valid from 300 s before its time to 300 s behind it, both ends with it.
+#[test]
+fn a_request_is_taken_once_while_its_signature_is_valid() {
+    let mut replays = Replays::new(300, 3);
     assert_eq!(replays.take(b"a", 1000), Replay::New);
-    assert_eq!(replays.take(b"a", 1599), Replay::Seen);
+    assert_eq!(replays.take(b"a", 1600), Replay::Seen);
     assert_eq!(
-        replays.take(b"a", 1600),
-        Replay::New,
-        "its time is over, so no signature fits"
+        replays.take(b"a", 900),
+        Replay::Seen,
+        "the clock was put back"
     );
-    assert_eq!(replays.take(b"b", 1600), Replay::New);
-    assert_eq!(replays.take(b"c", 1601), Replay::New);
-    assert_eq!(replays.take(b"d", 1601), Replay::Full);
-    assert_eq!(replays.take(b"c", 1601), Replay::Seen);
-    replays.forget(b"c");
+    assert_eq!(
+        replays.take(b"a", 1601),
+        Replay::New,
+        "no signature fits any more"
+    );
+    assert_eq!(replays.take(b"b", 1601), Replay::New);
     assert_eq!(replays.take(b"c", 1602), Replay::New);
-    assert_eq!(replays.take(b"d", 2200), Replay::New);
+    assert_eq!(replays.take(b"d", 1602), Replay::Full);
+    assert_eq!(replays.take(b"c", 1602), Replay::Seen);
+    replays.forget(b"c");
+    assert_eq!(replays.take(b"c", 1603), Replay::New);
+    assert_eq!(replays.take(b"d", 2203), Replay::New);
+}
+
+/// A back end that is down has every request forgotten again.
+#[test]
+fn what_is_forgotten_takes_no_room() {
+    let mut replays = Replays::new(300, 10);
+    for number in 0..10_000_u32 {
+        let identity = number.to_be_bytes();
+        assert_eq!(replays.take(&identity, 1000), Replay::New);
+        replays.forget(&identity);
+    }
+    assert_eq!(replays.take(b"a", 1000), Replay::New);
+    assert_eq!(replays.take(b"a", 1000), Replay::Seen);
 }
