@@ -3,6 +3,8 @@
 
 mod byte_stream;
 mod direction;
+#[cfg(test)]
+mod dropped;
 mod event_scanner;
 pub(crate) mod events;
 mod frames;
@@ -124,8 +126,13 @@ impl HandOver {
 
     /// Runs it in a task of its own.
     pub fn start(self, guest: Guest) {
+        tokio::task::spawn_local(self.run(guest));
+    }
+
+    /// Runs it to its end.
+    fn run(self, guest: Guest) -> impl Future<Output = ()> {
         let returned = self.client.returned();
-        tokio::task::spawn_local(run_http1(self.begun, self.client, returned, guest));
+        run_http1(self.begun, self.client, returned, guest)
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use message::Field;
 use net::http2::{ConnectionError, Engine, Event, Limits, Role};
-pub use testkit::http2::frame;
 pub use testkit::http2::flag::{END_HEADERS, END_STREAM};
+pub use testkit::http2::frame;
 pub use testkit::http2::kind::{
     CONTINUATION, DATA, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
