@@ -145,7 +145,7 @@ impl Kept {
 }
 
 /// The most KiB that the engine may hold while a large body goes through it.
-const MEMORY_MAX: u64 = 128 * 1024;
+const MEMORY_MAX: u64 = 64 * 1024;
 
 /// A client, a back end, and how the engine speaks to it.
 #[derive(Clone, Copy)]

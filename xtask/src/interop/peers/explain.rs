@@ -357,6 +357,15 @@ const EXPLANATIONS: &[Explanation] = &[
         ..ANY
     },
     Explanation {
+        scenario: "chunked both|chunked up|trailers up",
+        backend: "lighttpd h2|lighttpd h2c",
+        key: "alone",
+        direct: "status 411",
+        proxied: "status 411",
+        reason: LIGHTTPD_411,
+        ..ANY
+    },
+    Explanation {
         client: "java-h2u",
         key: "version|then.version",
         direct: "2",
