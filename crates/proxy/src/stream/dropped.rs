@@ -103,7 +103,8 @@ impl Setting {
             streams: Some(Arc::clone(&limits)),
             ..ForwardPlan::new(Arc::new(upstream), "/")
         });
-        XX
+        let targets = ForwardTargets::default();
+        let target = targets.get(&plan, &worker.upstreams);
         let address = ListenAddress {
             host: None,
             port: 1,
