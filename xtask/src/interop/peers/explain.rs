@@ -318,7 +318,6 @@ const EXPLANATIONS: &[Explanation] = &[
         proxied: "-",
         reason: "lighttpd leaves bytes out of a large reply to Java's `Upgrade: h2c`",
         is_race: true,
-        ..ANY
     },
     Explanation {
         scenario: "slow",

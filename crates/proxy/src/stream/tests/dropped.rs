@@ -20,7 +20,7 @@ use testkit::poll_and_drop;
 use testkit::wire::Wire;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::*;
+use super::super::*;
 use crate::client::h2_request::{Origin as Peer, StreamSession};
 use crate::client::listener::{Acceptor, Service};
 use crate::client::reception;
