@@ -122,13 +122,6 @@ const EXPLANATIONS: &[Explanation] = &[
         ..ANY
     },
     Explanation {
-        scenario: "redirect",
-        backend: "apache*",
-        key: "h.content-length|length|sha256",
-        reason: "the text of the redirect holds the URL",
-        ..ANY
-    },
-    Explanation {
         scenario: "gzip",
         backend: "nginx*",
         key: "h.content-encoding|h.content-length|h.transfer-encoding|h.vary|length|sha256",
@@ -166,6 +159,7 @@ const EXPLANATIONS: &[Explanation] = &[
         direct: "413|502",
         proxied: "413|502",
         reason: CADDY_413,
+        is_race: true,
         ..ANY
     },
     Explanation {
@@ -175,6 +169,7 @@ const EXPLANATIONS: &[Explanation] = &[
         direct: "0|3|-",
         proxied: "0|3|-",
         reason: CADDY_413,
+        is_race: true,
         ..ANY
     },
     Explanation {
@@ -184,6 +179,7 @@ const EXPLANATIONS: &[Explanation] = &[
         direct: "text/plain|-",
         proxied: "text/plain|-",
         reason: CADDY_413,
+        is_race: true,
         ..ANY
     },
     Explanation {
@@ -191,6 +187,7 @@ const EXPLANATIONS: &[Explanation] = &[
         backend: "caddy*",
         key: "sha256",
         reason: CADDY_413,
+        is_race: true,
         ..ANY
     },
     Explanation {
@@ -232,24 +229,9 @@ const EXPLANATIONS: &[Explanation] = &[
         ..ANY
     },
     Explanation {
-        scenario: "trailers",
-        backend: "apache h2|apache h2c",
-        key: "trailer.x-checksum|h.trailer",
-        reason: "HTTP/1.1 has no trailers behind a `Content-Length`, and Apache announces none",
-        ..ANY
-    },
-    Explanation {
         scenario: "expect",
         backend: "nginx h2|nginx h2c",
         key: REPLY,
-        reason: NGINX_EXPECT,
-        ..ANY
-    },
-    Explanation {
-        scenario: "expect",
-        backend: "nginx h2|nginx h2c",
-        key: "status",
-        proxied: "-",
         reason: NGINX_EXPECT,
         ..ANY
     },
@@ -376,6 +358,7 @@ const EXPLANATIONS: &[Explanation] = &[
         backend: "lighttpd*",
         key: "h.accept-ranges",
         reason: "lighttpd adds it when it has the reply of its own back end at once",
+        is_race: true,
         ..ANY
     },
 ];
