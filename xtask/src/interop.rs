@@ -103,12 +103,17 @@ struct Options {
     peer: Peer,
     /// Whether the temporary folder with configuration and logs stays.
     keep: bool,
+    /// Whether the tables of earlier runs of `peers` are shown, and nothing is run.
+    summary: bool,
     extent: Extent,
 }
 
 /// Runs the checks and prints a line for each; fails when one does.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
+    if options.summary {
+        return peers::summary(root, options.extent);
+    }
     servers::ensure(&needed(&options))?;
     let python = tools::python(root)?;
     let program = options.peer.program(root)?;
@@ -130,6 +135,7 @@ fn options(arguments: &[String]) -> Result<Options, Failure> {
         checks: Vec::new(),
         peer: Peer::Intertie,
         keep: false,
+        summary: false,
         extent: Extent::default(),
     };
     let mut arguments = arguments.iter();
@@ -137,6 +143,8 @@ fn options(arguments: &[String]) -> Result<Options, Failure> {
         match argument.as_str() {
             "--full" => options.extent.full = true,
             "--size" => options.extent.size = size(arguments.next())?,
+            "--summary" => options.summary = true,
+            "--part" => options.extent.part = part(arguments.next())?,
             "--haproxy" => options.peer = Peer::HaProxy,
             "--keep" => options.keep = true,
             name => options.checks.push(find(name)?),
@@ -161,6 +169,16 @@ fn size(text: Option<&String>) -> Result<u64, Failure> {
             "--size wants bytes or, as in 10M, MB, not `{text}`"
         ))
     })
+}
+
+/// A part and their number: `2/6`.
+fn part(text: Option<&String>) -> Result<(usize, usize), Failure> {
+    let text = text.map_or("", String::as_str);
+    let numbers = text.split_once('/').and_then(|(part, count)| {
+        let (part, count) = (part.parse().ok()?, count.parse().ok()?);
+        (1..=count).contains(&part).then_some((part, count))
+    });
+    numbers.ok_or_else(|| Failure::new(format!("--part wants, as in 2/6, a part, not `{text}`")))
 }
 
 fn find(name: &str) -> Result<&'static Check, Failure> {

@@ -8,6 +8,7 @@ mod editor;
 mod fuzz;
 mod instructions;
 mod interop;
+mod memory;
 mod package;
 mod servers;
 mod tidy;
@@ -24,6 +25,7 @@ cargo xtask test [ARGUMENTS]              tidy, install the servers that tests n
 cargo xtask ci                            format, clippy, and test, as CI does
 cargo xtask fuzz [TARGET] [--seconds N]   build and run fuzz targets, 60 s each unless told
 cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
+                   [--part N/M] [--summary]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
 cargo xtask book                          build the docs as a book, target/book, and check its links

@@ -235,6 +235,23 @@ impl Upstream {
         self.pool.borrow_mut().keep(at, released, now);
     }
 
+    /// How many exchanges with an endpoint are counted, and how many connections to it that are not
+    /// idle; those of HTTP/2 never are.
+    #[cfg(test)]
+    pub fn under_way(&self, at: usize) -> (u32, usize) {
+        let member = &self.members[at];
+        (
+            member.in_flight.get(),
+            member.permits.used() - self.idle(at),
+        )
+    }
+
+    /// How many idle connections of HTTP/1.1 there are to an endpoint.
+    #[cfg(test)]
+    pub fn idle(&self, at: usize) -> usize {
+        self.pool.borrow().idle_count(at)
+    }
+
     /// Whether a request that has failed may go to another endpoint.
     fn allows_another(&self, attempt: &Attempt) -> bool {
         attempt.avoid.len() < self.members.len()

@@ -646,7 +646,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    fn enter(worker: &Rc<Worker>) -> Self {
+    pub(crate) fn enter(worker: &Rc<Worker>) -> Self {
         worker.engine.connections.fetch_add(1, Ordering::Relaxed);
         Self {
             busy: worker.enter(),

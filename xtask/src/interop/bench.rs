@@ -74,6 +74,8 @@ pub struct Extent {
     pub size: u64,
     /// Every client with every back end in every protocol.
     pub full: bool,
+    /// Which part of the pairs, from 1, and of how many.
+    pub part: (usize, usize),
 }
 
 impl Default for Extent {
@@ -81,6 +83,7 @@ impl Default for Extent {
         Self {
             size: 1 << 30,
             full: false,
+            part: (1, 1),
         }
     }
 }

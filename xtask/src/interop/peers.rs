@@ -4,6 +4,11 @@
 //! meets each back end, and each protocol of a client each protocol of each back end; `--full` asks
 //! for every client with every back end in every protocol.
 //!
+//! `--part 2/6` does the second of six parts of the pairs; the table shows all parts that have been
+//! run, and is kept in `peers` in the target folder, from where `--summary` shows it again, by the
+//! explanations of that time. A whole run, at once or in parts, also fails when a row of `explain`
+//! was not needed.
+//!
 //! `PEERS_PAIRS` chooses those whose name, as in `go-h1 -> nginx h2`, contains one of these texts,
 //! and `PEERS_SCENARIOS` the scenarios by name; commas stand between.
 
@@ -18,18 +23,20 @@ mod table;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::bench::Bench;
+use super::bench::{Bench, Extent};
 use super::report::Report;
+use super::tools;
 use crate::command::Failure;
 use backend::Backend;
 use client::{Clients, Link, MODES, Mode};
-use explain::Found;
 use outcome::{Addresses, Difference, Outcome};
 use scenario::Scenario;
 use setup::Setup;
-use table::{Cell, Table};
+use table::{Cell, Noted, Table};
 
 pub fn check(bench: &Bench, report: &mut Report) {
     if !bench.has_flows() {
@@ -39,9 +46,15 @@ pub fn check(bench: &Bench, report: &mut Report) {
         Ok(setup) => setup,
         Err(failure) => return report.add("peers", Err(failure)),
     };
+    let chosen = Chosen::read();
+    let kept = match Kept::new(&bench.root, bench.extent, &chosen) {
+        Ok(kept) => chosen.pairs.is_empty().then_some(kept),
+        Err(failure) => return report.add("peers", Err(failure)),
+    };
     let mut peers = Peers {
-        full: bench.extent.full,
-        chosen: Chosen::read(),
+        extent: bench.extent,
+        chosen,
+        kept,
         setup,
         table: Table::default(),
         natives: BTreeMap::new(),
@@ -51,10 +64,88 @@ pub fn check(bench: &Bench, report: &mut Report) {
     let small = started.elapsed().as_secs();
     peers.large(bench.extent.size, report);
     let large = started.elapsed().as_secs() - small;
-    println!("{}", peers.table.shown());
     println!("peers: {small} s for small requests, {large} s for large bodies");
     report.add("peers: the engine ends when told to", peers.setup.stop());
+    peers.table.end();
+    let shown = match &peers.kept {
+        Some(kept) => kept
+            .write(&peers.table)
+            .and_then(|()| kept.conclude(report)),
+        None => {
+            println!("{}", peers.table.shown());
+            Ok(())
+        }
+    };
+    if let Err(failure) = shown {
+        report.add("peers: the table", Err(failure));
+    }
 }
+
+/// Shows the tables that runs have kept.
+pub fn summary(root: &Path, extent: Extent) -> Result<(), Failure> {
+    let mut report = Report::default();
+    Kept::new(root, extent, &Chosen::read())?.conclude(&mut report)?;
+    report.finish()
+}
+
+/// The tables of all parts of a run, in files of the target folder.
+struct Kept {
+    folder: PathBuf,
+    name: String,
+    extent: Extent,
+    has_all_scenarios: bool,
+}
+
+impl Kept {
+    fn new(root: &Path, extent: Extent, chosen: &Chosen) -> Result<Self, Failure> {
+        let mut name = vec![extent.size.to_string()];
+        name.extend(chosen.scenarios.iter().cloned());
+        if extent.full {
+            name.push("full".to_owned());
+        }
+        Ok(Self {
+            folder: tools::target(root)?.join("peers"),
+            name: name.join("-").replace(' ', "_"),
+            extent,
+            has_all_scenarios: chosen.scenarios.is_empty(),
+        })
+    }
+
+    fn file(&self, part: usize) -> PathBuf {
+        let (name, count) = (&self.name, self.extent.part.1);
+        self.folder.join(format!("{name}-{part}-of-{count}.tsv"))
+    }
+
+    fn write(&self, table: &Table) -> Result<(), Failure> {
+        fs::create_dir_all(&self.folder)?;
+        Ok(fs::write(self.file(self.extent.part.0), table.lines())?)
+    }
+
+    /// Shows what all parts have found. Of a whole run each row of the explanations must have been
+    /// needed.
+    fn conclude(&self, report: &mut Report) -> Result<(), Failure> {
+        let mut table = Table::default();
+        let count = self.extent.part.1;
+        let files = (1..=count).map(|part| self.file(part));
+        for file in files.filter(|file| file.is_file()) {
+            let wrong = || Failure::new(format!("{} is no table", file.display()));
+            table.read(&fs::read_to_string(&file)?).ok_or_else(wrong)?;
+        }
+        println!("{}", table.shown());
+        let ended = table.ended();
+        let name = format!("peers: all is explained in {ended} of {count} parts");
+        report.add(&name, outcome_of(&table.unexplained(), String::new()));
+        if ended == count && self.has_all_scenarios {
+            let unused = explain::unused(&table.explained_by());
+            let outcome = outcome_of(&unused, String::new());
+            report.add("peers: every explanation is needed", outcome);
+        }
+        Ok(())
+    }
+}
+
+/// The most KiB that the engine may hold while a large body goes through it.
+const MEMORY_MAX: u64 = 64 * 1024;
 
 /// A client, a back end, and how the engine speaks to it.
 #[derive(Clone, Copy)]
@@ -94,8 +185,10 @@ impl Chosen {
 }
 
 struct Peers {
-    full: bool,
+    extent: Extent,
     chosen: Chosen,
+    /// Where the table is kept, unless only some pairs are asked for.
+    kept: Option<Kept>,
     setup: Setup,
     table: Table,
     /// What is known of back ends without the engine, by scenario.
@@ -104,17 +197,17 @@ struct Peers {
 
 impl Peers {
     /// All clients with all back ends, the protocols between engine and back end in turn.
-    fn pairs(&self) -> Vec<Pair> {
+    fn all_pairs(&self) -> Vec<Pair> {
         let mut pairs = Vec::new();
         for link in Link::ALL {
             let modes: Vec<Mode> = MODES.into_iter().filter(|it| it.link == link).collect();
-            let turns = match self.full {
+            let turns = match self.extent.full {
                 true => modes.len() * Link::ALL.len(),
                 false => modes.len().max(Link::ALL.len()),
             };
             for backend in 0..self.setup.backends.len() {
                 for turn in 0..turns {
-                    let shift = if self.full {
+                    let shift = if self.extent.full {
                         turn / modes.len()
                     } else {
                         backend
@@ -128,8 +221,33 @@ impl Peers {
                 }
             }
         }
+        pairs
+    }
+
+    /// The pairs that are asked for by name.
+    fn chosen_pairs(&self) -> Vec<Pair> {
+        let mut pairs = self.all_pairs();
         pairs.retain(|it| self.chosen.has_pair(&self.title(*it)));
         pairs
+    }
+
+    /// Of each pairing of protocols and back ends the first pair.
+    fn pairings(&self) -> Vec<Pair> {
+        let mut seen = Vec::new();
+        let mut pairs = self.chosen_pairs();
+        pairs.retain(|pair| {
+            let key = (pair.mode.link, pair.backend, pair.to);
+            let is_new = !seen.contains(&key);
+            seen.push(key);
+            is_new || self.extent.full
+        });
+        pairs
+    }
+
+    /// The part of the pairs that is asked for.
+    fn part(&self, pairs: Vec<Pair>) -> Vec<Pair> {
+        let (part, count) = self.extent.part;
+        pairs.into_iter().skip(part - 1).step_by(count).collect()
     }
 
     /// The scenarios that are asked for.
@@ -142,96 +260,132 @@ impl Peers {
 
     fn small(&mut self, report: &mut Report) {
         let scenarios = self.wanted(scenario::small());
-        for pair in self.pairs() {
+        for pair in self.part(self.chosen_pairs()) {
             let mut failures = Vec::new();
             for scenario in &scenarios {
                 match self.compare(pair, scenario) {
                     Ok(cell) => {
                         failures.extend(cell.unexplained());
-                        self.table
-                            .add(pair.mode.name, &self.name(pair), scenario.name, cell);
+                        self.table.add(cell);
                     }
                     Err(failure) => failures.push(format!("{}: {failure}", scenario.name)),
                 }
             }
             let name = format!("peers {}", self.title(pair));
-            report.add(&name, outcome_of(&failures, String::new()));
+            self.add(report, &name, &failures, String::new());
         }
+    }
+
+    /// Reports a pair, and keeps the table: a run that is stopped has its beginning.
+    fn add(&self, report: &mut Report, name: &str, failures: &[String], note: String) {
+        let kept = self.kept.as_ref().map(|kept| kept.write(&self.table));
+        let outcome = outcome_of(failures, note);
+        report.add(name, kept.unwrap_or(Ok(())).and(outcome));
     }
 
     /// The large bodies, in every pairing of protocols and back ends. They need no comparison while
     /// all is as it must be.
     fn large(&mut self, size: u64, report: &mut Report) {
         let scenarios = self.wanted(scenario::large(size));
-        let mut seen = Vec::new();
-        for pair in self.pairs() {
-            let key = (pair.mode.link, pair.backend, pair.to);
-            if !self.full && seen.contains(&key) {
-                continue;
-            }
-            seen.push(key);
+        for pair in self.part(self.pairings()) {
             let (mut failures, mut notes) = (Vec::new(), Vec::new());
             for scenario in &scenarios {
                 let streams = self.backend(pair).is_some_and(Backend::streams_both_ways);
                 if scenario.name == "echo" && !streams {
                     continue;
                 }
-                let started = Instant::now();
-                match self.large_one(pair, scenario) {
-                    Ok(cell) => {
-                        failures.extend(cell.unexplained());
-                        self.table
-                            .add(pair.mode.name, &self.name(pair), scenario.name, cell);
+                match self.large_measured(pair, scenario) {
+                    Ok((found, note)) => {
+                        failures.extend(found);
+                        notes.push(format!("{} {note}", scenario.name));
                     }
                     Err(failure) => failures.push(format!("{}: {failure}", scenario.name)),
                 }
-                notes.push(format!(
-                    "{} {:.1} s",
-                    scenario.name,
-                    started.elapsed().as_secs_f64()
-                ));
             }
             let name = format!("peers large {}", self.title(pair));
-            report.add(&name, outcome_of(&failures, notes.join(", ")));
+            self.add(report, &name, &failures, notes.join(", "));
         }
+    }
+
+    /// What is wrong with a large body, and how long it took and what the engine held meanwhile.
+    fn large_measured(
+        &mut self,
+        pair: Pair,
+        scenario: &Scenario,
+    ) -> Result<(Vec<String>, String), Failure> {
+        self.setup.forget_peak()?;
+        let started = Instant::now();
+        let cell = self.large_one(pair, scenario)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let peak = self.setup.peak_memory()?;
+        let mut failures = cell.unexplained();
+        if peak > MEMORY_MAX {
+            failures.push(format!("{}: the engine held {peak} KiB", scenario.name));
+        }
+        self.table.note_peak(scenario.name, peak, &self.title(pair));
+        self.table.add(cell);
+        Ok((failures, format!("{seconds:.1} s {} MiB", peak / 1024)))
     }
 
     fn large_one(&mut self, pair: Pair, scenario: &Scenario) -> Result<Cell, Failure> {
         let proxied = self.proxied(pair, scenario)?;
         if proxied.contains_key("unsupported") {
-            return Ok(Cell::unsupported());
+            return Ok(self.unsupported(pair, scenario));
         }
-        match self.setup.check(scenario, &proxied) {
-            Ok(()) => Ok(Cell::same()),
-            Err(_) => self.compare(pair, scenario),
+        if self.setup.check(scenario, &proxied).is_ok() {
+            return Ok(self.same(pair, scenario));
         }
+        let direct = self.direct(pair, scenario)?;
+        self.cell(pair, scenario, &direct, &proxied)
     }
 
     /// Without the engine and with it.
     fn compare(&mut self, pair: Pair, scenario: &Scenario) -> Result<Cell, Failure> {
         let direct = self.direct(pair, scenario)?;
         if direct.contains_key("unsupported") {
-            return Ok(Cell::unsupported());
+            return Ok(self.unsupported(pair, scenario));
         }
         let proxied = self.proxied(pair, scenario)?;
-        let differences = self.differences(scenario, &direct, &proxied);
-        let backend = self.name(pair);
+        self.cell(pair, scenario, &direct, &proxied)
+    }
+
+    fn cell(
+        &mut self,
+        pair: Pair,
+        scenario: &Scenario,
+        direct: &Outcome,
+        proxied: &Outcome,
+    ) -> Result<Cell, Failure> {
+        let differences = self.differences(scenario, direct, proxied);
         let native = match differences.is_empty() {
             true => Outcome::new(),
             false => self.native(pair, scenario)?,
         };
-        let explained = differences.into_iter().map(|difference| {
-            let found = Found {
-                scenario: scenario.name,
-                client: pair.mode.name,
-                backend: &backend,
-                difference: &difference,
-                native: native.get(&difference.key).map(String::as_str),
-            };
-            let reason = explain::reason(&found);
-            (difference, reason)
-        });
-        Ok(Cell::new(scenario.name, explained.collect()))
+        let noted = |difference: Difference| Noted {
+            native: native.get(&difference.key).cloned(),
+            difference,
+        };
+        Ok(Cell {
+            differences: differences.into_iter().map(noted).collect(),
+            ..self.same(pair, scenario)
+        })
+    }
+
+    /// A cell without differences.
+    fn same(&self, pair: Pair, scenario: &Scenario) -> Cell {
+        Cell {
+            backend: self.name(pair),
+            client: pair.mode.name.to_owned(),
+            scenario: scenario.name.to_owned(),
+            ..Cell::default()
+        }
+    }
+
+    fn unsupported(&self, pair: Pair, scenario: &Scenario) -> Cell {
+        Cell {
+            is_unsupported: true,
+            ..self.same(pair, scenario)
+        }
     }
 
     fn differences(

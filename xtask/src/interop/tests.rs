@@ -123,4 +123,9 @@ fn unknown_checks_are_refused() {
     let sized = options(&words(&["peers", "--size", "10M"]));
     assert!(sized.is_ok_and(|it| it.extent.size == 10_000_000 && !it.extent.full));
     assert!(options(&words(&["peers", "--size"])).is_err());
+    let part = |text| options(&words(&["peers", "--part", text])).map(|it| it.extent.part);
+    assert!(part("2/6").is_ok_and(|it| it == (2, 6)));
+    for wrong in ["", "2", "0/6", "7/6", "a/6"] {
+        assert!(part(wrong).is_err(), "{wrong}");
+    }
 }

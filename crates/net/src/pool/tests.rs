@@ -46,6 +46,18 @@ struct FakeConnection {
     _permit: Permit,
 }
 
+impl FakeConnection {
+    /// One more of those that are alive.
+    fn open(alive: &Rc<Cell<usize>>, permit: Permit) -> Self {
+        alive.set(alive.get() + 1);
+        Self {
+            alive: Rc::clone(alive),
+            is_stale: Rc::default(),
+            _permit: permit,
+        }
+    }
+}
+
 impl Drop for FakeConnection {
     fn drop(&mut self) {
         self.alive.set(self.alive.get() - 1);
@@ -74,6 +86,26 @@ struct FakeLinkState {
 }
 
 impl FakeLink {
+    /// What a pool is told of a new link, on which so many streams may be open.
+    fn connected(
+        pool: &FakePool,
+        streams_max: usize,
+        permit: Permit,
+    ) -> Connected<FakeConnection, Self> {
+        let state = FakeLinkState {
+            streams_max,
+            open: Cell::new(0),
+            is_going: Cell::new(false),
+            is_suspected: Cell::new(false),
+            freed: Rc::clone(pool.freed()),
+        };
+        Connected::Http2 {
+            link: Self(Rc::new(state)),
+            permit,
+            peer: [127, 0, 0, 1].into(),
+        }
+    }
+
     fn end_stream(&self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.freed.stream_ended();
@@ -304,24 +336,9 @@ impl World {
             drop(permit);
             Connected::Failed(ConnectError::TimedOut)
         } else if self.may_h2 && !is_exclusive && !(may_h1 && self.random.one_in(3)) {
-            Connected::Http2 {
-                link: FakeLink(Rc::new(FakeLinkState {
-                    streams_max: 1 + self.random.below(3),
-                    open: Cell::new(0),
-                    is_going: Cell::new(false),
-                    is_suspected: Cell::new(false),
-                    freed: Rc::clone(own.pool.freed()),
-                })),
-                permit,
-                peer: [127, 0, 0, 1].into(),
-            }
+            FakeLink::connected(&own.pool, 1 + self.random.below(3), permit)
         } else {
-            self.alive[at].set(self.alive[at].get() + 1);
-            Connected::Http1(FakeConnection {
-                alive: Rc::clone(&self.alive[at]),
-                is_stale: Rc::default(),
-                _permit: permit,
-            })
+            Connected::Http1(FakeConnection::open(&self.alive[at], permit))
         };
         own.pool.connected(at, is_exclusive, connected, self.now);
         own.collect();
@@ -671,12 +688,7 @@ fn waiters_are_served_in_turn() {
     let context = Context::from_waker(Waker::noop());
     let ids: Vec<u64> = (0..5).map(|_| join(own, Demand::Any)).collect();
     let connect = own.pool.take_connects().pop().unwrap();
-    let alive = Rc::new(Cell::new(1));
-    let connection = FakeConnection {
-        alive,
-        is_stale: Rc::default(),
-        _permit: connect.permit,
-    };
+    let connection = FakeConnection::open(&Rc::default(), connect.permit);
     own.pool
         .connected(0, false, Connected::Http1(connection), now);
     for id in &ids {
@@ -719,18 +731,7 @@ fn a_link_that_is_used_again_and_again_is_not_closed_for_idleness() {
     };
     let id = pool.join(join, now).unwrap();
     let permit = pool.take_connects().pop().unwrap().permit;
-    let link = FakeLink(Rc::new(FakeLinkState {
-        streams_max: 1,
-        open: Cell::new(0),
-        is_going: Cell::new(false),
-        is_suspected: Cell::new(false),
-        freed: Rc::clone(pool.freed()),
-    }));
-    let connected = Connected::Http2 {
-        link,
-        permit,
-        peer: [127, 0, 0, 1].into(),
-    };
+    let connected = FakeLink::connected(&pool, 1, permit);
     pool.connected(0, false, connected, now);
     let context = Context::from_waker(Waker::noop());
     assert!(pool.poll(id, &context).is_ready());

@@ -4,22 +4,15 @@ use std::time::Instant;
 
 use message::Field;
 use net::http2::{ConnectionError, Engine, Event, Limits, Role};
+pub use testkit::http2::flag::{END_HEADERS, END_STREAM};
+pub use testkit::http2::frame;
+pub use testkit::http2::kind::{
+    CONTINUATION, DATA, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A block of `GET http /`.
 pub const GET: &[u8] = b"\x82\x86\x84";
-
-pub const DATA: u8 = 0;
-pub const HEADERS: u8 = 1;
-pub const PRIORITY: u8 = 2;
-pub const RST_STREAM: u8 = 3;
-pub const SETTINGS: u8 = 4;
-pub const PING: u8 = 6;
-pub const GOAWAY: u8 = 7;
-pub const WINDOW_UPDATE: u8 = 8;
-pub const CONTINUATION: u8 = 9;
-pub const END_STREAM: u8 = 1;
-pub const END_HEADERS: u8 = 4;
 
 pub type Line<'a> = (Field, &'a [u8], &'a [u8]);
 
@@ -29,14 +22,6 @@ pub fn line<'a>(name: &'a str, value: &'a str) -> Line<'a> {
         name.as_bytes(),
         value.as_bytes(),
     )
-}
-
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(payload);
-    out
 }
 
 /// The frames of some bytes: kind, flags, stream, payload.

@@ -160,8 +160,7 @@ impl Setting {
     /// Lets tasks run until there is an idle connection, and nothing else.
     async fn rests(&self) {
         for _ in 0..2000 {
-            let has_idle = self.upstream.pool.borrow().idle_count(0) == self.permits.used();
-            if has_idle && self.in_flight() == 0 {
+            if self.upstream.under_way(0) == (0, 0) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::campaign::client;
 use crate::command::{Failure, program};
+use crate::memory;
 
 const START_MAX: Duration = Duration::from_secs(40);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -140,10 +141,8 @@ impl Running {
     }
 
     pub fn held(&self) -> Result<Held, Failure> {
-        let folder = format!("/proc/{}", self.0.id());
-        let status = fs::read_to_string(format!("{folder}/status"))?;
-        let memory_kib = resident(&status).ok_or_else(|| Failure::new("no VmRSS"))?;
-        let descriptors = fs::read_dir(format!("{folder}/fd"))?.count() as u64;
+        let memory_kib = memory::resident(self.0.id())?;
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.0.id()))?.count() as u64;
         Ok(Held {
             memory_kib,
             descriptors,
@@ -165,23 +164,9 @@ impl Running {
     }
 }
 
-/// KiB of `VmRSS` (proc(5)).
-fn resident(status: &str) -> Option<u64> {
-    let mut lines = status.lines();
-    let line = lines.find_map(|it| it.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_is_read_from_proc() {
-        let status = "VmPeak:\t  9 kB\nVmRSS:\t  1234 kB\nThreads:\t1\n";
-        assert_eq!(resident(status), Some(1234));
-        assert_eq!(resident("Name:\tx\n"), None);
-    }
 
     #[test]
     fn a_process_is_looked_at() -> Result<(), Failure> {

@@ -17,6 +17,7 @@ use crate::command::{Failure, program};
 use crate::interop::bench::Bench;
 use crate::interop::process::Process;
 use crate::interop::{report, tools};
+use crate::memory;
 
 /// How long the engine may take to end: longer than it drains.
 const STOP_MAX: Duration = Duration::from_secs(40);
@@ -72,6 +73,15 @@ impl Setup {
     pub fn check(&self, scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
         let hash = |size| self.hashes.get(&size).cloned().unwrap_or_default();
         outcome::check(scenario, outcome, hash)
+    }
+
+    /// The most KiB that the engine has held since [`Self::forget_peak`].
+    pub fn peak_memory(&self) -> Result<u64, Failure> {
+        memory::peak(self.engine.id())
+    }
+
+    pub fn forget_peak(&self) -> Result<(), Failure> {
+        memory::forget_peak(self.engine.id())
     }
 
     pub fn stop(&mut self) -> report::Outcome {

@@ -1,5 +1,7 @@
 //! Outcomes are read and compared right, so that nothing that differs counts as the same.
 
+use std::collections::BTreeSet;
+
 use super::explain::{self, Found};
 use super::outcome::{self, Addresses, Difference};
 use super::scenario::{self, Body};
@@ -90,4 +92,28 @@ fn only_what_the_table_says_is_explained() {
     assert!(reason("sha256").is_none());
     assert!(explain::fits("a|b*", "bc") && !explain::fits("a|b*", "ab"));
     assert!(explain::fits("*", "") && explain::fits("-", "-") && !explain::fits("-", "x"));
+}
+
+/// A row that explains nothing any more would hide the next fault of its kind.
+#[test]
+fn explanations_that_nothing_needs_are_told() {
+    let difference = Difference {
+        key: "seen.via".to_owned(),
+        direct: None,
+        proxied: Some("1.1 intertie".to_owned()),
+    };
+    let reason = explain::reason(&Found {
+        scenario: "request",
+        client: "go-h1",
+        backend: "go h1",
+        difference: &difference,
+        native: None,
+    });
+    let row = reason.unwrap().row.unwrap();
+    let all = explain::unused(&BTreeSet::new());
+    assert!(all.contains(&row), "{row}");
+    let names: BTreeSet<String> = all.iter().cloned().collect();
+    assert_eq!(names.len(), all.len(), "two rows of one name");
+    let others = explain::unused(&BTreeSet::from([row.clone()]));
+    assert!(!others.contains(&row) && others.len() == all.len() - 1);
 }

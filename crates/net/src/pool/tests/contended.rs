@@ -149,24 +149,9 @@ impl Contest {
     }
 
     fn connected(&self, own: &Worker, permit: Permit) -> Connected<FakeConnection, FakeLink> {
-        if !self.load.speaks_h2 {
-            self.alive.set(self.alive.get() + 1);
-            return Connected::Http1(FakeConnection {
-                alive: Rc::clone(&self.alive),
-                is_stale: Rc::default(),
-                _permit: permit,
-            });
-        }
-        Connected::Http2 {
-            link: FakeLink(Rc::new(FakeLinkState {
-                streams_max: STREAMS_MAX,
-                open: Cell::new(0),
-                is_going: Cell::new(false),
-                is_suspected: Cell::new(false),
-                freed: Rc::clone(own.pool.freed()),
-            })),
-            permit,
-            peer: [127, 0, 0, 1].into(),
+        match self.load.speaks_h2 {
+            true => FakeLink::connected(&own.pool, STREAMS_MAX, permit),
+            false => Connected::Http1(FakeConnection::open(&self.alive, permit)),
         }
     }
 
