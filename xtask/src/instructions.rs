@@ -1,7 +1,7 @@
 //! How many instructions the engine executes for a request, outside the kernel, counted by
 //! valgrind, for requests that are forwarded as they are, mapped and converted: a figure that other
-//! load on the machine does not touch, so that a change of one percent shows. Times and system calls
-//! are the business of `intertie-bench`.
+//! load on the machine does not touch, so that a change of one percent shows. Times and system
+//! calls are the business of `intertie-bench`.
 //!
 //! One run with few requests and one with many: the difference is what requests cost, without the
 //! start.

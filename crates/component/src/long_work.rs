@@ -5,9 +5,9 @@
 //! served. It ends there soon after its future has been dropped, as `limits.time` and a client that
 //! disconnects do.
 //!
-//! What a step does with [`Exchange`] and without waiting is attempted on the worker. When a part of
-//! it exceeds its time slice, the attempt fails, that part alone is done beside the workers, and the
-//! next attempt finds its result: [`Exchange::preemptible`].
+//! What a step does with [`Exchange`] and without waiting is attempted on the worker. When a part
+//! of it exceeds its time slice, the attempt fails, that part alone is done beside the workers, and
+//! the next attempt finds its result: [`Exchange::preemptible`].
 //!
 //! [`Exchange`]: crate::exchange::Exchange
 //! [`Exchange::preemptible`]: crate::exchange::Exchange::preemptible
@@ -107,8 +107,8 @@ pub(crate) enum DeferredResult {
 /// Work that exceeds a time slice.
 pub(crate) type LongWork = Box<dyn FnOnce() -> DeferredResult + Send>;
 
-/// An attempt at work on a message, and what attempts before it have deferred. A copy of the message
-/// has attempts of its own.
+/// An attempt at work on a message, and what attempts before it have deferred. A copy of the
+/// message has attempts of its own.
 #[derive(Default)]
 pub(crate) struct Attempt {
     /// The number of the operation that runs: it is the same in each attempt.

@@ -48,8 +48,8 @@ const ROUND: u64 = 1_024;
 pub(super) const SLICE_STEPS: u64 = 200_000;
 /// The longest that one may take which has to be done at one go, behind its first round.
 const SLICE_TIME: Duration = Duration::from_millis(3);
-/// So many evaluations have one round each after one that used its whole time slice: those that wait
-/// behind it on this thread must not take a whole time slice each before others are served.
+/// So many evaluations have one round each after one that used its whole time slice: those that
+/// wait behind it on this thread must not take a whole time slice each before others are served.
 const SHORT_SLICES: u32 = 64;
 /// For so long they do: what comes later has not waited behind it.
 const SHORT_SLICES_TIME: Duration = Duration::from_millis(50);
@@ -271,8 +271,8 @@ impl Meter {
         self.later.set(left - round);
     }
 
-    /// Why the evaluation may not go on, if its time is over or nobody waits for it. A time slice begins
-    /// with the second round: most evaluations have none, and never look at the clock.
+    /// Why the evaluation may not go on, if its time is over or nobody waits for it. A time slice
+    /// begins with the second round: most evaluations have none, and never look at the clock.
     fn late(&self) -> Option<Stopped> {
         let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
         if self.stop.borrow().as_ref().is_some_and(is_stopped) {
@@ -315,8 +315,8 @@ impl Meter {
         Stopped::Unfinished
     }
 
-    /// The evaluation asks for more steps than are left of its time slice. That has been used up unless
-    /// most of them are asked for at once.
+    /// The evaluation asks for more steps than are left of its time slice. That has been used up
+    /// unless most of them are asked for at once.
     fn end_of_steps(&self) -> Stopped {
         match self.left() < SLICE_STEPS / 2 {
             true => self.end_slice(Instant::now()),

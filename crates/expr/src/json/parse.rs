@@ -259,8 +259,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Enters an array or object, whose opening bracket is here: whether it has an entry, which then
-    /// begins here. Each one that has takes a level until [`Reader::has_more`] has found its end.
+    /// Enters an array or object, whose opening bracket is here: whether it has an entry, which
+    /// then begins here. Each one that has takes a level until [`Reader::has_more`] has found its
+    /// end.
     #[inline]
     pub(super) fn enter(&mut self, close: u8) -> Result<bool, Fault> {
         let Some(left) = self.depth_left.checked_sub(1) else {

@@ -373,8 +373,8 @@ fn an_evaluation_ends_when_its_flag_is_set() {
     assert!(short.evaluate(&parsed("[1]"), &World, &limits).is_ok());
 }
 
-/// On a thread on which others wait no evaluation takes more than its time slice, in steps as in time,
-/// and those behind a long one have one round each.
+/// On a thread on which others wait no evaluation takes more than its time slice, in steps as in
+/// time, and those behind a long one have one round each.
 #[test]
 fn an_evaluation_at_one_go_ends_with_its_time_slice() {
     let limits = Limits {
@@ -416,8 +416,8 @@ fn an_evaluation_at_one_go_ends_with_its_time_slice() {
     assert_eq!(error.kind, EvalErrorKind::Budget);
 }
 
-/// What comes later than right behind a whole time slice has a whole one, too, and so has what comes
-/// behind an evaluation that was refused before it took anything.
+/// What comes later than right behind a whole time slice has a whole one, too, and so has what
+/// comes behind an evaluation that was refused before it took anything.
 #[test]
 fn short_time_slices_are_soon_over() {
     let limits = Limits {

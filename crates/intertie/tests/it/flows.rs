@@ -89,8 +89,8 @@ fn a_schema_with_branches_at_each_level_is_checked_in_time() {
     engine.stop();
 }
 
-/// Recursive alternatives, each of whose texts costs 100,000 tries of a pattern. Without the limit it
-/// is the check that gives up, later and with 422.
+/// Recursive alternatives, each of whose texts costs 100,000 tries of a pattern. Without the limit
+/// it is the check that gives up, later and with 422.
 #[test]
 fn a_slow_check_ends_with_the_time_of_its_flow() {
     let (engine, port, _folder) = run(

@@ -32,8 +32,8 @@ pub(crate) struct Evaluator {
     result_max: usize,
     combinations: RefCell<Vec<Weak<Expressions>>>,
     compiled: RefCell<Vec<sync::Weak<Expression>>>,
-    /// What the last combination that had a time slice had spent then: one that has waited for nothing
-    /// begins there, and cannot save up.
+    /// What the last combination that had a time slice had spent then: one that has waited for
+    /// nothing begins there, and cannot save up.
     floor: Cell<u64>,
     /// The document that has been read last.
     document: RefCell<Option<(EventId, Rc<Value>)>>,
@@ -41,8 +41,8 @@ pub(crate) struct Evaluator {
     memory: Rc<Memory>,
     /// Whether a task works on what waits.
     is_running: Cell<bool>,
-    /// Those who come have their time slices one after the other, so that together they have no more of
-    /// them than those who are there.
+    /// Those who come have their time slices one after the other, so that together they have no
+    /// more of them than those who are there.
     arrivals: Mutex<()>,
     counts: Arc<Counts>,
 }
@@ -160,8 +160,8 @@ impl Evaluator {
         self.queue_max
     }
 
-    /// Which of those for which something waits has spent least: cheap expressions have their time slice
-    /// whatever others cost.
+    /// Which of those for which something waits has spent least: cheap expressions have their time
+    /// slice whatever others cost.
     pub fn next(&self) -> Option<Rc<Expressions>> {
         let waiting = self.combinations().into_iter();
         let waiting = waiting.filter(|it| !it.queue.borrow().is_empty());

@@ -1,5 +1,5 @@
-//! Time slices for evaluating expressions of subscribers: on a worker one at a time, short, and with a
-//! pause behind each in which nobody evaluates anything.
+//! Time slices for evaluating expressions of subscribers: on a worker one at a time, short, and
+//! with a pause behind each in which nobody evaluates anything.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// After so many steps a time slice ends. An evaluation that has begun is not interrupted: one has at
-/// most [`super::STEPS_MAX`] more, which together are some 4 ms.
+/// After so many steps a time slice ends. An evaluation that has begun is not interrupted: one has
+/// at most [`super::STEPS_MAX`] more, which together are some 4 ms.
 const SLICE_STEPS: u64 = 10_000;
 /// After this time a time slice ends in any case.
 const SLICE_TIME: Duration = Duration::from_millis(2);
@@ -71,8 +71,8 @@ impl TimeSlice {
         }
     }
 
-    /// Charges what has just been evaluated. When that uses the time slice up, others have theirs, and
-    /// this comes back after the pause with a new one.
+    /// Charges what has just been evaluated. When that uses the time slice up, others have theirs,
+    /// and this comes back after the pause with a new one.
     pub async fn spend(&mut self, steps: u64, share: Share) {
         self.steps = self.steps.saturating_add(steps);
         self.charge(share);

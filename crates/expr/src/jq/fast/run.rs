@@ -317,7 +317,7 @@ fn object<'i>(
     context: &'i Context<'i>,
 ) -> Outcome<'i> {
     meter::memory(members.len() * MEMBER)?;
-    let mut made = jaq_json::Map::with_capacity_and_hasher(members.len(), Default::default());
+    let mut made = Map::with_capacity_and_hasher(members.len(), Default::default());
     let mut failed = None;
     for (key, member) in members {
         let key = key.run(input, context);
