@@ -1,6 +1,7 @@
 //! How many instructions the engine executes for a request, outside the kernel, counted by
-//! valgrind: a figure that other load on the machine does not touch, so that a change of one
-//! percent shows. Times and system calls are the business of `intertie-bench`.
+//! valgrind, for requests that are forwarded as they are, mapped and converted: a figure that other
+//! load on the machine does not touch, so that a change of one percent shows. Times and system
+//! calls are the business of `intertie-bench`.
 //!
 //! One run with few requests and one with many: the difference is what requests cost, without the
 //! start.
@@ -23,8 +24,10 @@ const FEW: u64 = 1000;
 const MANY: u64 = 4000;
 /// How many requests are under way at a time.
 const USERS: u64 = 100;
-/// The bytes of a request's body and of its reply's.
+/// The bytes of a body that is only forwarded.
 const BODY: usize = 50;
+/// The members of others.
+const MEMBERS: usize = 10;
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// What clients speak, in clear text.
@@ -38,20 +41,64 @@ enum Client {
     Http2Alone,
 }
 
-/// What is measured: the protocols of client and back end.
+/// What happens to a body of ten members before it is forwarded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Nothing; the body is short and no JSON.
+    Relay,
+    /// Members become those of another object.
+    Map,
+    /// The same, some of them computed.
+    Compute,
+    /// It becomes XML.
+    Convert,
+}
+
+impl Work {
+    fn step(self) -> String {
+        let member = |at: usize| match (self, at % 3) {
+            (Self::Compute, 1) => format!("(.field{at} | ascii_upcase)"),
+            (Self::Compute, 2) => format!("(.field{at} + .field0)"),
+            _ => format!(".field{at}"),
+        };
+        match self {
+            Self::Relay => String::new(),
+            Self::Convert => "  - convert: { from: json, to: xml }\n".to_owned(),
+            Self::Map | Self::Compute => {
+                let members = (0..MEMBERS).map(|at| format!("to{at}: {}", member(at)));
+                let members = members.collect::<Vec<_>>().join(", ");
+                format!("  - map: '{{ {members} }}'\n")
+            }
+        }
+    }
+
+    fn body(self) -> String {
+        if self == Self::Relay {
+            return "x".repeat(BODY);
+        }
+        let members = (0..MEMBERS).map(|at| format!("\"field{at}\":\"some text of number {at}\""));
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// What is measured: the protocols of client and back end, and the work between them.
 struct Scenario {
     name: &'static str,
     client: Client,
     back_h2: bool,
+    work: Work,
 }
 
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: [Scenario; 9] = [
     Scenario::new("h1c -> h1c", Client::Http1, false),
     Scenario::new("h1c -> h2c", Client::Http1, true),
     Scenario::new("h2c, one connection -> h1c", Client::Http2Shared, false),
     Scenario::new("h2c, one connection -> h2c", Client::Http2Shared, true),
     Scenario::new("h2c, one stream each -> h1c", Client::Http2Alone, false),
     Scenario::new("h2c, one stream each -> h2c", Client::Http2Alone, true),
+    Scenario::working("h1c -> map -> h1c", Work::Map),
+    Scenario::working("h1c -> compute -> h1c", Work::Compute),
+    Scenario::working("h1c -> json to xml -> h1c", Work::Convert),
 ];
 
 impl Scenario {
@@ -60,10 +107,18 @@ impl Scenario {
             name,
             client,
             back_h2,
+            work: Work::Relay,
         }
     }
 
-    /// The flow file: `forward` and nothing else.
+    const fn working(name: &'static str, work: Work) -> Self {
+        Self {
+            work,
+            ..Self::new(name, Client::Http1, false)
+        }
+    }
+
+    /// The flow file: the work, then `forward`.
     fn flow(&self, port: u16, back: u16) -> String {
         let protocols = |is_h2| if is_h2 { "[h2]" } else { "[http/1.1]" };
         let (client, back_protocols) = (
@@ -76,7 +131,8 @@ impl Scenario {
         format!(
             "engine:\n  listen: \"127.0.0.1:{port}\"\n---\nflow: relay\nuse:\n  back: {{ http: \
              \"http://127.0.0.1:{back}\", protocols: {back_protocols} }}\nfrom:\n  http: {{ path: /, \
-             method: POST, protocols: {client} }}\nsteps:\n  - forward: back:/\n"
+             method: POST, protocols: {client} }}\nsteps:\n{}  - forward: back:/\n",
+            self.work.step()
         )
     }
 }
@@ -91,9 +147,9 @@ pub fn run(root: &Path, binaries: &[String]) -> Result<(), Failure> {
     servers::ensure(NEEDED)?;
     let folder = root.join("target/instructions");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("body"), "x".repeat(BODY))?;
     println!("instructions a request, outside the kernel:");
     for scenario in &SCENARIOS {
+        fs::write(folder.join("body"), scenario.work.body())?;
         let mut line = format!("{:28}", scenario.name);
         let mut first = None;
         for binary in binaries {
@@ -171,6 +227,9 @@ fn load(folder: &Path, scenario: &Scenario, port: u16, requests: u64) -> Result<
     let (count, users) = (requests.to_string(), USERS.to_string());
     let url = format!("http://127.0.0.1:{port}/");
     let mut arguments = vec!["-n", &count, "-d", &body];
+    if scenario.work != Work::Relay {
+        arguments.extend(["-H", "content-type: application/json"]);
+    }
     match scenario.client {
         Client::Http1 => arguments.extend(["-c", &users, "--h1"]),
         Client::Http2Shared => arguments.extend(["-c", "1", "-m", &users]),

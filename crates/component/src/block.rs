@@ -11,7 +11,7 @@ use crate::content::Content;
 use crate::exchange::Exchange;
 use crate::failure::{Handled, Handlers};
 use crate::handler::{LocalFuture, Services};
-use crate::long_work::{ROW_ROUNDS, give_way};
+use crate::long_work::{ROW_ROUNDS, yield_now};
 use crate::resilience::Guard;
 use crate::scope;
 use crate::step::{Next, Progress, Step};
@@ -69,17 +69,30 @@ impl Block {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         services.visit(exchange, self.place);
-        let mut before = 0;
+        let mut before = rounds();
         for (number, node) in self.steps.iter().enumerate() {
-            // Each within its turn, many steps together may take as long as one may not.
-            let now = rounds();
-            if number == 0 {
-                before = now;
-            } else if now.wrapping_sub(before) >= ROW_ROUNDS {
-                give_way().await;
+            // Each within its time slice, many steps together may take as long as one may not.
+            if number > 0 && rounds().wrapping_sub(before) >= ROW_ROUNDS {
+                yield_now().await;
                 before = rounds();
             }
-            match node.run(exchange, services).await? {
+            exchange.large.release_unused();
+            exchange.at = Arc::clone(&node.label);
+            if let Some(condition) = &node.condition
+                && !node.holds(condition, exchange, services).await?
+            {
+                continue;
+            }
+            services.visit(exchange, node.place);
+            let next = match node.is_plain() {
+                true => node
+                    .once(exchange, services)
+                    .await
+                    .map_err(|fault| node.blame(fault)),
+                // Held on the heap: few steps need it, and every flow would pay for its size.
+                false => Box::pin(node.run_guarded(exchange, services)).await,
+            };
+            match next? {
                 Next::Continue => {}
                 end => return Ok(end),
             }
@@ -126,25 +139,22 @@ impl StepNode {
         self.condition.is_none() && self.step.ends_flow()
     }
 
-    async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        exchange.at = Arc::clone(&self.label);
-        if let Some(condition) = &self.condition {
-            let holds = exchange.in_turns(services, |it| it.holds(condition, services));
-            if !holds.await.map_err(|fault| self.blame(fault))? {
-                return Ok(Next::Continue);
-            }
-        }
-        services.visit(exchange, self.place);
-        let is_plain = self.keep_as.is_none()
+    /// Whether nothing stands beside its verb but a condition.
+    fn is_plain(&self) -> bool {
+        self.keep_as.is_none()
             && self.guard.is_none()
             && self.fallback.is_none()
-            && self.on_error.is_none();
-        if is_plain {
-            let next = self.once(exchange, services).await;
-            return next.map_err(|fault| self.blame(fault));
-        }
-        // Held on the heap: few steps need it, and every flow would pay for its size.
-        Box::pin(self.run_guarded(exchange, services)).await
+            && self.on_error.is_none()
+    }
+
+    async fn holds(
+        &self,
+        condition: &Expression,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<bool, Fault> {
+        let holds = exchange.preemptible(services, |it| it.holds(condition, services));
+        holds.await.map_err(|fault| self.blame(fault))
     }
 
     /// Does the step's work once.
@@ -153,9 +163,9 @@ impl StepNode {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        exchange.clear_turn();
+        exchange.attempt.clear();
         loop {
-            let guard = exchange.begin_turn();
+            let guard = exchange.attempt.begin();
             let next = match self.step.run(&mut *exchange, services) {
                 Progress::Done(next) => next,
                 Progress::Waits(future) => {
@@ -164,9 +174,9 @@ impl StepNode {
                 }
             };
             drop(guard);
-            match exchange.end_turn() {
+            match exchange.attempt.end() {
                 None => return next,
-                Some(deferred) => Box::pin(exchange.do_now(deferred, services)).await?,
+                Some(deferred) => Box::pin(exchange.run_deferred(deferred, services)).await?,
             }
         }
     }
@@ -191,7 +201,7 @@ impl StepNode {
         };
         let next = result?;
         if let (Some(slot), Next::Continue) = (self.keep_as, &next) {
-            let value = exchange.in_turns(services, |it| it.value().cloned());
+            let value = exchange.preemptible(services, |it| it.value().cloned());
             let value = value.await.map_err(|fault| self.blame(fault))?;
             exchange.set_slot(slot, value);
             exchange.content = before;
@@ -233,7 +243,7 @@ impl StepNode {
         let outer = exchange.fault.replace(Rc::new(fault));
         let next = match fallback {
             Fallback::Value(value) => {
-                let made = exchange.in_turns(services, |it| value.make(it, services));
+                let made = exchange.preemptible(services, |it| value.make(it, services));
                 made.await.map(|value| {
                     exchange.content = Content::of_value(value);
                     Next::Continue

@@ -46,22 +46,23 @@ pub struct ContentHead {
 }
 
 /// Fields with checksums of the body, wrong as soon as it changes (RFC 9530; RFC 2616, section
-/// 14.15; RFC 3230), and those that describe it.
-const DESCRIBING: [&str; 6] = [
-    "Content-Type",
-    "Content-Encoding",
-    "Content-Digest",
-    "Repr-Digest",
-    "Content-MD5",
-    "Digest",
-];
+/// 14.15; RFC 3230).
+const CHECKSUMS: [&str; 4] = ["Content-Digest", "Repr-Digest", "Content-MD5", "Digest"];
+
+/// Whether a field describes the body, or is a checksum of it.
+fn is_about_content(field: Field, name: &[u8]) -> bool {
+    let is_name = |it: &&str| name.eq_ignore_ascii_case(it.as_bytes());
+    match field {
+        Field::ContentType | Field::ContentEncoding => true,
+        Field::Other => CHECKSUMS.iter().any(is_name),
+        _ => false,
+    }
+}
 
 impl ContentHead {
     /// Writes it over what headers say of another content.
     pub fn put(&self, headers: &mut Headers) {
-        for name in DESCRIBING {
-            headers.remove(name);
-        }
+        headers.retain(|field, name| !is_about_content(field, name));
         if let Some(value) = &self.content_type {
             headers.append("Content-Type", value);
         }

@@ -15,7 +15,7 @@ use message::{Body, Fault, Field, Headers, Reply, Request};
 
 use crate::content::{Content, Format};
 use crate::handler::Services;
-use crate::long_work::{self, LongWork, Made, Snapshot, Turn, TurnGuard, beside};
+use crate::long_work::{self, Attempt, DeferredResult, LargeValues, LongWork, Snapshot, beside};
 use crate::scope;
 use crate::variables::{Variables, request_value};
 
@@ -111,11 +111,13 @@ pub struct Exchange {
     pub held: Vec<Rc<dyn Any>>,
     /// Where copies were when their time was over; copies share it.
     stopped: Option<Rc<RefCell<Vec<Arc<str>>>>>,
-    /// What takes too long for a worker is done beside it.
-    turn: Turn,
+    /// The attempt at the work that runs, and what of it is done beside the worker.
+    pub(crate) attempt: Attempt,
     /// The values of names, by slot; those of every flow are not among them.
     pub(crate) slots: Vec<Value>,
     pub(crate) original: Option<Rc<Original>>,
+    /// Dropped behind all that shares them.
+    pub(crate) large: LargeValues,
 }
 
 impl Exchange {
@@ -141,9 +143,10 @@ impl Exchange {
             depth: 0,
             held: Vec::new(),
             stopped: None,
-            turn: Turn::default(),
+            attempt: Attempt::default(),
             slots: Vec::new(),
             original,
+            large: LargeValues::default(),
         }
     }
 
@@ -206,53 +209,65 @@ impl Exchange {
     }
 
     /// Does work on the message whose long parts, such as a costly expression or a large body, are
-    /// done beside the worker. The work is begun again after each of them: it has no effect on
+    /// done beside the worker. The work is attempted again after each of them: it has no effect on
     /// others before it is done, and leaves the message as it was when it fails.
     ///
     /// # Errors
     /// Those of the work; `unavailable` when too much waits to be done beside the workers.
-    pub async fn in_turns<T>(
+    pub async fn preemptible<T>(
         &mut self,
         services: &dyn Services,
         mut work: impl FnMut(&mut Self) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        self.turn.clear();
+        self.attempt.clear();
+        match self.attempt(&mut work) {
+            Ok(result) => result,
+            // On the heap: few need it, and every message would pay for its size.
+            Err(deferred) => Box::pin(self.attempt_again(deferred, services, work)).await,
+        }
+    }
+
+    async fn attempt_again<T>(
+        &mut self,
+        mut deferred: (u32, LongWork),
+        services: &dyn Services,
+        mut work: impl FnMut(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         loop {
-            let guard = self.begin_turn();
-            let result = work(self);
-            drop(guard);
-            match self.turn.end() {
-                None => return result,
-                Some(deferred) => Box::pin(self.do_now(deferred, services)).await?,
+            self.run_deferred(deferred, services).await?;
+            match self.attempt(&mut work) {
+                Ok(result) => return result,
+                Err(next) => deferred = next,
             }
         }
     }
 
-    /// Forgets what took long before in something else.
-    pub(crate) fn clear_turn(&mut self) {
-        self.turn.clear();
+    /// Attempts work on the worker: its result, or the part of it that has to be done first by
+    /// [`Exchange::run_deferred`]. Then all that the attempt did is void.
+    fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Fault>,
+    ) -> Result<Result<T, Fault>, (u32, LongWork)> {
+        let guard = self.attempt.begin();
+        let result = work(self);
+        drop(guard);
+        match self.attempt.end() {
+            None => Ok(result),
+            Some(deferred) => Err(deferred),
+        }
     }
 
-    /// Begins what may be begun again when something in it takes long.
-    pub(crate) fn begin_turn(&mut self) -> Option<TurnGuard> {
-        self.turn.begin();
-        self.turn.may_be_tried().then(TurnGuard::enter)
-    }
-
-    /// What took too long since [`Exchange::begin_turn`], if something did: all that was done since
-    /// then is void, and has to be done again after this work.
-    pub(crate) fn end_turn(&mut self) -> Option<(u32, LongWork)> {
-        self.turn.end()
-    }
-
-    /// Does beside the worker what took too long on it.
-    pub(crate) async fn do_now(
+    /// Does beside the worker what exceeded its time slice on it.
+    pub(crate) async fn run_deferred(
         &mut self,
         (operation, work): (u32, LongWork),
         services: &dyn Services,
     ) -> Result<(), Fault> {
-        let made = beside(services, |_| work()).await?;
-        self.turn.keep(operation, made);
+        let result = beside(services, |_| work()).await?;
+        if let DeferredResult::Evaluated(Ok(value)) | DeferredResult::Decoded(Ok(value)) = &result {
+            self.large.hold(value);
+        }
+        self.attempt.keep(operation, result);
         Ok(())
     }
 
@@ -261,7 +276,7 @@ impl Exchange {
     /// # Errors
     /// `invalid` when it is not what its media type says.
     pub fn value(&mut self) -> Result<&Value, Fault> {
-        self.turn.step();
+        self.attempt.operation();
         self.decode()?;
         Ok(self.content.decoded())
     }
@@ -269,17 +284,26 @@ impl Exchange {
     /// Decodes the content, when nobody has asked before.
     fn decode(&mut self) -> Result<(), Fault> {
         let headers = self.request.headers.view();
-        if !long_work::may_defer() || !self.content.is_long_to_decode() {
+        if !self.content.is_long_to_decode() {
             return self.content.value(headers).map(|_| ());
         }
-        match self.turn.made(|it| matches!(it, Made::Decoded(_))) {
-            Some(Made::Decoded(value)) => {
+        if !long_work::may_defer() {
+            self.large.hold(self.content.value(headers)?);
+            return Ok(());
+        }
+        match self
+            .attempt
+            .result(|it| matches!(it, DeferredResult::Decoded(_)))
+        {
+            Some(DeferredResult::Decoded(value)) => {
                 self.content.set_decoded(value?);
                 Ok(())
             }
             _ => {
                 let decoder = self.content.decoder(headers);
-                Err(self.turn.defer(Box::new(|| Made::Decoded(decoder()))))
+                Err(self
+                    .attempt
+                    .defer(Box::new(|| DeferredResult::Decoded(decoder()))))
             }
         }
     }
@@ -290,18 +314,27 @@ impl Exchange {
         if !long_work::may_defer() || self.content.encode_at_once(size_max) {
             return self.content.body(size_max);
         }
-        match self.turn.made(|it| matches!(it, Made::Encoded(_))) {
-            Some(Made::Encoded(body)) => {
+        match self
+            .attempt
+            .result(|it| matches!(it, DeferredResult::Encoded(_)))
+        {
+            Some(DeferredResult::Encoded(body)) => {
                 let body = body?;
                 self.content.set_encoded(body.clone());
                 Ok(body)
             }
             _ => {
                 let mut content = self.content.clone();
-                let encode = move || Made::Encoded(content.body(size_max));
-                Err(self.turn.defer(Box::new(encode)))
+                let encode = move || DeferredResult::Encoded(content.body(size_max));
+                Err(self.attempt.defer(Box::new(encode)))
             }
         }
+    }
+
+    /// Makes a value the content that took long to make, and takes long to drop.
+    pub fn set_large_value(&mut self, value: Value) {
+        self.large.hold(&value);
+        self.set_value(value);
     }
 
     /// Makes a value the content.
@@ -314,7 +347,7 @@ impl Exchange {
     /// # Errors
     /// `expression` when the value cannot be written as JSON.
     pub fn body(&mut self) -> Result<(Body, Option<Bytes>), Fault> {
-        self.turn.step();
+        self.attempt.operation();
         let body = self.encode()?;
         Ok((body, self.content_type()))
     }
@@ -374,7 +407,7 @@ impl Exchange {
         expression: &Expression,
         services: &dyn Services,
     ) -> Result<Value, Fault> {
-        self.turn.step();
+        self.attempt.operation();
         self.evaluate_here(expression, services)
     }
 
@@ -384,14 +417,17 @@ impl Exchange {
         services: &dyn Services,
     ) -> Result<Value, Fault> {
         self.prepare(expression.uses_input(), expression.variables())?;
-        if let Some(made) = self.evaluated(expression.text()) {
-            return made;
+        if let Some(result) = self.evaluated(expression.text()) {
+            return result;
         }
         let limits = self.limits(services);
         let result = {
             let variables = Variables::new(self, services);
             expression.evaluate(self.content.decoded(), &variables, &limits)
         };
+        if let Ok(value) = &result {
+            self.large.hold_derived(value);
+        }
         result.map_err(|error| {
             let copy = expression.clone();
             let evaluate = move |input: &Value, variables: &Snapshot, limits: &Limits| {
@@ -404,14 +440,19 @@ impl Exchange {
 
     /// What an evaluation gave that was deferred.
     fn evaluated(&mut self, text: &str) -> Option<Result<Value, Fault>> {
-        match self.turn.made(|it| matches!(it, Made::Evaluated(_)))? {
-            Made::Evaluated(result) => Some(result.map_err(|error| expression_fault(text, &error))),
+        match self
+            .attempt
+            .result(|it| matches!(it, DeferredResult::Evaluated(_)))?
+        {
+            DeferredResult::Evaluated(result) => {
+                Some(result.map_err(|error| expression_fault(text, &error)))
+            }
             _ => None,
         }
     }
 
-    /// What an expression may cost here: what takes more than a turn is begun again elsewhere where
-    /// that is possible, else it has no more time than the steps that run have left.
+    /// What an expression may cost here: one that exceeds its time slice is begun again elsewhere
+    /// where that is possible, else it has no more time than the steps that run have left.
     fn limits(&self, services: &dyn Services) -> Limits {
         let at_once = long_work::may_defer();
         let deadline = self.deadline.filter(|_| !at_once);
@@ -427,7 +468,7 @@ impl Exchange {
     /// # Errors
     /// As [`Exchange::evaluate`].
     pub fn map(&mut self, expression: &Expression, services: &dyn Services) -> Result<(), Fault> {
-        self.turn.step();
+        self.attempt.operation();
         self.content = match self.project(expression)? {
             Some(content) => content,
             None => Content::of_value(self.evaluate_here(expression, services)?),
@@ -443,13 +484,16 @@ impl Exchange {
             let limits = &self.context.limits;
             return Ok(self.content.project(expression, limits, headers));
         }
-        match self.turn.made(|it| matches!(it, Made::Projected(_))) {
-            Some(Made::Projected(content)) => Ok(content),
+        match self
+            .attempt
+            .result(|it| matches!(it, DeferredResult::Projected(_)))
+        {
+            Some(DeferredResult::Projected(content)) => Ok(content),
             _ => {
                 let (content, expression) = (self.content.clone(), expression.clone());
                 let (headers, limits) = (self.request.headers.clone(), self.context.limits);
-                Err(self.turn.defer(Box::new(move || {
-                    Made::Projected(content.project(&expression, &limits, headers.view()))
+                Err(self.attempt.defer(Box::new(move || {
+                    DeferredResult::Projected(content.project(&expression, &limits, headers.view()))
                 })))
             }
         }
@@ -475,10 +519,10 @@ impl Exchange {
         if let Some(text) = template.literal() {
             return Ok(expr::value::text(text));
         }
-        self.turn.step();
+        self.attempt.operation();
         self.prepare(template.uses_input(), template.variables())?;
-        if let Some(made) = self.evaluated("${ }") {
-            return made;
+        if let Some(result) = self.evaluated("${ }") {
+            return result;
         }
         let limits = self.limits(services);
         let result = {
@@ -529,7 +573,11 @@ impl Exchange {
             && original.value.get().is_none()
         {
             let mut content = original.content.clone();
+            let is_large = content.is_long_to_decode();
             let body = content.value(original.request.headers.view())?.clone();
+            if is_large {
+                self.large.hold(&body);
+            }
             let value = request_value(&original.request, body);
             // Nobody else is here to have set it in between.
             let _ = original.value.set(value);
@@ -537,7 +585,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The failure of an evaluation. One that did not end within its turn is deferred.
+    /// The failure of an evaluation. One that exceeded its time slice is deferred.
     #[cold]
     fn failed(
         &mut self,
@@ -553,8 +601,8 @@ impl Exchange {
         let input = self.content.decoded().clone();
         let variables = Snapshot::of(slots, &Variables::new(self, services));
         let limits = self.context.limits;
-        self.turn.defer(Box::new(move || {
-            Made::Evaluated(evaluate(&input, &variables, &limits))
+        self.attempt.defer(Box::new(move || {
+            DeferredResult::Evaluated(evaluate(&input, &variables, &limits))
         }))
     }
 
@@ -563,7 +611,7 @@ impl Exchange {
     /// # Errors
     /// As [`Exchange::body`].
     pub fn take_request(&mut self) -> Result<Request, Fault> {
-        self.turn.step();
+        self.attempt.operation();
         let body = self.encode()?;
         // A copy: the head goes on describing the content that came in, which may come back.
         let request = self.request.clone();

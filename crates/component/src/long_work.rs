@@ -1,15 +1,18 @@
 //! Work on one message that may take long: decoding and encoding large bodies, costly expressions,
-//! validation, compression. A worker does it in turns of a few milliseconds, so that its other
-//! clients get theirs: what does not fit into a turn moves to a thread beside the workers, of which
-//! as many run at once as the machine has cores, first come, first served. It ends there soon after
-//! its future has been dropped, as `limits.time` and a client that disconnects do.
+//! validation, compression. A worker gives each piece of it a time slice of a few milliseconds, so
+//! that its other clients are served: what exceeds its slice is preempted and moves to a thread
+//! beside the workers, of which as many run at once as the machine has cores, first come, first
+//! served. It ends there soon after its future has been dropped, as `limits.time` and a client that
+//! disconnects do.
 //!
-//! What a step does with [`Exchange`] and without waiting is tried on the worker. When something in
-//! it does not fit into the turn, it fails, that part alone is done beside the workers, and the
-//! whole is done again, with the result of that part at hand: [`Exchange::in_turns`].
+//! What a step does with [`Exchange`] and without waiting is attempted on the worker. When a part
+//! of it exceeds its time slice, the attempt fails, that part alone is done beside the workers, and
+//! the next attempt finds its result: [`Exchange::preemptible`].
 //!
 //! [`Exchange`]: crate::exchange::Exchange
-//! [`Exchange::in_turns`]: crate::exchange::Exchange::in_turns
+//! [`Exchange::preemptible`]: crate::exchange::Exchange::preemptible
+
+mod large;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -26,12 +29,15 @@ use message::{Body, Fault, Kind, Origin};
 use crate::content::Content;
 use crate::handler::Services;
 
+pub(crate) use large::LargeValues;
+use large::drop_beside;
+
 /// Bytes of a body that are decoded, encoded, converted or compressed on the worker: about a
 /// millisecond.
 pub const AT_ONCE: usize = 256 * 1024;
 
-/// How many rounds of steps the expressions of a flow may take in a row before others of the worker
-/// have their turn: some milliseconds. See [`expr::jq::rounds`].
+/// How many rounds of steps the expressions of a flow may take in a row before the flow yields to
+/// the other tasks of its worker: some milliseconds. See [`expr::jq::rounds`].
 pub const ROW_ROUNDS: u64 = 16;
 
 /// How much work may wait for each thread. Each piece of it is bounded, so the wait is.
@@ -43,36 +49,36 @@ const STACK_LEAST: usize = 64 << 20;
 /// How far expressions may go down on a thread that has no stack of its choice.
 const STACK_OF_OTHERS: usize = 1 << 20;
 
-/// How often what a step does is begun again.
-const TRIES_MAX: usize = 1000;
+/// How many parts of one piece of work may be deferred.
+const DEFERRALS_MAX: usize = 1000;
 
 thread_local! {
-    /// Whether what runs on this thread just now is done again when something in it was deferred.
-    static IN_TURN: Cell<bool> = const { Cell::new(false) };
+    /// Whether what runs on this thread is attempted again when a part of it has been deferred.
+    static MAY_DEFER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether work of more than a turn may fail because it is done later.
+/// Whether work that exceeds a time slice may fail because it is done later.
 pub(crate) fn may_defer() -> bool {
-    IN_TURN.get()
+    MAY_DEFER.get()
 }
 
-/// What may defer work as long as this is there.
-pub(crate) struct TurnGuard(bool);
+/// While this exists, work of this thread may be deferred.
+pub(crate) struct DeferralGuard(bool);
 
-impl TurnGuard {
+impl DeferralGuard {
     pub fn enter() -> Self {
-        Self(IN_TURN.replace(true))
+        Self(MAY_DEFER.replace(true))
     }
 }
 
-impl Drop for TurnGuard {
+impl Drop for DeferralGuard {
     fn drop(&mut self) {
-        IN_TURN.set(self.0);
+        MAY_DEFER.set(self.0);
     }
 }
 
-/// Lets others of the worker have their turn.
-pub async fn give_way() {
+/// Yields to the other tasks of the worker, once.
+pub async fn yield_now() {
     let mut has_waited = false;
     poll_fn(|context| {
         if has_waited {
@@ -87,7 +93,7 @@ pub async fn give_way() {
 
 /// The result of deferred work.
 #[derive(Clone, Debug)]
-pub(crate) enum Made {
+pub(crate) enum DeferredResult {
     /// The value of an expression.
     Evaluated(Result<Value, EvalError>),
     /// The value of a body.
@@ -98,92 +104,103 @@ pub(crate) enum Made {
     Projected(Option<Content>),
 }
 
-/// Work that does not fit into a turn.
-pub(crate) type LongWork = Box<dyn FnOnce() -> Made + Send>;
+/// Work that exceeds a time slice.
+pub(crate) type LongWork = Box<dyn FnOnce() -> DeferredResult + Send>;
 
-/// How far the present turn of a message has come. A copy of the message has turns of its own.
+/// An attempt at work on a message, and what attempts before it have deferred. A copy of the
+/// message has attempts of its own.
 #[derive(Default)]
-pub(crate) struct Turn {
-    /// The number of the operation that runs: it is the same each time the turn is done again.
+pub(crate) struct Attempt {
+    /// The number of the operation that runs: it is the same in each attempt.
     operation: u32,
     /// Deferred work and its results. Absent for most messages.
-    long: Option<Box<Long>>,
+    deferrals: Option<Box<Deferrals>>,
 }
 
 #[derive(Default)]
-struct Long {
-    deferred: Option<(u32, LongWork)>,
-    made: Vec<(u32, Made)>,
+struct Deferrals {
+    pending: Option<(u32, LongWork)>,
+    results: Vec<(u32, DeferredResult)>,
 }
 
-impl std::fmt::Debug for Turn {
+impl std::fmt::Debug for Attempt {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let operation = self.operation;
-        formatter.debug_tuple("Turn").field(&operation).finish()
+        formatter.debug_tuple("Attempt").field(&operation).finish()
     }
 }
 
-impl Clone for Turn {
+impl Clone for Attempt {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl Turn {
-    /// Forgets all of one that was given up half-way, or that another follows.
+impl Attempt {
+    /// Forgets the results of work that was dropped half-way, or that other work follows.
+    #[inline]
     pub fn clear(&mut self) {
-        self.long = None;
+        // A look first: nearly no message has any, and dropping nothing is a call all the same.
+        if self.deferrals.is_some() {
+            self.deferrals = None;
+        }
     }
 
-    /// Begins it, or begins it again.
-    pub fn begin(&mut self) {
+    /// Begins an attempt. While the guard lives, work may be deferred; without one no more may be:
+    /// work that is deferred this often would never be done, as its operations are not the same in
+    /// each attempt.
+    #[inline]
+    pub fn begin(&mut self) -> Option<DeferralGuard> {
         self.operation = 0;
+        let deferrals = self.deferrals.as_ref().map_or(0, |it| it.results.len());
+        (deferrals < DEFERRALS_MAX).then(DeferralGuard::enter)
     }
 
     /// Notes that an operation begins which may take long.
-    pub fn step(&mut self) {
+    #[inline]
+    pub fn operation(&mut self) {
         self.operation = self.operation.wrapping_add(1);
     }
 
-    /// The result of the current operation, when an earlier try deferred it and it was done beside
-    /// the worker.
-    pub fn made(&mut self, find: impl Fn(&Made) -> bool) -> Option<Made> {
-        let long = self.long.as_ref().filter(|_| may_defer())?;
-        let mut made = long.made.iter();
-        let (_, made) = made.find(|(at, made)| *at == self.operation && find(made))?;
-        Some(made.clone())
+    /// The result of the current operation, when an earlier attempt deferred it.
+    #[inline]
+    pub fn result(&mut self, find: impl Fn(&DeferredResult) -> bool) -> Option<DeferredResult> {
+        let deferrals = self.deferrals.as_ref().filter(|_| may_defer())?;
+        let mut results = deferrals.results.iter();
+        let (_, result) = results.find(|(at, it)| *at == self.operation && find(it))?;
+        Some(result.clone())
     }
 
-    /// Puts the work of this operation off. The failure that it has until then.
+    /// Defers the work of this operation. The failure that it has until then.
     #[cold]
     pub fn defer(&mut self, work: LongWork) -> Fault {
-        let long = self.long.get_or_insert_default();
-        // Nobody has done what was deferred first, so what follows from its failure is void.
-        long.deferred.get_or_insert((self.operation, work));
+        let deferrals = self.deferrals.get_or_insert_default();
+        // What was deferred first has not been done, so what follows from its failure is void.
+        deferrals.pending.get_or_insert((self.operation, work));
         let detail = "work that takes long has not been done";
         Fault::new(Kind::Internal, Origin::Engine, detail)
     }
 
-    /// Whether another try may defer work. What is deferred this often is never done with: the
-    /// operations before it are not the same each time.
-    pub fn may_be_tried(&self) -> bool {
-        let made = self.long.as_ref().map_or(0, |long| long.made.len());
-        made < TRIES_MAX
-    }
-
-    /// Ends it: what was deferred, to be done before it begins again.
+    /// Ends the attempt: the work that it has deferred, to be done before the next one.
+    #[inline]
     pub fn end(&mut self) -> Option<(u32, LongWork)> {
-        let deferred = self.long.as_mut()?.deferred.take();
-        if deferred.is_none() {
-            self.long = None;
-        }
-        deferred
+        self.deferrals.as_ref()?;
+        self.pending()
     }
 
-    /// Keeps the result of what was deferred.
-    pub fn keep(&mut self, operation: u32, made: Made) {
-        let long = self.long.get_or_insert_default();
-        long.made.push((operation, made));
+    #[cold]
+    fn pending(&mut self) -> Option<(u32, LongWork)> {
+        let pending = self.deferrals.as_mut()?.pending.take();
+        if pending.is_none() {
+            self.deferrals = None;
+        }
+        pending
+    }
+
+    /// Keeps the result of deferred work.
+    pub fn keep(&mut self, operation: u32, result: DeferredResult) {
+        let deferrals = self.deferrals.get_or_insert_default();
+        deferrals.results.push((operation, result));
     }
 }
 
@@ -228,22 +245,34 @@ pub async fn beside<T: Send + 'static>(
     let stop = StopOnDrop::default();
     let flag = Arc::clone(&stop.0);
     let place = Arc::new(Mutex::new(None));
-    let result = Arc::clone(&place);
+    let result = Unclaimed(Arc::clone(&place));
     let stack = expr::jq::stack();
     let work = move || {
         let _permit = permit;
         if flag.load(Ordering::Relaxed) {
             return;
         }
-        let made = on_a_stack(stack, || expr::jq::stoppable(&flag, || work(&flag)));
-        *lock(&place) = made;
+        let done = on_a_stack(stack, || expr::jq::stoppable(&flag, || work(&flag)));
+        *lock(&place) = done;
     };
     services.blocking(Box::new(work)).await;
-    let made = lock(&result).take();
-    made.ok_or_else(|| {
+    let done = lock(&result.0).take();
+    done.ok_or_else(|| {
         let detail = "work in the background has not been done";
         Fault::new(Kind::Internal, Origin::Engine, detail)
     })
+}
+
+/// The result of work beside the workers. If nobody claims it, it is dropped there, too: it may be
+/// large.
+struct Unclaimed<T: Send + 'static>(Arc<Mutex<Option<T>>>);
+
+impl<T: Send + 'static> Drop for Unclaimed<T> {
+    fn drop(&mut self) {
+        if let Some(result) = lock(&self.0).take() {
+            drop_beside(result);
+        }
+    }
 }
 
 /// Does work on a thread on which expressions may go as deep as on the worker, and values and
@@ -262,7 +291,7 @@ fn on_a_stack<T: Send>(expressions: usize, work: impl FnOnce() -> T + Send) -> O
         Some(thread.join().ok().flatten())
     });
     match done {
-        Some(made) => made,
+        Some(result) => result,
         // There is no room for such a stack. This one is smaller, and what does not fit is refused.
         None => {
             expr::jq::set_stack(STACK_OF_OTHERS);
@@ -311,7 +340,7 @@ pub fn running_max() -> usize {
 struct Permit(());
 
 impl Permit {
-    /// A permit, when it is this one's turn.
+    /// A permit, once all that have waited longer have theirs.
     async fn acquire() -> Result<Self, Fault> {
         let mut ticket = Ticket(None);
         poll_fn(|context| ticket.poll(context)).await

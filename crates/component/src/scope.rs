@@ -47,7 +47,7 @@ pub struct Scope {
     visible: Vec<usize>,
     /// Whether a failure is being handled here, so that there is an `$error`.
     handles_error: bool,
-    /// Whether an expression has used `$in`, so that the original must be kept.
+    /// Whether something uses `$in`, so that the original must be kept.
     uses_original: Cell<bool>,
     /// The names of secrets.
     pub secrets: Vec<String>,
@@ -136,7 +136,12 @@ impl Scope {
         }
     }
 
-    /// Whether an expression has used `$in`.
+    /// Has the original message kept, for a step that needs it whatever its expressions use.
+    pub fn keep_original(&self) {
+        self.uses_original.set(true);
+    }
+
+    /// Whether something uses `$in`.
     pub fn uses_original(&self) -> bool {
         self.uses_original.get()
     }
@@ -146,9 +151,6 @@ impl expr::jq::Scope for Scope {
     fn slot(&self, name: &str) -> Option<usize> {
         let slot = self.names.iter().position(|known| known == name)?;
         let is_here = self.visible.contains(&slot) && (slot != ERROR || self.handles_error);
-        if slot == IN {
-            self.uses_original.set(true);
-        }
         is_here.then_some(slot)
     }
 
@@ -160,6 +162,12 @@ impl expr::jq::Scope for Scope {
         usable
             .filter_map(|&slot| self.names.get(slot).cloned())
             .collect()
+    }
+
+    fn note_use(&self, slot: usize) {
+        if slot == IN {
+            self.keep_original();
+        }
     }
 }
 
@@ -187,8 +195,16 @@ mod tests {
         assert_eq!(scope.slot("error"), None);
         assert!(!scope.handle_error(true));
         assert_eq!(scope.slot("error"), Some(ERROR));
+    }
+
+    /// Each message of a flow that uses `$in` is copied.
+    #[test]
+    fn only_expressions_that_use_the_original_have_it_kept() {
+        let scope = Scope::default();
+        let compile = |code| expr::Expression::compile(code, &scope).unwrap();
+        compile("{ a: .a, b: $headers.b }");
         assert!(!scope.uses_original());
-        assert_eq!(scope.slot("in"), Some(IN));
+        compile("$in.body");
         assert!(scope.uses_original());
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Enveloped {
 }
 
 impl Enveloped {
-    /// Opens a request, beside the worker when that takes longer than a turn.
+    /// Opens a request, beside the worker when that takes long.
     async fn open(&self, request: Request, services: &dyn Services) -> Result<Opened, Fault> {
         if request.body.as_bytes().len() <= OPENED_AT_ONCE {
             return Ok(self.envelope.open(request));

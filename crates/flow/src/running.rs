@@ -44,6 +44,13 @@ pub(crate) struct FlowLimits {
     pub streams: Option<Arc<StreamLimits>>,
 }
 
+impl FlowLimits {
+    /// Whether messages never wait before the flow starts.
+    fn admits_at_once(&self) -> bool {
+        self.throttle.is_none() && self.concurrent.is_none()
+    }
+}
+
 /// How a flow has ended.
 enum End {
     Reply(Reply),
@@ -55,9 +62,10 @@ impl RunningFlow {
         // What a calling flow allows holds for the steps; the calling flow itself sees to it.
         let inherited = exchange.deadline;
         let deadline = self.begin(inherited, exchange, services);
-        let _permit = match until(deadline, services, self.admit(services)).await {
-            Some(permit) => permit?,
-            None => return Err(self.out_of_time(exchange)),
+        let _permit = match self.limits.admits_at_once() {
+            true => None,
+            // On the heap, as all that few messages need: every message would pay for its size.
+            false => Box::pin(self.admit(deadline, exchange, services)).await?,
         };
         let before = exchange.checkpoint();
         let ended = {
@@ -76,6 +84,17 @@ impl RunningFlow {
                 self.out_of_time(exchange)
             }
         };
+        Box::pin(self.handle_failure(fault, inherited, exchange, services)).await
+    }
+
+    /// Has a failure of the steps handled.
+    async fn handle_failure(
+        &self,
+        fault: Fault,
+        inherited: Option<Instant>,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<End, Fault> {
         services.failed(exchange, &fault);
         let Some(handlers) = &self.on_error else {
             return Err(fault);
@@ -128,14 +147,25 @@ impl RunningFlow {
         deadline
     }
 
-    /// Waits until the flow may be started.
-    async fn admit(&self, services: &dyn Services) -> Result<Option<Permit>, Fault> {
-        if let Some(throttle) = &self.limits.throttle {
-            throttle.pass(services).await?;
-        }
-        match &self.limits.concurrent {
-            Some(concurrent) => concurrent.enter(services).await.map(Some),
-            None => Ok(None),
+    /// Waits until the flow may be started, within its time.
+    async fn admit(
+        &self,
+        deadline: Option<Instant>,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Option<Permit>, Fault> {
+        let admitted = async {
+            if let Some(throttle) = &self.limits.throttle {
+                throttle.pass(services).await?;
+            }
+            match &self.limits.concurrent {
+                Some(concurrent) => concurrent.enter(services).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        match until(deadline, services, admitted).await {
+            Some(permit) => permit,
+            None => Err(self.out_of_time(exchange)),
         }
     }
 
@@ -158,13 +188,13 @@ impl RunningFlow {
             Next::Forward(plan) => {
                 // A value is written now; later there is nobody left who could wait for it.
                 if exchange.content.raw().is_none() {
-                    let written = exchange.in_turns(services, |it| it.body().map(|_| ()));
+                    let written = exchange.preemptible(services, |it| it.body().map(|_| ()));
                     written.await?;
                 }
                 End::Forward(plan)
             }
             Next::Continue => {
-                let reply = exchange.in_turns(services, |it| it.take_reply(200));
+                let reply = exchange.preemptible(services, |it| it.take_reply(200));
                 let mut reply = reply.await?;
                 if matches!(reply.body, Body::Empty) {
                     reply.status = 204;
@@ -229,8 +259,9 @@ impl Handler for RunningFlow {
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        let mut exchange = Exchange::new(&self.context, request);
         Box::pin(async move {
+            // Made here, not moved in: it is several times as large as the request.
+            let mut exchange = Exchange::new(&self.context, request);
             let end = self.run(&mut exchange, services).await;
             services.ended(&exchange);
             self.outcome(end, exchange, services)
@@ -245,10 +276,10 @@ impl Callee for RunningFlow {
         caller: CallerContext,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Reply, Fault>> {
-        let mut exchange = Exchange::new(&self.context, request);
-        exchange.depth = caller.depth;
-        exchange.deadline = caller.deadline;
         Box::pin(async move {
+            let mut exchange = Exchange::new(&self.context, request);
+            exchange.depth = caller.depth;
+            exchange.deadline = caller.deadline;
             if caller.depth > DEPTH_MAX {
                 let detail = "flows call each other without end";
                 return Err(Fault::new(Kind::Internal, Origin::Engine, detail));

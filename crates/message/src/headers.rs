@@ -64,12 +64,9 @@ impl<'a> HeadersView<'a> {
             return self.to_owned();
         }
         let kept = self.entries.iter().filter(|it| !is_left_out(it.field));
-        let mut entries = Vec::with_capacity(self.entries.len());
-        entries.extend(kept.copied());
-        Headers {
-            bytes: self.bytes.to_vec(),
-            entries,
-        }
+        let mut headers = Headers::with_room(self.bytes, self.entries.len());
+        headers.entries.extend(kept.copied());
+        headers
     }
 
     /// The value of the first line of this known field.
@@ -98,12 +95,15 @@ impl<'a> HeadersView<'a> {
 
     /// A copy that owns its bytes.
     pub fn to_owned(self) -> Headers {
-        Headers {
-            bytes: self.bytes.to_vec(),
-            entries: self.entries.to_vec(),
-        }
+        let mut headers = Headers::with_room(self.bytes, self.entries.len());
+        headers.entries.extend_from_slice(self.entries);
+        headers
     }
 }
+
+/// Bytes and lines that a copy of a head has room for beside its own: flows replace some fields.
+const SPARE_BYTES: usize = 64;
+const SPARE_LINES: usize = 2;
 
 fn slice(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
     bytes.get(start as usize..end as usize).unwrap_or_default()
@@ -120,6 +120,16 @@ impl Headers {
     /// No field lines.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// These bytes, and room for so many lines.
+    fn with_room(bytes: &[u8], lines: usize) -> Self {
+        let mut copy = Vec::with_capacity(bytes.len() + SPARE_BYTES);
+        copy.extend_from_slice(bytes);
+        Self {
+            bytes: copy,
+            entries: Vec::with_capacity(lines + SPARE_LINES),
+        }
     }
 
     /// The fields for reading.
@@ -156,6 +166,13 @@ impl Headers {
         let bytes = &self.bytes;
         self.entries
             .retain(|entry| !slice(bytes, entry.name).eq_ignore_ascii_case(name.as_bytes()));
+    }
+
+    /// Keeps only the lines whose field and name pass.
+    pub fn retain(&mut self, passes: impl Fn(Field, &[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.entries
+            .retain(|entry| passes(entry.field, slice(bytes, entry.name)));
     }
 
     /// Whether this text may be a field name: a token (RFC 9110, section 5.6.2).

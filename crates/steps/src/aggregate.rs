@@ -142,7 +142,7 @@ struct Parts {
 
 impl Aggregate {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let made = exchange.in_turns(services, |it| {
+        let made = exchange.preemptible(services, |it| {
             let key = it.evaluate(&self.key, services)?;
             Ok((key, it.value()?.clone()))
         });

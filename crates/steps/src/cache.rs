@@ -277,7 +277,7 @@ impl Inner {
 impl Cache {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = exchange
-            .in_turns(services, |it| self.key.make(it, services))
+            .preemptible(services, |it| self.key.make(it, services))
             .await?;
         let waits_until = services.now() + self.settings.wait;
         let flight = loop {
@@ -325,7 +325,7 @@ impl Cache {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let kept = exchange.in_turns(services, |it| kept::of(it, self.settings.body_max));
+        let kept = exchange.preemptible(services, |it| kept::of(it, self.settings.body_max));
         if let Some(kept) = kept.await? {
             self.table.put(key, kept, services.now());
         }

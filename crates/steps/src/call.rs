@@ -91,7 +91,7 @@ struct CallFlow {
 impl CallFlow {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         if let Some(body) = &self.body {
-            let value = exchange.in_turns(services, |it| body.make(it, services));
+            let value = exchange.preemptible(services, |it| body.make(it, services));
             let value = value.await?;
             exchange.content = Content::of_value(value);
         }
@@ -118,7 +118,9 @@ impl CallFlow {
             let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
             return Err(fault.with_cause(&self.flow));
         };
-        let request = exchange.in_turns(services, Exchange::take_request).await?;
+        let request = exchange
+            .preemptible(services, Exchange::take_request)
+            .await?;
         let caller = CallerContext {
             depth: exchange.depth + 1,
             deadline: exchange.deadline,

@@ -120,7 +120,7 @@ impl<'a, T> Crowd<'a, T> {
             // Others of the worker have had their turn.
             self.begin_row();
         } else if self.in_a_row == ROW_MAX || self.is_dear() {
-            return self.give_way(context);
+            return self.yield_now(context);
         }
         // What wakes itself meanwhile has its turn after the others of the worker.
         let turns = {
@@ -138,7 +138,7 @@ impl<'a, T> Crowd<'a, T> {
             }
             // Those that wait for something else now may have done a lot before.
             if self.is_dear() {
-                return self.give_way(context);
+                return self.yield_now(context);
             }
         }
         self.in_a_row = 0;
@@ -150,7 +150,7 @@ impl<'a, T> Crowd<'a, T> {
         rounds().wrapping_sub(self.rounds_before) >= ROW_ROUNDS
     }
 
-    fn give_way<O>(&mut self, context: &Context<'_>) -> Poll<O> {
+    fn yield_now<O>(&mut self, context: &Context<'_>) -> Poll<O> {
         self.in_a_row = 0;
         context.waker().wake_by_ref();
         Poll::Pending

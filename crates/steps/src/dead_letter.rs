@@ -17,7 +17,6 @@ use component::state::{Measure, State};
 use component::step::{Next, Progress, Step};
 use component::variables::fault_value;
 use config::{Node, Spanned};
-use expr::jq::Scope as _;
 use message::secret::redact;
 use message::{Fault, Field, Headers, Kind, Origin};
 use schemars::JsonSchema;
@@ -60,8 +59,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     folder::is_folder(&config.folder, BAD_DEAD_LETTER, context);
     let max = config.max_files.as_ref();
     let files_max = range::count("max_files", max, 1..=10_000_000, 100_000, context.report);
-    // The original message is kept for it.
-    let _ = context.scope.slot("in");
+    context.scope.keep_original();
     (context.problems() == before).then(|| {
         let folder = context.surroundings.path(&config.folder);
         let letters = context.state("dead-letter", (&folder, files_max), || Letters {
@@ -168,7 +166,7 @@ impl DeadLetter {
         let time = time(services);
         // What cannot be written is told in the letter.
         let _ = exchange
-            .in_turns(services, |it| it.body().map(|_| ()))
+            .preemptible(services, |it| it.body().map(|_| ()))
             .await;
         let letter = letter(exchange, &time).to_string();
         let bytes = redact(&letter).into_owned().into_bytes();

@@ -154,7 +154,7 @@ impl Decode {
         }
         Progress::Waits(Box::pin(async move {
             let read = move |_: &_| reading.read(&bytes, content_type.as_deref());
-            exchange.set_value(beside(services, read).await??);
+            exchange.set_large_value(beside(services, read).await??);
             Ok(Next::Continue)
         }))
     }
@@ -190,7 +190,7 @@ impl Decode {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let (body, content_type) = exchange.in_turns(services, Exchange::body).await?;
+        let (body, content_type) = exchange.preemptible(services, Exchange::body).await?;
         let encoding = exchange.content_encoding().unwrap_or_default();
         let mut codings: Vec<&[u8]> = codings(&encoding).collect();
         let last = codings.pop().unwrap_or(b"gzip");

@@ -56,7 +56,7 @@ impl DeleteFile {
         services: &dyn Services,
     ) -> Result<Next, Fault> {
         let name = exchange
-            .in_turns(services, |it| self.target.name(it, services))
+            .preemptible(services, |it| self.target.name(it, services))
             .await?;
         let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
         let folder = &self.target.written;

@@ -154,7 +154,7 @@ type Run<'a> = LocalFuture<'a, Result<Ran<Value>, Fault>>;
 
 impl Each {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let list = exchange.in_turns(services, |it| it.evaluate(&self.list, services));
+        let list = exchange.preemptible(services, |it| it.evaluate(&self.list, services));
         let list = list.await?;
         let items = self.items(&list)?;
         let mut results: Vec<Option<Value>> = Vec::new();

@@ -238,7 +238,7 @@ fn json(value: &expr::Value, size_max: usize) -> Result<Vec<u8>, Fault> {
 
 /// Compresses the body.
 async fn gzip(exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-    let (body, content_type) = exchange.in_turns(services, Exchange::body).await?;
+    let (body, content_type) = exchange.preemptible(services, Exchange::body).await?;
     let encoding = exchange.content_encoding();
     let length = body.as_bytes().len();
     let compress = move |stop: &AtomicBool| {

@@ -491,7 +491,7 @@ impl Forward {
     }
 
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let request = exchange.in_turns(services, |it| {
+        let request = exchange.preemptible(services, |it| {
             let mut request = it.take_request()?;
             if let Some(aim) = &self.aim {
                 to::point(&mut request, aim.make(it, services)?);

@@ -314,7 +314,7 @@ fn read_expect(
 impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let request = exchange
-            .in_turns(services, |it| self.request(it, services))
+            .preemptible(services, |it| self.request(it, services))
             .await?;
         let step = Arc::clone(&exchange.at);
         let options = CallOptions {

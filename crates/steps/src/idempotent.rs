@@ -399,7 +399,7 @@ impl Table {
 impl Idempotent {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = exchange
-            .in_turns(services, |it| self.key.make(it, services))
+            .preemptible(services, |it| self.key.make(it, services))
             .await?;
         self.table.load(services).await?;
         let mut claim = match self.table.see(&key, services.now()) {
@@ -426,7 +426,7 @@ impl Idempotent {
         };
         claim.succeeded = Some(at);
         let kept = exchange
-            .in_turns(services, |it| self.result(&next, it))
+            .preemptible(services, |it| self.result(&next, it))
             .await;
         let (result, stored) = kept.unwrap_or_else(|fault| {
             let at = &*exchange.at;

@@ -78,7 +78,9 @@ pub(crate) fn for_value<'a>(
     Box::pin(async move {
         Ok(match copy.run(block).await? {
             Next::Continue if is_wanted => {
-                let value = copy.exchange.in_turns(services, |it| it.value().cloned());
+                let value = copy
+                    .exchange
+                    .preemptible(services, |it| it.value().cloned());
                 Ran::Done(value.await?)
             }
             Next::Continue => Ran::Done(Value::Null),

@@ -47,7 +47,7 @@ impl Parallel {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         // Decoded once, not by each branch. One that is not to be decoded is for them to tell.
         let _ = exchange
-            .in_turns(services, |it| it.value().map(|_| ()))
+            .preemptible(services, |it| it.value().map(|_| ()))
             .await;
         exchange.follow_copies();
         let mut crowd = Crowd::new();

@@ -76,7 +76,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 impl ReadFile {
     async fn read(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let name = exchange
-            .in_turns(services, |it| self.target.name(it, services))
+            .preemptible(services, |it| self.target.name(it, services))
             .await?;
         let shown = || value::object([("name".to_owned(), value::text(name.as_str()))]);
         let folder = &self.target.written;

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::codes::BAD_VARIABLE;
 use crate::map::expression;
 use crate::range;
-use component::long_work::{ROW_ROUNDS, give_way};
+use component::long_work::{ROW_ROUNDS, yield_now};
 use component::steps::Steps;
 use config::AnyValue;
 
@@ -103,7 +103,7 @@ impl While {
         let mut dear = expr::jq::rounds();
         loop {
             exchange.set_slot(self.round, expr::value::integer(rounds as i64));
-            let holds = exchange.in_turns(services, |it| it.holds(&self.condition, services));
+            let holds = exchange.preemptible(services, |it| it.holds(&self.condition, services));
             if !holds.await? {
                 return Ok(Next::Continue);
             }
@@ -130,7 +130,7 @@ impl While {
     async fn pause(&self, is_long: bool, services: &dyn Services) {
         match self.delay {
             Some(delay) => services.sleep(delay).await,
-            None if is_long => give_way().await,
+            None if is_long => yield_now().await,
             None => {}
         }
     }

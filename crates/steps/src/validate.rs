@@ -232,13 +232,13 @@ impl Step for Validate {
 const NODE: usize = 8;
 
 /// Why a value has not been copied.
-enum Uncopied {
+enum CopyError {
     Unfit(Fault),
-    /// There is more of it than was to be copied.
-    Long,
+    /// It has more bytes than were to be copied.
+    TooLarge,
 }
 
-impl Uncopied {
+impl CopyError {
     fn invalid(detail: &'static str) -> Self {
         Self::Unfit(Fault::invalid(detail))
     }
@@ -249,39 +249,39 @@ impl Uncopied {
 fn json_at_once(value: &expr::Value) -> Result<Option<Json>, Fault> {
     match copy(value, DEPTH_MAX, &mut { AT_ONCE }) {
         Ok(value) => Ok(Some(value)),
-        Err(Uncopied::Long) => Ok(None),
-        Err(Uncopied::Unfit(fault)) => Err(fault),
+        Err(CopyError::TooLarge) => Ok(None),
+        Err(CopyError::Unfit(fault)) => Err(fault),
     }
 }
 
 /// A value as the validator takes it, however large.
 fn json(value: &expr::Value) -> Result<Json, Fault> {
-    copy(value, DEPTH_MAX, &mut { usize::MAX }).map_err(|uncopied| match uncopied {
-        Uncopied::Unfit(fault) => fault,
-        Uncopied::Long => Fault::invalid("the body is too large to check against the schema"),
+    copy(value, DEPTH_MAX, &mut { usize::MAX }).map_err(|error| match error {
+        CopyError::Unfit(fault) => fault,
+        CopyError::TooLarge => Fault::invalid("the body is too large to check against the schema"),
     })
 }
 
 /// Copies a value of at most `depth_left` levels and about `left` bytes.
-fn copy(value: &expr::Value, depth_left: usize, left: &mut usize) -> Result<Json, Uncopied> {
+fn copy(value: &expr::Value, depth_left: usize, left: &mut usize) -> Result<Json, CopyError> {
     let Some(depth_left) = depth_left.checked_sub(1) else {
-        return Err(Uncopied::invalid("the body is nested too deep"));
+        return Err(CopyError::invalid("the body is nested too deep"));
     };
     take(left, NODE)?;
     Ok(match value {
         expr::Value::Null => Json::Null,
         expr::Value::Bool(value) => Json::Bool(*value),
-        expr::Value::Num(_) => number(value).map_err(Uncopied::Unfit)?,
+        expr::Value::Num(_) => number(value).map_err(CopyError::Unfit)?,
         expr::Value::TStr(bytes) => {
             take(left, bytes.len())?;
             match std::str::from_utf8(bytes) {
                 Ok(text) => Json::String(text.to_owned()),
-                Err(_) => return Err(Uncopied::invalid("a text of the body is not UTF-8")),
+                Err(_) => return Err(CopyError::invalid("a text of the body is not UTF-8")),
             }
         }
         expr::Value::BStr(_) => {
             let detail = "the body is bytes, not JSON, XML or text";
-            return Err(Uncopied::invalid(detail));
+            return Err(CopyError::invalid(detail));
         }
         expr::Value::Arr(items) => {
             let mut copied = Vec::new();
@@ -294,7 +294,7 @@ fn copy(value: &expr::Value, depth_left: usize, left: &mut usize) -> Result<Json
             let mut copied = serde_json::Map::new();
             for (key, value) in members.iter() {
                 let Some(key) = expr::value::as_text(key) else {
-                    return Err(Uncopied::invalid("a name of a member is not text"));
+                    return Err(CopyError::invalid("a name of a member is not text"));
                 };
                 take(left, key.len())?;
                 copied.insert(key.to_owned(), copy(value, depth_left, left)?);
@@ -304,8 +304,8 @@ fn copy(value: &expr::Value, depth_left: usize, left: &mut usize) -> Result<Json
     })
 }
 
-fn take(left: &mut usize, bytes: usize) -> Result<(), Uncopied> {
-    *left = left.checked_sub(bytes).ok_or(Uncopied::Long)?;
+fn take(left: &mut usize, bytes: usize) -> Result<(), CopyError> {
+    *left = left.checked_sub(bytes).ok_or(CopyError::TooLarge)?;
     Ok(())
 }
 

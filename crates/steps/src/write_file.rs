@@ -110,7 +110,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
 
 impl WriteFile {
     async fn write(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let made = exchange.in_turns(services, |it| {
+        let made = exchange.preemptible(services, |it| {
             Ok((self.target.name(it, services)?, self.made(it, services)?))
         });
         let (name, (bytes, shown)) = made.await?;

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 use crate::channel::{Channel, ChannelKey, End, Pace, Policy};
 use crate::counts::Counts;
 use crate::event::{Event, EventId};
-use crate::expressions::{Evaluator, Expressions, Item, Turn};
+use crate::expressions::{Evaluator, Expressions, Item, TimeSlice};
 use crate::mailbox::Mailbox;
 use crate::topic::{Attached, Topic};
 use crate::view::View;
@@ -306,7 +306,7 @@ impl Branch {
     /// Evaluates expressions for the events that wait for them, until none does. Others have their
     /// turn in between.
     async fn evaluate(self: Rc<Self>) {
-        let mut turn = Turn::begin().await;
+        let mut slice = TimeSlice::begin().await;
         while !self.is_closed.get()
             && let Some(expressions) = self.evaluator.next()
         {
@@ -315,12 +315,12 @@ impl Branch {
             match expressions.take().filter(|_| !channels.is_empty()) {
                 Some(Item::Event(fresh)) => {
                     let evaluator = &self.evaluator;
-                    let evaluated = evaluator.evaluate(&expressions, &fresh, &mut turn).await;
+                    let evaluated = evaluator.evaluate(&expressions, &fresh, &mut slice).await;
                     for channel in channels {
                         let bytes = channel.take_evaluated(&self, &fresh.event, &evaluated);
                         channel.wake();
                         let encoded = (&*expressions, &*fresh);
-                        evaluator.charge_bytes(encoded, bytes, &mut turn).await;
+                        evaluator.charge_bytes(encoded, bytes, &mut slice).await;
                     }
                 }
                 Some(Item::Gap(lost)) => {

@@ -121,12 +121,14 @@ impl Changes {
         let key = match &self.key {
             Some(key) => {
                 exchange
-                    .in_turns(services, |it| key.make(it, services))
+                    .preemptible(services, |it| key.make(it, services))
                     .await?
             }
             None => String::new(),
         };
-        let now = exchange.in_turns(services, |it| self.document(it)).await?;
+        let now = exchange
+            .preemptible(services, |it| self.document(it))
+            .await?;
         let Some(steps) = &self.steps else {
             let before = self.table.swap(&key, now.text());
             exchange.set_slot(self.slot, self.result(before.as_ref(), &now)?);

@@ -125,7 +125,7 @@ impl Publish {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Next, Fault> {
-        let made = exchange.in_turns(services, |it| {
+        let made = exchange.preemptible(services, |it| {
             let key = self.key.as_ref();
             let key = key.map(|key| it.fill_text(key, services)).transpose()?;
             Ok((key, self.body(it, services)?))

@@ -24,7 +24,7 @@ pub(crate) struct Reader {
 
 /// Why [`Reader::poll_read`] comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum ReadEnd {
     /// The subscriber has missed something: [`Reader::skip`].
     Behind(Lost),
     /// The stream has to end, between two frames unless the subscriber is too slow.
@@ -74,19 +74,19 @@ impl Reader {
         &mut self,
         outlet: &mut (impl Outlet + ?Sized),
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Turn>> {
+    ) -> Poll<io::Result<ReadEnd>> {
         for _ in 0..WRITES_MAX {
             if !self.own.is_empty() {
                 if let Some(end) = ready!(self.poll_own(outlet, context))? {
-                    return Poll::Ready(Ok(Turn::End(end)));
+                    return Poll::Ready(Ok(ReadEnd::End(end)));
                 }
                 continue;
             }
             match self.channel.step(self.key, outlet, context)? {
                 Next::Wait => return Poll::Pending,
                 Next::Again => {}
-                Next::Behind(lost) => return Poll::Ready(Ok(Turn::Behind(lost))),
-                Next::End(end) => return Poll::Ready(Ok(Turn::End(end))),
+                Next::Behind(lost) => return Poll::Ready(Ok(ReadEnd::Behind(lost))),
+                Next::End(end) => return Poll::Ready(Ok(ReadEnd::End(end))),
             }
         }
         context.waker().wake_by_ref();

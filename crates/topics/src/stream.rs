@@ -10,7 +10,7 @@ use component::stream::{Client, poll_gone, write_all};
 
 use crate::channel::End;
 use crate::join::{Joining, Step};
-use crate::reader::{Reader, Turn};
+use crate::reader::{ReadEnd, Reader};
 use crate::seats::Outlet;
 
 impl Outlet for dyn Client + '_ {
@@ -122,8 +122,8 @@ fn poll(
     }
     loop {
         match reader.poll_read(client, context) {
-            Poll::Ready(Ok(Turn::Behind(lost))) => reader.skip(lost),
-            Poll::Ready(Ok(Turn::End(end))) => return Poll::Ready(Some(end)),
+            Poll::Ready(Ok(ReadEnd::Behind(lost))) => reader.skip(lost),
+            Poll::Ready(Ok(ReadEnd::End(end))) => return Poll::Ready(Some(end)),
             Poll::Ready(Err(_)) => return Poll::Ready(None),
             Poll::Pending => break,
         }

@@ -1,4 +1,4 @@
-//! Tests of the queue for threads beside the workers, and of work that is done in turns.
+//! Tests of the queue for threads beside the workers, and of work that is deferred.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -185,17 +185,17 @@ fn compiled(code: &str) -> expr::Expression {
     expr::Expression::compile(code, &Names).unwrap()
 }
 
-/// Runs work in turns. The result, and how often it was begun.
-fn in_turns<T>(
+/// Runs work that may be deferred. The result, and how often it was attempted.
+fn preemptible<T>(
     exchange: &mut Exchange,
     mut work: impl FnMut(&mut Exchange, &dyn Services) -> Result<T, Fault>,
 ) -> (Result<T, Fault>, usize) {
     let (services, begun) = (FakeServices::default(), Cell::new(0));
-    let mut turns = Box::pin(exchange.in_turns(&services, |it| {
+    let mut attempts = Box::pin(exchange.preemptible(&services, |it| {
         begun.set(begun.get() + 1);
         work(it, &services)
     }));
-    (poll_once(&mut turns).unwrap(), begun.get())
+    (poll_once(&mut attempts).unwrap(), begun.get())
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn each_long_part_is_done_once_and_with_the_names_of_the_message() {
     let short = compiled("$a");
     let mut message = exchange("{}");
     message.set_slot(crate::scope::BUILT_IN.len(), expr::value::integer(1));
-    let (sum, begun) = in_turns(&mut message, |it, services| {
+    let (sum, begun) = preemptible(&mut message, |it, services| {
         let (first, short) = (
             it.evaluate(&long, services)?,
             it.evaluate(&short, services)?,
@@ -219,7 +219,7 @@ fn each_long_part_is_done_once_and_with_the_names_of_the_message() {
     let expected = [300_001, 1, 300_002].map(expr::value::integer);
     assert_eq!((sum.unwrap(), begun), (expected, 3));
     // Nothing of it is left: the next work is done for itself.
-    let (value, begun) = in_turns(&mut message, |it, services| it.evaluate(&short, services));
+    let (value, begun) = preemptible(&mut message, |it, services| it.evaluate(&short, services));
     assert_eq!((value.unwrap(), begun), (expr::value::integer(1), 1));
 }
 
@@ -228,7 +228,7 @@ fn contents_that_follow_each_other_are_not_mixed_up() {
     let _one = lock(&ONE_TEST);
     let mut message = exchange("{}");
     let long = |byte: &str| expr::value::array([expr::value::text(byte.repeat(AT_ONCE))]);
-    let (bodies, begun) = in_turns(&mut message, |it, _| {
+    let (bodies, begun) = preemptible(&mut message, |it, _| {
         it.set_value(long("a"));
         let first = it.body()?.0;
         it.set_value(long("b"));
@@ -251,18 +251,18 @@ fn what_was_given_up_half_way_is_no_result_of_what_follows() {
     let mut message = exchange("{}");
     let services = Later::default();
     services.at_once.set(1);
-    let mut both = Box::pin(message.in_turns(&services, |it| {
+    let mut both = Box::pin(message.preemptible(&services, |it| {
         Ok([it.evaluate(&one, &services)?, it.evaluate(&two, &services)?])
     }));
     assert!(poll_once(&mut both).is_none());
     drop(both);
     services.do_all();
-    let (value, begun) = in_turns(&mut message, |it, services| it.evaluate(&two, services));
+    let (value, begun) = preemptible(&mut message, |it, services| it.evaluate(&two, services));
     assert_eq!((value.unwrap(), begun), (expr::value::integer(299_999), 2));
 }
 
 #[test]
-fn outside_of_turns_everything_is_done_at_once() {
+fn work_that_may_not_be_deferred_is_done_at_once() {
     let services = FakeServices::default();
     let mut message = exchange(&format!("[\"{}\"]", "x".repeat(2 * AT_ONCE)));
     let long = compiled("[range(300000)] | length");
@@ -279,11 +279,11 @@ fn a_deadline_costs_an_evaluation_no_look_at_the_clock() {
     let mut message = exchange("1");
     message.deadline = Some(std::time::Instant::now());
     let short = compiled(". + 1");
-    for is_in_turns in [false, true] {
-        let value = match is_in_turns {
+    for is_preemptible in [false, true] {
+        let value = match is_preemptible {
             false => message.evaluate(&short, &services),
             true => poll_once(&mut Box::pin(
-                message.in_turns(&services, |it| it.evaluate(&short, &services)),
+                message.preemptible(&services, |it| it.evaluate(&short, &services)),
             ))
             .unwrap(),
         };
@@ -293,4 +293,85 @@ fn a_deadline_costs_an_evaluation_no_look_at_the_clock() {
     let error = message.evaluate(&long, &services).unwrap_err();
     assert!(error.to_string().contains("takes too long"), "{error}");
     assert_eq!(services.clock_reads.get(), 0);
+}
+
+/// Says on which thread it is dropped.
+struct Probe(Vec<u8>, std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+impl AsRef<[u8]> for Probe {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = self.1.send(std::thread::current().id());
+    }
+}
+
+/// A message with an array of many texts, which are parts of its body, and where they are dropped.
+fn large_exchange() -> (Exchange, std::sync::mpsc::Receiver<std::thread::ThreadId>) {
+    let text = format!("[{}\"a\"]", "\"xxx\",".repeat(AT_ONCE / 6 + 1));
+    let (sender, dropped) = std::sync::mpsc::channel();
+    let mut message = exchange("{}");
+    let body = bytes::Bytes::from_owner(Probe(text.into_bytes(), sender));
+    message.content = Content::of_body(Body::from(body), None);
+    (message, dropped)
+}
+
+#[test]
+fn large_values_are_not_dropped_on_the_worker() {
+    let _one = lock(&ONE_TEST);
+    let ends: [fn(Exchange); 5] = [
+        drop,
+        |mut message| message.set_value(Value::Null),
+        |message| {
+            let copy = message.clone();
+            drop(message);
+            drop(copy);
+        },
+        |mut message| {
+            let part = compiled(".[1:]");
+            let part = preemptible(&mut message, |it, services| it.evaluate(&part, services));
+            message.set_value(part.0.unwrap());
+        },
+        |mut message| {
+            message.set_value(Value::Null);
+            message.large.release_unused();
+            assert_eq!(format!("{:?}", message.large), "LargeValues([])");
+        },
+    ];
+    let mut on_worker = 0;
+    for end in ends {
+        let (mut message, dropped) = large_exchange();
+        let (value, attempts) = preemptible(&mut message, |it, _| it.value().map(|_| ()));
+        assert_eq!((value.is_ok(), attempts), (true, 2));
+        end(message);
+        on_worker += usize::from(dropped.recv().unwrap() == std::thread::current().id());
+    }
+    assert_eq!(on_worker, 0);
+}
+
+#[test]
+fn a_large_result_that_nobody_claims_is_not_dropped_on_the_worker() {
+    let _one = lock(&ONE_TEST);
+    let (message, dropped) = large_exchange();
+    let services = Later::default();
+    let decode = message.content.decoder(message.request.headers.view());
+    drop(message);
+    let mut work = Box::pin(beside(&services, |_| decode()));
+    assert!(poll_once(&mut work).is_none());
+    services.do_all();
+    drop(work);
+    assert_ne!(dropped.recv().unwrap(), std::thread::current().id());
+}
+
+#[test]
+fn small_values_are_not_held() {
+    let services = FakeServices::default();
+    let mut message = exchange("{\"a\": [1]}");
+    assert!(message.value().is_ok());
+    assert!(message.evaluate(&compiled(".a"), &services).is_ok());
+    assert_eq!(format!("{:?}", message.large), "LargeValues([])");
 }

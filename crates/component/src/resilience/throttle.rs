@@ -20,7 +20,7 @@ pub struct ThrottleSettings {
     pub per: Duration,
     /// How many of them may come at once.
     pub burst: u32,
-    /// How many may wait for their turn.
+    /// How many may wait.
     pub queue: u32,
     /// The longest wait.
     pub wait: Duration,
@@ -29,28 +29,28 @@ pub struct ThrottleSettings {
 /// How often tries are made. All workers share it.
 pub struct Throttle {
     settings: ThrottleSettings,
-    turns: Mutex<Turns>,
+    schedule: Mutex<Schedule>,
     delayed: AtomicU64,
     refused: AtomicU64,
 }
 
 #[derive(Default)]
-struct Turns {
+struct Schedule {
     /// When the next try would come if they came evenly.
     next: Option<Instant>,
-    /// Turns before that of which those who waited for them have been dropped.
+    /// Reserved times before that whose tries have been dropped.
     given_back: BTreeSet<Instant>,
 }
 
-/// A turn that has been taken. Dropped while it is waited for, it is given back.
-struct Turn<'a> {
+/// A reserved time. Dropped while it is waited for, it is given back.
+struct Reservation<'a> {
     throttle: &'a Throttle,
     at: Instant,
     wait: Duration,
     is_used: bool,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.is_used {
             self.throttle.give_back(self.at);
@@ -63,35 +63,35 @@ impl Throttle {
     pub fn new(settings: ThrottleSettings) -> Self {
         Self {
             settings,
-            turns: Mutex::default(),
+            schedule: Mutex::default(),
             delayed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
     }
 
-    /// Waits for a turn.
+    /// Waits until a try may be made.
     ///
     /// # Errors
     /// `limited`, with the time after which there is one, when the wait or the queue is too long.
     pub async fn pass(&self, services: &dyn Services) -> Result<(), Fault> {
-        let mut turn = self.reserve(services.now())?;
-        if !turn.wait.is_zero() {
-            services.sleep(turn.wait).await;
+        let mut reservation = self.reserve(services.now())?;
+        if !reservation.wait.is_zero() {
+            services.sleep(reservation.wait).await;
         }
-        turn.is_used = true;
+        reservation.is_used = true;
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn interval(&self) -> Duration {
         self.settings.per / self.settings.requests.max(1)
     }
 
-    /// Takes a turn, and says how long it is until then.
-    fn reserve(&self, now: Instant) -> Result<Turn<'_>, Fault> {
+    /// Reserves a time, and says how long it is until then.
+    fn reserve(&self, now: Instant) -> Result<Reservation<'_>, Fault> {
         let ThrottleSettings {
             burst,
             queue,
@@ -100,12 +100,12 @@ impl Throttle {
         } = self.settings;
         let interval = self.interval();
         let ahead = interval * burst.saturating_sub(1);
-        let mut turns = self.lock();
-        turns.given_back = turns.given_back.split_off(&now);
-        let returned = turns.given_back.first().copied();
-        let at = returned.unwrap_or_else(|| turns.next.map_or(now, |next| next.max(now)));
+        let mut schedule = self.lock();
+        schedule.given_back = schedule.given_back.split_off(&now);
+        let returned = schedule.given_back.first().copied();
+        let at = returned.unwrap_or_else(|| schedule.next.map_or(now, |next| next.max(now)));
         let wait = at.saturating_duration_since(now).saturating_sub(ahead);
-        // Whoever waits is one of those whose turns lie between now and this one.
+        // Whoever waits is one of those whose times lie between now and this one.
         let waiting = wait.as_nanos().div_ceil(interval.as_nanos().max(1));
         if !wait.is_zero() && (waiting > u128::from(queue) || wait > wait_max) {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -120,11 +120,11 @@ impl Throttle {
         }
         match returned {
             Some(_) => {
-                turns.given_back.pop_first();
+                schedule.given_back.pop_first();
             }
-            None => turns.next = Some(at + interval),
+            None => schedule.next = Some(at + interval),
         }
-        Ok(Turn {
+        Ok(Reservation {
             throttle: self,
             at,
             wait,
@@ -132,16 +132,16 @@ impl Throttle {
         })
     }
 
-    /// Makes a turn free for another one.
+    /// Makes a reserved time free for another try.
     fn give_back(&self, at: Instant) {
-        let mut turns = self.lock();
-        turns.given_back.insert(at);
+        let mut schedule = self.lock();
+        schedule.given_back.insert(at);
         // Those at the end have never been taken.
-        while let Some(last) = turns.given_back.last().copied()
-            && turns.next == Some(last + self.interval())
+        while let Some(last) = schedule.given_back.last().copied()
+            && schedule.next == Some(last + self.interval())
         {
-            turns.given_back.pop_last();
-            turns.next = Some(last);
+            schedule.given_back.pop_last();
+            schedule.next = Some(last);
         }
     }
 }
@@ -150,13 +150,13 @@ impl State for Throttle {
     fn measures(&self, now: Instant) -> Vec<Measure> {
         let interval = self.interval();
         let ahead = interval * self.settings.burst.saturating_sub(1);
-        let turns = self.lock();
-        let behind = turns
+        let schedule = self.lock();
+        let behind = schedule
             .next
             .map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
         let behind = behind.saturating_sub(ahead + interval);
         let waiting = behind.as_nanos().div_ceil(interval.as_nanos().max(1));
-        let returned = turns.given_back.range(now + ahead..).count();
+        let returned = schedule.given_back.range(now + ahead..).count();
         let waiting = waiting.saturating_sub(returned as u128);
         let delayed = self.delayed.load(Ordering::Relaxed);
         let refused = self.refused.load(Ordering::Relaxed);
@@ -193,9 +193,9 @@ mod tests {
 
     fn waits(throttle: &Throttle, now: Instant, count: usize) -> Vec<Option<u64>> {
         let wait = |_| {
-            let mut turn = throttle.reserve(now).ok()?;
-            turn.is_used = true;
-            Some(turn.wait.as_millis() as u64)
+            let mut reservation = throttle.reserve(now).ok()?;
+            reservation.is_used = true;
+            Some(reservation.wait.as_millis() as u64)
         };
         (0..count).map(wait).collect()
     }
@@ -227,11 +227,11 @@ mod tests {
     fn turns_of_those_who_leave_are_taken_by_others() {
         let (throttle, now) = (throttle(1, 3), Instant::now());
         assert_eq!(waits(&throttle, now, 1), [Some(0)]);
-        let mut turns: Vec<_> = (0..3).map(|_| throttle.reserve(now).unwrap()).collect();
+        let mut reservations: Vec<_> = (0..3).map(|_| throttle.reserve(now).unwrap()).collect();
         assert_eq!(waits(&throttle, now, 1), [None]);
-        drop(turns.remove(1));
+        drop(reservations.remove(1));
         assert_eq!(waits(&throttle, now, 2), [Some(200), None]);
-        drop(turns);
+        drop(reservations);
         let later = now + Duration::from_millis(50);
         assert_eq!(waits(&throttle, later, 3), [Some(50), Some(250), None]);
     }

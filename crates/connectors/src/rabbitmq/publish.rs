@@ -197,7 +197,7 @@ impl Publish {
             };
         }
         let message = exchange
-            .in_turns(services, |it| self.message(it, services))
+            .preemptible(services, |it| self.message(it, services))
             .await?;
         let pending = Hub::of(services, &self.broker).publish(message)?;
         if self.terms.confirm {

@@ -142,7 +142,7 @@ impl RequestStep {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Reply, Fault> {
         let hub = Hub::of(services, &self.broker);
         let call = hub.next_call();
-        let message = exchange.in_turns(services, |it| self.message(it, services, call));
+        let message = exchange.preemptible(services, |it| self.message(it, services, call));
         let mut message = message.await?;
         message.1.call = Some(message.0);
         let pending = hub.publish(message.1)?;

@@ -402,7 +402,7 @@ fn read_by(node: &Node, context: &mut BuildContext<'_>) -> Option<Option<ValueTe
 
 impl Command {
     async fn give(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let made = exchange.in_turns(services, |it| {
+        let made = exchange.preemptible(services, |it| {
             let key = it.fill_text(&self.key, services)?;
             if key.is_empty() {
                 let cause = format_args!("of `{}`", self.name);

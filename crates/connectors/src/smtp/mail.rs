@@ -409,7 +409,7 @@ fn address(what: &str, made: &Value) -> Result<Option<String>, Fault> {
 impl Mail {
     async fn send(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let made = exchange
-            .in_turns(services, |it| self.made(it, services))
+            .preemptible(services, |it| self.made(it, services))
             .await?;
         let said = ask::stand_in(("mail", &self.via), || shown(&made), exchange, services).await;
         let id = match said {

@@ -243,7 +243,7 @@ fn is_reserved(name: &str) -> bool {
 
 impl Soap {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let made = exchange.in_turns(services, |it| {
+        let made = exchange.preemptible(services, |it| {
             let body = match &self.body {
                 Some(body) => body.make(it, services)?,
                 None if self.operation.input.body.is_none() => Value::Null,

@@ -256,7 +256,7 @@ impl Sql {
         let args = match &self.args {
             Some(args) => {
                 exchange
-                    .in_turns(services, |it| args.make(it, services))
+                    .preemptible(services, |it| args.make(it, services))
                     .await?
             }
             None => value::object([]),

@@ -37,7 +37,7 @@ pub enum EvalErrorKind {
     Raised,
     /// A limit of [`super::Limits`] was passed.
     Budget,
-    /// It takes longer than one turn; see [`super::Limits::at_once`].
+    /// It exceeds its time slice; see [`super::Limits::at_once`].
     Unfinished,
     /// The result is not JSON.
     NotJson,

@@ -48,7 +48,12 @@ impl Expression {
     /// What is wrong with it: syntax, unknown functions and variables, or what is not available.
     pub fn compile(code: &str, scope: &dyn Scope) -> Result<Self, Vec<CompileError>> {
         let names = Names::of(scope);
-        syntax::with_stack(code, || Self::compile_here(code, &names))
+        let expression = syntax::with_stack(code, || Self::compile_here(code, &names))?;
+        expression
+            .variables()
+            .iter()
+            .for_each(|&slot| scope.note_use(slot));
+        Ok(expression)
     }
 
     fn compile_here(code: &str, scope: &Names) -> Result<Self, Vec<CompileError>> {

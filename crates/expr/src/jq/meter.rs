@@ -36,7 +36,7 @@ impl Stopped {
             Self::Depth => "values are nested too deep",
             Self::Number => "a number has too many digits",
             Self::Time => "takes too long",
-            Self::Unfinished => "takes longer than one turn",
+            Self::Unfinished => "exceeds its time slice",
         }
     }
 }
@@ -45,19 +45,19 @@ impl Stopped {
 /// millisecond of the dearest steps, 50 microseconds of most.
 const ROUND: u64 = 1_024;
 /// The most steps of an evaluation that has to be done at one go.
-pub(super) const TURN_STEPS: u64 = 200_000;
+pub(super) const SLICE_STEPS: u64 = 200_000;
 /// The longest that one may take which has to be done at one go, behind its first round.
-const TURN_TIME: Duration = Duration::from_millis(3);
-/// So many evaluations have one round each after one that took its whole turn: those that wait
-/// behind it on this thread must not take a whole turn each before others get theirs.
-const SHORT_TURNS: u32 = 64;
+const SLICE_TIME: Duration = Duration::from_millis(3);
+/// So many evaluations have one round each after one that used its whole time slice: those that
+/// wait behind it on this thread must not take a whole time slice each before others are served.
+const SHORT_SLICES: u32 = 64;
 /// For so long they do: what comes later has not waited behind it.
-const SHORT_TURNS_TIME: Duration = Duration::from_millis(50);
+const SHORT_SLICES_TIME: Duration = Duration::from_millis(50);
 
 /// When an evaluation has to end.
 #[derive(Clone, Copy)]
 struct End {
-    /// The deadline; of one that is done at one go, the end of its turn once it has begun.
+    /// The deadline; of one that is done at one go, the end of its time slice once it has begun.
     until: Option<Instant>,
     /// Whether it is done at one go.
     at_once: bool,
@@ -71,8 +71,8 @@ struct Meter {
     /// What is left for the rounds behind it.
     later: Cell<u64>,
     end: Cell<End>,
-    /// How many of the next evaluations have a short turn.
-    short_turns: Cell<u32>,
+    /// How many of the next evaluations have a short time slice.
+    short_slices: Cell<u32>,
     /// Until when they do.
     short_until: Cell<Option<Instant>>,
     /// The rounds that this thread has done.
@@ -97,7 +97,7 @@ thread_local! {
                 at_once: false,
                 is_cut: false,
             }),
-            short_turns: Cell::new(0),
+            short_slices: Cell::new(0),
             short_until: Cell::new(None),
             rounds: Cell::new(0),
             stop: RefCell::new(None),
@@ -123,8 +123,8 @@ pub fn stack() -> usize {
 }
 
 /// How many rounds of about a thousand steps this thread has done so far. Evaluations that need
-/// less than one do not count. Whoever runs many of them in a row sees when others have to get
-/// their turn.
+/// less than one do not count. Whoever runs many of them in a row sees when to yield
+/// to others.
 pub fn rounds() -> u64 {
     METER.with(|meter| meter.rounds.get())
 }
@@ -171,7 +171,7 @@ pub(super) fn steps(count: usize) -> Result<(), Stopped> {
 /// Looks whether so many steps are left, and leaves them.
 pub(super) fn afford(count: usize) -> Result<(), Stopped> {
     METER.with(|meter| match meter.left() < count as u64 {
-        // Nothing has been taken of the turn for it.
+        // Nothing has been taken of the time slice for it.
         true if meter.end.get().is_cut => Err(stop(Stopped::Unfinished)),
         true => Err(stop(Stopped::Steps)),
         false => Ok(()),
@@ -271,8 +271,8 @@ impl Meter {
         self.later.set(left - round);
     }
 
-    /// Why the evaluation may not go on, if its time is over or nobody waits for it. A turn begins
-    /// with the second round: most evaluations have none, and never look at the clock.
+    /// Why the evaluation may not go on, if its time is over or nobody waits for it. A time slice
+    /// begins with the second round: most evaluations have none, and never look at the clock.
     fn late(&self) -> Option<Stopped> {
         let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
         if self.stop.borrow().as_ref().is_some_and(is_stopped) {
@@ -285,41 +285,41 @@ impl Meter {
         let now = Instant::now();
         match end.until {
             Some(until) if now < until => None,
-            Some(_) if end.at_once => Some(self.end_turn(now)),
+            Some(_) if end.at_once => Some(self.end_slice(now)),
             Some(_) => Some(Stopped::Time),
             None if self.is_short(now) => Some(Stopped::Unfinished),
             None => {
-                let until = Some(now + TURN_TIME);
+                let until = Some(now + SLICE_TIME);
                 self.end.set(End { until, ..end });
                 None
             }
         }
     }
 
-    /// Whether this evaluation has a short turn.
+    /// Whether this evaluation has a short time slice.
     fn is_short(&self, now: Instant) -> bool {
-        let short_turns = self.short_turns.get();
-        if short_turns == 0 {
+        let short_slices = self.short_slices.get();
+        if short_slices == 0 {
             return false;
         }
         let is_recent = self.short_until.get().is_some_and(|until| now < until);
-        self.short_turns
-            .set(if is_recent { short_turns - 1 } else { 0 });
+        self.short_slices
+            .set(if is_recent { short_slices - 1 } else { 0 });
         is_recent
     }
 
-    /// The evaluation has used its whole turn.
-    fn end_turn(&self, now: Instant) -> Stopped {
-        self.short_turns.set(SHORT_TURNS);
-        self.short_until.set(Some(now + SHORT_TURNS_TIME));
+    /// The evaluation has used its whole time slice.
+    fn end_slice(&self, now: Instant) -> Stopped {
+        self.short_slices.set(SHORT_SLICES);
+        self.short_until.set(Some(now + SHORT_SLICES_TIME));
         Stopped::Unfinished
     }
 
-    /// The evaluation asks for more steps than are left of its turn. That has been used up unless
-    /// most of them are asked for at once.
+    /// The evaluation asks for more steps than are left of its time slice. That has been used up
+    /// unless most of them are asked for at once.
     fn end_of_steps(&self) -> Stopped {
-        match self.left() < TURN_STEPS / 2 {
-            true => self.end_turn(Instant::now()),
+        match self.left() < SLICE_STEPS / 2 {
+            true => self.end_slice(Instant::now()),
             false => Stopped::Unfinished,
         }
     }
@@ -337,16 +337,16 @@ impl Running {
     pub fn start(limits: &Limits) -> Self {
         METER.with(|meter| {
             let later = meter.later.get();
-            let is_cut = limits.at_once && limits.steps > TURN_STEPS;
+            let is_cut = limits.at_once && limits.steps > SLICE_STEPS;
             let end = meter.end.replace(End {
-                // A turn is shorter than what any deadline is good for.
+                // A time slice is shorter than what any deadline is good for.
                 until: limits.until.filter(|_| !limits.at_once),
                 at_once: limits.at_once,
                 is_cut,
             });
             let steps = meter.steps.get();
             meter.set_left(match is_cut {
-                true => TURN_STEPS,
+                true => SLICE_STEPS,
                 false => limits.steps,
             });
             let before = (

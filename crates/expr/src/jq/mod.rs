@@ -65,6 +65,8 @@ pub trait Scope {
     fn slot(&self, name: &str) -> Option<usize>;
     /// The names of all variables, for hints.
     fn names(&self) -> Vec<String>;
+    /// Notes that an expression which has been compiled uses the variable in this slot.
+    fn note_use(&self, _slot: usize) {}
 }
 
 /// The values of variables during one evaluation.

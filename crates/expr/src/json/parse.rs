@@ -86,14 +86,22 @@ const MEMBERS: usize = 8;
 /// Marks bytes of a word that end a run of plain ones: quotes, backslashes and control
 /// characters. The lowest mark is exact; others may be false.
 #[inline]
-fn special_bytes(word: u64) -> u64 {
+pub(super) fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = ONES << 7;
-    // A byte that is zero borrows from its highest bit.
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    let is = |byte: u8| zeros(word ^ (ONES * u64::from(byte)));
-    let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-    controls | is(b'"') | is(b'\\')
+    // A byte below the one that is subtracted borrows from its highest bit. With this bit flipped,
+    // the quote comes right behind the control characters: 0x22 becomes 0x20, and 0x20 0x22.
+    let controls_and_quotes = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
+    let backslashes = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+    (controls_and_quotes | backslashes) & !word & HIGHS
+}
+
+/// Where the text of a string lies, without its quotes.
+#[derive(Clone, Copy)]
+pub(super) struct StringSpan {
+    pub start: usize,
+    pub end: usize,
+    pub has_escapes: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -142,12 +150,149 @@ impl<'a> Reader<'a> {
     }
 
     fn word(&mut self, word: &'static [u8], value: Value) -> Result<Value, Fault> {
+        self.skip_word(word).map(|()| value)
+    }
+
+    #[inline]
+    pub(super) fn skip_word(&mut self, word: &[u8]) -> Result<(), Fault> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         if !rest.starts_with(word) {
             return Err(self.fault("a value was expected"));
         }
         self.at += word.len();
-        Ok(value)
+        Ok(())
+    }
+
+    /// Skips a value that begins here. It has as many levels as are left: see [`Reader::enter`].
+    pub(super) fn skip_value(&mut self) -> Result<(), Fault> {
+        match self.peek() {
+            Some(b'"') => self.skip_string().map(drop),
+            Some(b'-' | b'0'..=b'9') => self.skip_number().map(drop),
+            Some(b'{') => self.skip_object(),
+            Some(b'[') => self.skip_array(),
+            Some(b't') => self.skip_word(b"true"),
+            Some(b'f') => self.skip_word(b"false"),
+            Some(b'n') => self.skip_word(b"null"),
+            _ => Err(self.fault("a value was expected")),
+        }
+    }
+
+    fn skip_object(&mut self) -> Result<(), Fault> {
+        if !self.enter(b'}')? {
+            return Ok(());
+        }
+        loop {
+            self.skip_name()?;
+            self.skip_value()?;
+            if !self.has_more(b'}')? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn skip_array(&mut self) -> Result<(), Fault> {
+        if !self.enter(b']')? {
+            return Ok(());
+        }
+        loop {
+            self.skip_value()?;
+            if !self.has_more(b']')? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Skips the name of a member, the colon, and the space behind it.
+    #[inline]
+    pub(super) fn skip_name(&mut self) -> Result<StringSpan, Fault> {
+        if self.peek() != Some(b'"') {
+            return Err(self.fault("the name of a member was expected"));
+        }
+        let name = self.skip_string()?;
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err(self.fault("`:` was expected"));
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(name)
+    }
+
+    /// Skips a string whose opening quote is here.
+    #[inline]
+    pub(super) fn skip_string(&mut self) -> Result<StringSpan, Fault> {
+        self.at += 1;
+        let start = self.at;
+        self.plain_run();
+        match self.peek() {
+            Some(b'"') => {
+                let end = self.at;
+                self.at += 1;
+                Ok(StringSpan {
+                    start,
+                    end,
+                    has_escapes: false,
+                })
+            }
+            _ => self.skip_escapes(start),
+        }
+    }
+
+    #[cold]
+    fn skip_escapes(&mut self, start: usize) -> Result<StringSpan, Fault> {
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    let end = self.at;
+                    self.at += 1;
+                    return Ok(StringSpan {
+                        start,
+                        end,
+                        has_escapes: true,
+                    });
+                }
+                Some(b'\\') => drop(self.escape()?),
+                Some(_) => return Err(self.fault("a control character in a string")),
+                None => return Err(self.fault("the string has no end")),
+            }
+            self.plain_run();
+        }
+    }
+
+    /// Enters an array or object, whose opening bracket is here: whether it has an entry, which
+    /// then begins here. Each one that has takes a level until [`Reader::has_more`] has found its
+    /// end.
+    #[inline]
+    pub(super) fn enter(&mut self, close: u8) -> Result<bool, Fault> {
+        let Some(left) = self.depth_left.checked_sub(1) else {
+            return Err(self.fault("too many levels within each other"));
+        };
+        self.at += 1;
+        self.skip_space();
+        if self.peek() == Some(close) {
+            self.at += 1;
+            return Ok(false);
+        }
+        self.depth_left = left;
+        Ok(true)
+    }
+
+    /// Whether another entry follows, which then begins here, or the closing bracket.
+    #[inline]
+    pub(super) fn has_more(&mut self, close: u8) -> Result<bool, Fault> {
+        self.skip_space();
+        let byte = self.peek();
+        if byte == Some(b',') {
+            self.at += 1;
+            self.skip_space();
+            return Ok(true);
+        }
+        if byte != Some(close) {
+            return Err(self.fault("`,` or the end was expected"));
+        }
+        self.at += 1;
+        self.depth_left += 1;
+        Ok(false)
     }
 
     fn nested(&mut self, read: fn(&mut Self) -> Result<Value, Fault>) -> Result<Value, Fault> {
@@ -389,6 +534,20 @@ mod tests {
             assert_eq!(read(text).unwrap_err(), expected, "{text}");
         }
         assert!(parse(&Bytes::from_static(b"\"\xff\""), 9).is_err());
+    }
+
+    #[test]
+    fn bytes_that_end_a_plain_run_are_found() {
+        for byte in 0..=u8::MAX {
+            let is_special = byte < b' ' || byte == b'"' || byte == b'\\';
+            for at in 0..8 {
+                let mut word = [b' '; 8];
+                word[at] = byte;
+                let marks = special_bytes(u64::from_le_bytes(word));
+                let found = (marks != 0).then(|| marks.trailing_zeros() as usize / 8);
+                assert_eq!(found, is_special.then_some(at), "{byte} at {at}");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::parse::{Fault, Reader};
+use super::parse::{Fault, Reader, StringSpan};
 
 /// What is written.
 #[derive(Debug)]
@@ -106,9 +106,12 @@ impl Projection {
             reader: Reader::new(text, depth_max),
             places: &mut places,
             names: Vec::new(),
-            depth_left: depth_max.min(super::DEPTH_LIMIT),
         };
-        let is_read = walk.value(Some(0), false).is_ok();
+        walk.reader.skip_space();
+        let is_read = match self.nodes.first() {
+            Some(node) => walk.value(Some(node), false).is_ok(),
+            None => false,
+        };
         walk.reader.skip_space();
         if !is_read || walk.reader.peek().is_some() {
             return false;
@@ -171,8 +174,7 @@ struct Walk<'a> {
     reader: Reader<'a>,
     places: &'a mut [Place],
     /// The names of the objects around, where they are copied.
-    names: Vec<(usize, usize)>,
-    depth_left: usize,
+    names: Vec<StringSpan>,
 }
 
 impl<'a> Walk<'a> {
@@ -180,27 +182,24 @@ impl<'a> Walk<'a> {
         Err(self.reader.fault("left to the general way"))
     }
 
-    /// Takes a value. Within what is copied, names that stand twice are not left in.
-    fn value(&mut self, node: Option<usize>, is_copied: bool) -> Result<(), Fault> {
-        self.reader.skip_space();
+    /// Takes a value that begins here, and finds what of it is wanted. Within what is copied, names
+    /// that stand twice are not left in.
+    fn value(&mut self, node: Option<&'a Node>, is_copied: bool) -> Result<(), Fault> {
+        let Some(node) = node else {
+            return self.unnamed(is_copied);
+        };
         let start = self.reader.at;
-        let node = node.and_then(|it| self.nodes.get(it));
-        let is_copied = is_copied || node.is_some_and(|it| it.part.is_some());
-        let byte = self.reader.peek();
-        let children = node.map_or(&[][..], |it| it.children.as_slice());
-        match (byte, children.first()) {
-            (Some(b'{'), None | Some((Key::Name(_), _))) => self.object(children, is_copied)?,
-            (Some(b'['), None | Some((Key::Index(_), _))) => self.array(children, is_copied)?,
-            (Some(b'n'), _) => self.word(b"null")?,
+        let is_copied = is_copied || node.part.is_some();
+        let children = node.children.as_slice();
+        match (self.reader.peek(), children.first()) {
+            (_, None) => self.unnamed(is_copied)?,
+            (Some(b'{'), Some((Key::Name(_), _))) => self.object(children, is_copied)?,
+            (Some(b'['), Some((Key::Index(_), _))) => self.array(children, is_copied)?,
+            (Some(b'n'), _) => self.reader.skip_word(b"null")?,
             // What cannot be looked into is a failure, which the general way explains.
-            (_, Some(_)) => return self.fault(),
-            (Some(b'"'), None) => drop(self.string()?),
-            (Some(b'-' | b'0'..=b'9'), None) => drop(self.reader.skip_number()?),
-            (Some(b't'), None) => self.word(b"true")?,
-            (Some(b'f'), None) => self.word(b"false")?,
             _ => return self.fault(),
         }
-        if let Some(part) = node.and_then(|it| it.part)
+        if let Some(part) = node.part
             && let Some(place) = self.places.get_mut(part)
         {
             *place = Some((start, self.reader.at));
@@ -208,140 +207,88 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
-        let rest = self.reader.text.get(self.reader.at..).unwrap_or_default();
-        if !rest.starts_with(word) {
-            return self.fault();
-        }
-        self.reader.at += word.len();
-        Ok(())
-    }
-
-    /// Takes a string and gives where it lies, without its quotes, and whether it has escapes.
-    fn string(&mut self) -> Result<(usize, usize, bool), Fault> {
-        self.reader.at += 1;
-        let start = self.reader.at;
-        let mut has_escapes = false;
-        loop {
-            self.reader.plain_run();
-            match self.reader.peek() {
-                Some(b'"') => {
-                    let end = self.reader.at;
-                    self.reader.at += 1;
-                    return Ok((start, end, has_escapes));
-                }
-                Some(b'\\') => {
-                    has_escapes = true;
-                    self.reader.escape()?;
-                }
-                _ => return self.fault(),
-            }
-        }
-    }
-
-    fn enter(&mut self) -> Result<(), Fault> {
-        match self.depth_left.checked_sub(1) {
-            Some(left) => {
-                self.depth_left = left;
-                self.reader.at += 1;
-                self.reader.skip_space();
-                Ok(())
-            }
-            None => self.fault(),
-        }
-    }
-
-    /// What comes behind an entry: whether there is another.
-    fn has_more(&mut self, close: u8) -> Result<bool, Fault> {
-        self.reader.skip_space();
-        let byte = self.reader.peek();
-        self.reader.at += 1;
-        match byte {
-            Some(b',') => Ok(true),
-            Some(byte) if byte == close => {
-                self.depth_left += 1;
-                Ok(false)
-            }
-            _ => self.fault(),
+    /// Takes a value that no path leads into.
+    #[inline]
+    fn unnamed(&mut self, is_copied: bool) -> Result<(), Fault> {
+        match self.reader.peek() {
+            Some(b'{') if is_copied => self.object(&[], true),
+            Some(b'[') if is_copied => self.array(&[], true),
+            _ => self.reader.skip_value(),
         }
     }
 
     fn array(&mut self, children: &'a [(Key, usize)], is_copied: bool) -> Result<(), Fault> {
-        self.enter()?;
-        if self.reader.peek() == Some(b']') {
-            self.reader.at += 1;
-            self.depth_left += 1;
+        if !self.reader.enter(b']')? {
             return Ok(());
         }
         let mut at = 0;
         loop {
             let child = children.iter().find(|(key, _)| *key == Key::Index(at));
-            self.value(child.map(|(_, child)| *child), is_copied)?;
+            self.value(self.child(child), is_copied)?;
             at += 1;
-            if !self.has_more(b']')? {
+            if !self.reader.has_more(b']')? {
                 return Ok(());
             }
         }
     }
 
     fn object(&mut self, children: &'a [(Key, usize)], is_copied: bool) -> Result<(), Fault> {
-        self.enter()?;
-        if self.reader.peek() == Some(b'}') {
-            self.reader.at += 1;
-            self.depth_left += 1;
+        if !self.reader.enter(b'}')? {
             return Ok(());
         }
         let first_name = self.names.len();
         loop {
-            self.reader.skip_space();
-            if self.reader.peek() != Some(b'"') {
+            let span = self.reader.skip_name()?;
+            if span.has_escapes && (is_copied || !children.is_empty()) {
                 return self.fault();
             }
-            let (start, end, has_escapes) = self.string()?;
-            if has_escapes && (is_copied || !children.is_empty()) {
-                return self.fault();
-            }
-            let name = self.reader.text.get(start..end).unwrap_or_default();
+            let name = self.name(span);
             if is_copied {
-                self.remember(first_name, name, (start, end))?;
+                self.remember(first_name, name, span)?;
             }
-            self.reader.skip_space();
-            if self.reader.peek() != Some(b':') {
-                return self.fault();
-            }
-            self.reader.at += 1;
             let is_child = |key: &Key| matches!(key, Key::Name(it) if it == name);
             let child = children.iter().find(|(key, _)| is_child(key));
-            let child = child.map(|(_, child)| *child);
-            child.iter().for_each(|it| self.forget(*it));
+            let child = self.child(child);
+            if let Some(node) = child {
+                self.forget(node);
+            }
             self.value(child, is_copied)?;
-            if !self.has_more(b'}')? {
+            if !self.reader.has_more(b'}')? {
                 self.names.truncate(first_name);
                 return Ok(());
             }
         }
     }
 
-    fn remember(&mut self, first: usize, name: &[u8], at: (usize, usize)) -> Result<(), Fault> {
+    fn child(&self, child: Option<&(Key, usize)>) -> Option<&'a Node> {
+        child.and_then(|(_, child)| self.nodes.get(*child))
+    }
+
+    fn name(&self, span: StringSpan) -> &'a [u8] {
+        self.reader
+            .text
+            .get(span.start..span.end)
+            .unwrap_or_default()
+    }
+
+    fn remember(&mut self, first: usize, name: &[u8], span: StringSpan) -> Result<(), Fault> {
         let known = self.names.get(first..).unwrap_or_default();
-        let is_known = |it: &(usize, usize)| self.reader.text.get(it.0..it.1) == Some(name);
-        if known.len() >= MEMBERS_MAX || known.iter().any(is_known) {
+        if known.len() >= MEMBERS_MAX || known.iter().any(|it| self.name(*it) == name) {
             return self.fault();
         }
-        self.names.push(at);
+        self.names.push(span);
         Ok(())
     }
 
     /// Forgets what an earlier member of the same name held.
-    fn forget(&mut self, node: usize) {
-        let Some(node) = self.nodes.get(node) else {
-            return;
-        };
+    fn forget(&mut self, node: &'a Node) {
         if let Some(place) = node.part.and_then(|it| self.places.get_mut(it)) {
             *place = None;
         }
         for (_, child) in &node.children {
-            self.forget(*child);
+            if let Some(child) = self.nodes.get(*child) {
+                self.forget(child);
+            }
         }
     }
 }

@@ -165,6 +165,21 @@ impl Writer<'_> {
     }
 
     fn string(&mut self, text: &[u8]) -> Result<(), &'static str> {
+        // Most texts: they are UTF-8 and stand as they are.
+        if is_plain_ascii(text) {
+            if text.len().saturating_add(2) > self.limit.saturating_sub(self.out.len()) {
+                return Err("the text is too large");
+            }
+            self.out.reserve(text.len() + 2);
+            self.out.push(b'"');
+            self.out.extend_from_slice(text);
+            self.out.push(b'"');
+            return Ok(());
+        }
+        self.unusual_string(text)
+    }
+
+    fn unusual_string(&mut self, text: &[u8]) -> Result<(), &'static str> {
         if std::str::from_utf8(text).is_err() {
             return Err("text that is not UTF-8");
         }
@@ -194,6 +209,24 @@ impl Writer<'_> {
             8 => self.put(b"\\b"),
             12 => self.put(b"\\f"),
             _ => self.put(format!("\\u{byte:04x}").as_bytes()),
+        }
+    }
+}
+
+/// Whether a text is ASCII of which nothing must be escaped.
+#[inline]
+fn is_plain_ascii(text: &[u8]) -> bool {
+    const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
+    let is_plain = |word: &[u8; 8]| {
+        let word = u64::from_le_bytes(*word);
+        super::parse::special_bytes(word) | (word & HIGHS) == 0
+    };
+    match text.last_chunk() {
+        // The last word may overlap the one before.
+        Some(last) => text.as_chunks().0.iter().all(is_plain) && is_plain(last),
+        None => {
+            let is_plain = |it: &u8| (b' '..0x80).contains(it) && *it != b'"' && *it != b'\\';
+            text.iter().all(is_plain)
         }
     }
 }
@@ -247,6 +280,22 @@ mod tests {
         for edge in [i64::MIN, i64::MAX, 9, 10, 99, 100] {
             assert_eq!(written(&integer(edge)).unwrap(), edge.to_string());
         }
+    }
+
+    #[test]
+    fn texts_of_each_length_are_plain_or_not() {
+        for length in 0..20 {
+            let plain = "x".repeat(length);
+            assert!(is_plain_ascii(plain.as_bytes()));
+            for (at, special) in (0..length).zip(["\"", "\\", "\n", "é"].into_iter().cycle()) {
+                let mut text = plain.clone();
+                text.replace_range(at..=at, special);
+                assert!(!is_plain_ascii(text.as_bytes()), "{text}");
+            }
+        }
+        let (mut out, name) = (Vec::new(), text("x".repeat(20)));
+        assert!(write(&name, 21, &mut out).is_err() && out.is_empty());
+        assert!(write(&name, 22, &mut out).is_ok());
     }
 
     #[test]

@@ -373,10 +373,10 @@ fn an_evaluation_ends_when_its_flag_is_set() {
     assert!(short.evaluate(&parsed("[1]"), &World, &limits).is_ok());
 }
 
-/// On a thread on which others wait no evaluation takes more than its turn, in steps as in time,
-/// and those behind a long one have one round each.
+/// On a thread on which others wait no evaluation takes more than its time slice, in steps as in
+/// time, and those behind a long one have one round each.
 #[test]
-fn an_evaluation_at_one_go_ends_with_its_turn() {
+fn an_evaluation_at_one_go_ends_with_its_time_slice() {
     let limits = Limits {
         steps: u64::MAX,
         memory: 1 << 28,
@@ -416,10 +416,10 @@ fn an_evaluation_at_one_go_ends_with_its_turn() {
     assert_eq!(error.kind, EvalErrorKind::Budget);
 }
 
-/// What comes later than right behind a whole turn has a whole one, too, and so has what comes
-/// behind an evaluation that was refused before it took anything.
+/// What comes later than right behind a whole time slice has a whole one, too, and so has what
+/// comes behind an evaluation that was refused before it took anything.
 #[test]
-fn short_turns_are_soon_over() {
+fn short_time_slices_are_soon_over() {
     let limits = Limits {
         steps: u64::MAX,
         memory: 1 << 28,
@@ -430,7 +430,7 @@ fn short_turns_are_soon_over() {
         let expression = Expression::compile(code, &World).unwrap();
         expression.evaluate(&Value::Null, &World, &limits)
     };
-    // It has more than one round. A busy machine may make it longer than a turn now and then.
+    // It has more than one round. A busy machine may make it longer than a time slice now and then.
     let medium = || evaluate("last(range(2000))").is_ok();
     let unfinished = |code: &str| {
         let error = evaluate(code).unwrap_err();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 
-use component::long_work::give_way;
+use component::long_work::yield_now;
 
 use super::*;
 
@@ -112,7 +112,7 @@ fn many_that_end_at_once_let_others_of_the_worker_have_their_turn() {
 fn what_wakes_itself_is_not_polled_twice_in_a_turn() {
     let count = Arc::<Count>::default();
     let mut crowd = Crowd::new();
-    crowd.push(0, Box::pin(give_way()));
+    crowd.push(0, Box::pin(yield_now()));
     assert_eq!(poll(&mut crowd, &count), Poll::Pending);
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
     assert_eq!(poll(&mut crowd, &count), Poll::Ready(Some((0, ()))));

@@ -103,7 +103,7 @@ impl StoreStep {
         let key = match &self.key {
             Some(key) => {
                 exchange
-                    .in_turns(services, |it| key.make(it, services))
+                    .preemptible(services, |it| key.make(it, services))
                     .await?
             }
             None => String::new(),
@@ -133,7 +133,9 @@ impl StoreStep {
             let fault = Fault::new(Kind::Internal, Origin::Engine, "the store is not open");
             return Err(fault);
         };
-        let request = exchange.in_turns(services, Exchange::take_request).await?;
+        let request = exchange
+            .preemptible(services, Exchange::take_request)
+            .await?;
         let bytes = Bytes::from(envelope::encode(&request));
         drop(request);
         let appended = outbox.append(&self.store.name, Bytes::from(key), bytes, self.room);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::testing::{FakeServices, sound_flow};
 
-/// More rounds than any of these may take on the worker: two turns.
+/// More rounds than any of these may take on the worker: two time slices.
 const WORKER_ROUNDS: u64 = 400;
 
 /// Runs steps on a body. The result, how often something was done beside the worker, and the
@@ -32,7 +32,7 @@ fn assert_beside(steps: &str, content_type: &str, body: &[u8], expected: &str) {
 }
 
 const JSON: &str = "application/json";
-/// 300,000 steps and more: above what a turn has.
+/// 300,000 steps and more: above what a time slice has.
 const DEAR: &str = "last(range(300000)) + 1";
 
 #[test]
@@ -271,7 +271,7 @@ fn large_bodies_are_written_beside_the_worker() {
 
 #[test]
 fn many_steps_of_some_length_give_way() {
-    // Some rounds each: far less than a turn.
+    // Some rounds each: far less than a time slice.
     let map = "map: last(range(3000))";
     for steps in [
         format!("- {map}\n").repeat(40),

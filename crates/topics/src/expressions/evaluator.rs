@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::{
     DEPTH_MAX, Evaluated, ExpressionLimits, Expressions, Fresh, Memory, Outcome, RESULT_MAX,
-    STEP_BYTES, Share, Turn, compile, run,
+    STEP_BYTES, Share, TimeSlice, compile, run,
 };
 use crate::branch::Branch;
 use crate::counts::Counts;
@@ -32,8 +32,8 @@ pub(crate) struct Evaluator {
     result_max: usize,
     combinations: RefCell<Vec<Weak<Expressions>>>,
     compiled: RefCell<Vec<sync::Weak<Expression>>>,
-    /// What the last combination that had a turn had spent then: one that has waited for nothing
-    /// begins there, and cannot save up.
+    /// What the last combination that had a time slice had spent then: one that has waited for
+    /// nothing begins there, and cannot save up.
     floor: Cell<u64>,
     /// The document that has been read last.
     document: RefCell<Option<(EventId, Rc<Value>)>>,
@@ -41,8 +41,8 @@ pub(crate) struct Evaluator {
     memory: Rc<Memory>,
     /// Whether a task works on what waits.
     is_running: Cell<bool>,
-    /// Those who come have their turns one after the other, so that together they have no more of
-    /// them than those who are there.
+    /// Those who come have their time slices one after the other, so that together they have no
+    /// more of them than those who are there.
     arrivals: Mutex<()>,
     counts: Arc<Counts>,
 }
@@ -160,8 +160,8 @@ impl Evaluator {
         self.queue_max
     }
 
-    /// Which of those for which something waits has spent least: cheap expressions have their turn
-    /// whatever others cost.
+    /// Which of those for which something waits has spent least: cheap expressions have their time
+    /// slice whatever others cost.
     pub fn next(&self) -> Option<Rc<Expressions>> {
         let waiting = self.combinations().into_iter();
         let waiting = waiting.filter(|it| !it.queue.borrow().is_empty());
@@ -181,12 +181,12 @@ impl Evaluator {
         *self.document.borrow_mut() = None;
     }
 
-    /// Evaluates expressions for an event. Others have their turn in between.
+    /// Evaluates expressions for an event. Others have their time slices in between.
     pub async fn evaluate(
         &self,
         expressions: &Expressions,
         fresh: &Fresh,
-        turn: &mut Turn,
+        slice: &mut TimeSlice,
     ) -> Evaluated {
         let work = Work {
             evaluator: self,
@@ -194,7 +194,7 @@ impl Evaluator {
             fresh,
         };
         if let Some(filter) = &expressions.filter {
-            match work.result((filter, true), turn).await {
+            match work.result((filter, true), slice).await {
                 Ok(Outcome::Holds(true)) => {}
                 Ok(_) => return Evaluated::LeftOut,
                 Err(reason) => return Evaluated::Failed(reason),
@@ -203,7 +203,7 @@ impl Evaluator {
         let Some(select) = &expressions.select else {
             return Evaluated::Document(fresh.document().clone());
         };
-        match work.result((select, false), turn).await {
+        match work.result((select, false), slice).await {
             Ok(Outcome::Selected(document)) => Evaluated::Document(document),
             Ok(_) => Evaluated::LeftOut,
             Err(reason) => Evaluated::Failed(reason),
@@ -219,8 +219,8 @@ impl Evaluator {
         let evaluate = async {
             let _arrival = self.arrivals.lock().await;
             let fresh = Fresh::new(event, self.limits.steps, &self.kept);
-            let mut turn = Turn::begin().await;
-            self.evaluate(expressions, &fresh, &mut turn).await
+            let mut slice = TimeSlice::begin().await;
+            self.evaluate(expressions, &fresh, &mut slice).await
         };
         tokio::time::timeout(PATIENCE, evaluate).await.ok()
     }
@@ -230,19 +230,25 @@ impl Evaluator {
         &self,
         (expressions, fresh): (&Expressions, &Fresh),
         bytes: usize,
-        turn: &mut Turn,
+        slice: &mut TimeSlice,
     ) {
         let steps = 1 + (bytes / STEP_BYTES) as u64;
-        self.charge(expressions, fresh, steps, turn).await;
+        self.charge(expressions, fresh, steps, slice).await;
     }
 
     /// Charges what has been done for a combination of expressions.
-    async fn charge(&self, expressions: &Expressions, fresh: &Fresh, steps: u64, turn: &mut Turn) {
+    async fn charge(
+        &self,
+        expressions: &Expressions,
+        fresh: &Fresh,
+        steps: u64,
+        slice: &mut TimeSlice,
+    ) {
         expressions.queue.borrow_mut().spend(steps);
         let share = fresh.spend(steps);
         let counts = &self.counts;
         counts.expression_steps.fetch_add(steps, Ordering::Relaxed);
-        turn.spend(steps, share).await;
+        slice.spend(steps, share).await;
     }
 }
 
@@ -254,10 +260,10 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    async fn charge(&self, steps: u64, turn: &mut Turn) {
+    async fn charge(&self, steps: u64, slice: &mut TimeSlice) {
         let evaluator = self.evaluator;
         evaluator
-            .charge(self.expressions, self.fresh, steps, turn)
+            .charge(self.expressions, self.fresh, steps, slice)
             .await;
     }
 
@@ -265,12 +271,12 @@ impl Work<'_> {
     async fn result(
         &self,
         expression: (&Arc<Expression>, bool),
-        turn: &mut Turn,
+        slice: &mut TimeSlice,
     ) -> Result<Outcome, String> {
         if let Some(known) = self.fresh.known(expression) {
             return known;
         }
-        let value = self.read(turn).await?;
+        let value = self.read(slice).await?;
         let (of, event) = ((&**expression.0, expression.1), &self.fresh.event);
         let (result, steps) = run(of, &value, event, self.evaluator.result_max);
         self.fresh.keep(expression, &result);
@@ -279,12 +285,12 @@ impl Work<'_> {
         if self.fresh.left.get() == 0 {
             counts.late_evaluations.fetch_add(1, Ordering::Relaxed);
         }
-        self.charge(steps, turn).await;
+        self.charge(steps, slice).await;
         result
     }
 
     /// Reads the document, unless it is the one that has been read last.
-    async fn read(&self, turn: &mut Turn) -> Result<Rc<Value>, String> {
+    async fn read(&self, slice: &mut TimeSlice) -> Result<Rc<Value>, String> {
         let id = self.fresh.event.id;
         let known = self.evaluator.document.borrow().clone();
         if let Some((_, value)) = known.filter(|it| it.0 == id) {
@@ -297,7 +303,7 @@ impl Work<'_> {
             *self.evaluator.document.borrow_mut() = Some((id, Rc::clone(&value)));
         }
         let steps = (document.len() / STEP_BYTES) as u64;
-        self.charge(steps, turn).await;
+        self.charge(steps, slice).await;
         Ok(value)
     }
 }
@@ -345,7 +351,7 @@ pub(crate) async fn combinations(
     Ok(all)
 }
 
-/// Compiles what nobody has yet, which takes a turn of this worker.
+/// Compiles what nobody has yet, which takes a time slice of this worker.
 async fn compile_both(
     branches: &[Rc<Branch>],
     (filter, select): (Option<&str>, Option<&str>),
@@ -365,11 +371,11 @@ async fn compile_both(
     };
     let both = async {
         let _arrival = first.evaluator().arrivals.lock().await;
-        let mut turn = Turn::begin().await;
+        let mut slice = TimeSlice::begin().await;
         let filter = one("filter", filter)?;
-        turn.spend(1, Share::Half).await;
+        slice.spend(1, Share::Half).await;
         let select = one("select", select)?;
-        turn.spend(1, Share::Half).await;
+        slice.spend(1, Share::Half).await;
         Ok(Compiled { filter, select })
     };
     let both = tokio::time::timeout(PATIENCE, both).await;

@@ -3,12 +3,12 @@
 //!
 //! [`Expressions`] is one combination of the two on a worker, compiled once, with the events that
 //! it has not been evaluated for yet. [`Evaluator`] is what a worker has of them for a topic, and
-//! [`turns`] hands out the worker's time.
+//! [`time_slice`] hands out the worker's time.
 
 mod evaluator;
 mod memory;
 mod queue;
-mod turns;
+mod time_slice;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use crate::event::{Content, Event};
 pub(crate) use evaluator::{Evaluator, combinations};
 pub(crate) use memory::{Held, Memory};
 pub(crate) use queue::{Item, Queue};
-pub(crate) use turns::{Share, Turn};
+pub(crate) use time_slice::{Share, TimeSlice};
 
 /// The most steps of one expression for one event: some 3 ms, which is how long others may have to
 /// wait for it.

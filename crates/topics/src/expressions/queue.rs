@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     gap: Option<Lost>,
     events: VecDeque<Rc<Fresh>>,
     bytes: usize,
-    /// The steps that it has taken, as far as that matters for whose turn it is.
+    /// The steps that it has taken, as far as that matters for who is next.
     pub spent: u64,
 }
 

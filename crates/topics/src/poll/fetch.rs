@@ -115,7 +115,7 @@ impl Fetcher {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Request, Fault> {
-        let made = exchange.in_turns(services, |it| self.asker.request(it, services));
+        let made = exchange.preemptible(services, |it| self.asker.request(it, services));
         made.await
     }
 
@@ -168,11 +168,11 @@ impl Fetcher {
         services: &dyn Services,
     ) -> Result<Answer, Fault> {
         let (mut all, mut left) = (Vec::new(), self.body_max);
-        let mut turn = pages.first();
+        let mut next_page = pages.first();
         let mut before: Option<(String, Option<String>)> = None;
         for number in 0..pages.most {
             if let Some(slot) = self.slots.page {
-                exchange.set_slot(slot, turn.value(number));
+                exchange.set_slot(slot, next_page.value(number));
             }
             let empty = Content::of_value(Value::Null);
             let page = std::mem::replace(&mut exchange.content, empty);
@@ -182,23 +182,23 @@ impl Fetcher {
                 (request.path, request.query) = (path, query);
             }
             // A reference is relative to the page before; anything else to the first one.
-            pages.ask(&turn, &self.asker, &mut request)?;
+            pages.ask(&next_page, &self.asker, &mut request)?;
             let reply = self.ask(&request, (false, left), services).await?;
             left = left.saturating_sub(reply.body.as_bytes().len() as u64);
             self.take_over(reply.clone(), exchange, services).await?;
             let taken = all.len();
-            let next = exchange.in_turns(services, |it| {
+            let next = exchange.preemptible(services, |it| {
                 all.truncate(taken);
-                pages.take(&turn, (it, &reply), services, &mut all)
+                pages.take(&next_page, (it, &reply), services, &mut all)
             });
             let Some(next) = next.await? else {
                 exchange.set_value(expr::value::array(all));
                 return self.finish(exchange, services).await;
             };
-            if matches!(next, super::pages::Turn::To(_)) {
+            if matches!(next, super::pages::PageRef::To(_)) {
                 before = Some((request.path, request.query));
             }
-            turn = next;
+            next_page = next;
         }
         let most = pages.most;
         Err(unusable(format_args!("there are more than {most} pages")))
@@ -264,7 +264,7 @@ impl Fetcher {
         }
         let content = std::mem::take(&mut exchange.content);
         exchange.content = content.in_format(Some(self.decode));
-        let read = exchange.in_turns(services, |it| it.value().map(|_| ()));
+        let read = exchange.preemptible(services, |it| it.value().map(|_| ()));
         read.await
     }
 
@@ -274,7 +274,7 @@ impl Fetcher {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Answer, Fault> {
-        let finished = exchange.in_turns(services, |it| {
+        let finished = exchange.preemptible(services, |it| {
             let before = it.content.clone();
             let finished = self.finish_once(it, services);
             if finished.is_err() {

@@ -49,7 +49,7 @@ pub(super) enum Place {
 
 /// How one page is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Turn {
+pub(super) enum PageRef {
     /// As the first one.
     First,
     /// By this number.
@@ -62,24 +62,24 @@ pub(super) enum Turn {
 
 impl Pages {
     /// How the first page is asked for.
-    pub fn first(&self) -> Turn {
+    pub fn first(&self) -> PageRef {
         match &self.kind {
-            Kind::Counted { start, .. } => Turn::Number(*start),
-            _ => Turn::First,
+            Kind::Counted { start, .. } => PageRef::Number(*start),
+            _ => PageRef::First,
         }
     }
 
-    /// Makes a request one for a page. The request is that of the first page, but for a turn by a
+    /// Makes a request one for a page. The request is that of the first page, but for a
     /// reference, which is relative to the page before.
     ///
     /// # Errors
     /// `connection` when a reference leads nowhere.
-    pub fn ask(&self, turn: &Turn, asker: &Asker, request: &mut Request) -> Result<(), Fault> {
-        if let Turn::To(reference) = turn {
+    pub fn ask(&self, page: &PageRef, asker: &Asker, request: &mut Request) -> Result<(), Fault> {
+        if let PageRef::To(reference) = page {
             let turned = asker.turn(request, reference);
             return turned.map_err(|why| unusable(format_args!("the next page: {why}")));
         }
-        match (&self.kind, turn) {
+        match (&self.kind, page) {
             (
                 Kind::Counted {
                     param,
@@ -87,14 +87,14 @@ impl Pages {
                     size,
                     ..
                 },
-                Turn::Number(number),
+                PageRef::Number(number),
             ) => {
                 Asker::add(request, param, &number.to_string());
                 if let (Some(param), Some(size)) = (size_param, size) {
                     Asker::add(request, param, &size.to_string());
                 }
             }
-            (Kind::Cursor { param, .. }, Turn::Cursor(cursor)) => {
+            (Kind::Cursor { param, .. }, PageRef::Cursor(cursor)) => {
                 Asker::add(request, param, cursor);
             }
             _ => {}
@@ -109,25 +109,25 @@ impl Pages {
     /// `connection` when the page has no list, or says nothing of use about the next one.
     pub fn take(
         &self,
-        turn: &Turn,
+        current: &PageRef,
         (exchange, reply): (&mut Exchange, &Reply),
         services: &dyn Services,
         all: &mut Vec<Value>,
-    ) -> Result<Option<Turn>, Fault> {
+    ) -> Result<Option<PageRef>, Fault> {
         let page = exchange.value()?;
         let found = self.items.find(page).and_then(as_array);
         let items = found.ok_or_else(|| unusable("a page has no list at `items`"))?;
         let count = items.len() as u64;
         all.extend_from_slice(items);
-        let next = match (&self.kind, turn) {
-            (Kind::Counted { size, by_item, .. }, Turn::Number(number)) => {
+        let next = match (&self.kind, current) {
+            (Kind::Counted { size, by_item, .. }, PageRef::Number(number)) => {
                 let is_full = count > 0 && size.is_none_or(|size| count >= size);
                 let step = if *by_item { count } else { 1 };
-                return Ok(is_full.then(|| Turn::Number(number.saturating_add(step))));
+                return Ok(is_full.then(|| PageRef::Number(number.saturating_add(step))));
             }
             (Kind::Cursor { next, .. }, _) => {
                 let cursor = next.text(exchange, services)?;
-                cursor.map(Turn::Cursor)
+                cursor.map(PageRef::Cursor)
             }
             (Kind::Link, _) => {
                 let fields = reply.headers.view();
@@ -137,19 +137,21 @@ impl Pages {
                 let mut fields = fields.filter_map(|(.., line)| std::str::from_utf8(line).ok());
                 fields
                     .find_map(link::next)
-                    .map(|it| Turn::To(it.to_owned()))
+                    .map(|it| PageRef::To(it.to_owned()))
             }
-            (Kind::Next(place), _) => place.text(exchange, services)?.map(Turn::To),
+            (Kind::Next(place), _) => place.text(exchange, services)?.map(PageRef::To),
             (Kind::Counted { .. }, _) => None,
         };
         match next {
-            Some(next) if next == *turn => Err(unusable("a page says that the next one is itself")),
+            Some(next) if next == *current => {
+                Err(unusable("a page says that the next one is itself"))
+            }
             next => Ok(next),
         }
     }
 }
 
-impl Turn {
+impl PageRef {
     /// What `$page` is.
     pub fn value(&self, number: u64) -> Value {
         let asked = match self {

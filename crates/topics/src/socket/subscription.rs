@@ -16,7 +16,7 @@ use crate::counts::Place;
 use crate::endpoint::Endpoint;
 use crate::frame::{IdForm, Wire};
 use crate::join::{Joining, Start, Step};
-use crate::reader::{Reader, Turn};
+use crate::reader::{ReadEnd, Reader};
 use crate::seats::Outlet;
 use crate::sse;
 use crate::view::View;
@@ -222,8 +222,8 @@ impl Subscription {
                     };
                 }
                 State::Live => match self.reader.poll_read(outlet, context) {
-                    Poll::Ready(Ok(Turn::Behind(lost))) => self.reader.skip(lost),
-                    Poll::Ready(Ok(Turn::End(end))) => return Poll::Ready(Ok(end)),
+                    Poll::Ready(Ok(ReadEnd::Behind(lost))) => self.reader.skip(lost),
+                    Poll::Ready(Ok(ReadEnd::End(end))) => return Poll::Ready(Ok(end)),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => return Poll::Pending,
                 },

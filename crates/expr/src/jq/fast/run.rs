@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use jaq_json::Map;
+
 use super::{Context, Fast, Outcome, Piece, Step, Stop, Stream};
 use crate::jq::counted::{Counted, Error, MEMBER};
 use crate::jq::counted_paths::lookup;
@@ -166,10 +168,26 @@ fn logic<'i>(
 
 static NULL: Value = Value::Null;
 
+/// Up to so many names are compared one by one, which is cheaper than to hash the wanted one.
+const COMPARED_MAX: usize = 8;
+
+/// The member of this name, which is given as a value and as its bytes.
+fn member<'i>(members: &'i Map, key: &Value, name: &[u8]) -> Option<&'i Value> {
+    if members.len() > COMPARED_MAX {
+        return members.get(key);
+    }
+    // Text and bytes are equal as names, too.
+    let is_wanted = |it: &Value| matches!(it, Value::TStr(it) | Value::BStr(it) if **it == *name);
+    members
+        .iter()
+        .find(|(it, _)| is_wanted(it))
+        .map(|(_, value)| value)
+}
+
 /// One part of a path, by reference; none when the value has no such parts.
 fn found<'i>(whole: &'i Value, key: &Value) -> Option<&'i Value> {
     Some(match (whole, key) {
-        (Value::Obj(members), Value::TStr(_)) => members.get(key).unwrap_or(&NULL),
+        (Value::Obj(members), Value::TStr(name)) => member(members, key, name).unwrap_or(&NULL),
         (Value::Null, _) => &NULL,
         (Value::Arr(items), Value::Num(jaq_json::Num::Int(at))) => {
             let at = match usize::try_from(*at) {
@@ -299,7 +317,7 @@ fn object<'i>(
     context: &'i Context<'i>,
 ) -> Outcome<'i> {
     meter::memory(members.len() * MEMBER)?;
-    let mut made = jaq_json::Map::with_capacity_and_hasher(members.len(), Default::default());
+    let mut made = Map::with_capacity_and_hasher(members.len(), Default::default());
     let mut failed = None;
     for (key, member) in members {
         let key = key.run(input, context);

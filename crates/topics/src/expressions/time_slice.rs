@@ -1,5 +1,5 @@
-//! Turns at evaluating expressions of subscribers: on a worker one at a time, short, and with a
-//! pause behind each in which nobody evaluates anything.
+//! Time slices for evaluating expressions of subscribers: on a worker one at a time, short, and
+//! with a pause behind each in which nobody evaluates anything.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// After so many steps a turn ends. An evaluation that has begun is not interrupted: a turn has at
-/// most [`super::STEPS_MAX`] more, which together are some 4 ms.
-const TURN_STEPS: u64 = 10_000;
-/// After this time a turn ends in any case.
-const TURN_TIME: Duration = Duration::from_millis(2);
+/// After so many steps a time slice ends. An evaluation that has begun is not interrupted: one has
+/// at most [`super::STEPS_MAX`] more, which together are some 4 ms.
+const SLICE_STEPS: u64 = 10_000;
+/// After this time a time slice ends in any case.
+const SLICE_TIME: Duration = Duration::from_millis(2);
 /// The shortest pause that is worth a timer. What is owed below that is kept for the next one.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The longest pause.
@@ -49,8 +49,8 @@ impl Share {
 
 /// The right to evaluate on this worker until it is dropped or used up.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    /// None only while the next turn is waited for.
+pub(crate) struct TimeSlice {
+    /// None only while the next time slice is waited for.
     owed: Option<OwnedMutexGuard<Owed>>,
     steps: u64,
     began: Instant,
@@ -58,8 +58,8 @@ pub(crate) struct Turn {
     charged: Instant,
 }
 
-impl Turn {
-    /// Waits for a turn, and for what is left of the pause before it.
+impl TimeSlice {
+    /// Waits for a time slice, and for what is left of the pause before it.
     pub async fn begin() -> Self {
         let owed = take().await;
         let now = Instant::now();
@@ -71,12 +71,12 @@ impl Turn {
         }
     }
 
-    /// Charges what has just been evaluated. When that uses the turn up, others have theirs, and
-    /// this comes back after the pause with a new one.
+    /// Charges what has just been evaluated. When that uses the time slice up, others have theirs,
+    /// and this comes back after the pause with a new one.
     pub async fn spend(&mut self, steps: u64, share: Share) {
         self.steps = self.steps.saturating_add(steps);
         self.charge(share);
-        if self.steps < TURN_STEPS && self.charged - self.began < TURN_TIME {
+        if self.steps < SLICE_STEPS && self.charged - self.began < SLICE_TIME {
             return;
         }
         self.owed = None;
@@ -127,7 +127,7 @@ mod tests {
         runtime.unwrap().block_on(test);
     }
 
-    /// Another task of the worker: how often it has had a turn.
+    /// Another task of the worker: how often it has run.
     fn other() -> Rc<Cell<u64>> {
         let count = Rc::new(Cell::new(0));
         let counted = Rc::clone(&count);
@@ -144,10 +144,10 @@ mod tests {
     fn others_have_their_turn_whenever_one_is_used_up() {
         local(async {
             let count = other();
-            let mut turn = Turn::begin().await;
+            let mut slice = TimeSlice::begin().await;
             for _ in 0..20 {
                 let before = count.get();
-                turn.spend(TURN_STEPS, Share::Half).await;
+                slice.spend(SLICE_STEPS, Share::Half).await;
                 assert!(count.get() > before);
             }
         });
@@ -161,11 +161,11 @@ mod tests {
                 .map(|number| {
                     let (inside, order) = (Rc::clone(&inside), Rc::clone(&order));
                     tokio::task::spawn_local(async move {
-                        let mut turn = Turn::begin().await;
+                        let mut slice = TimeSlice::begin().await;
                         assert_eq!(inside.replace(1), 0);
                         assert_eq!(order.replace(number + 1), number);
                         inside.set(0);
-                        turn.spend(TURN_STEPS, Share::Half).await;
+                        slice.spend(SLICE_STEPS, Share::Half).await;
                     })
                 })
                 .collect();
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn one_who_leaves_while_waiting_blocks_nobody() {
         local(async {
-            let turn = Turn::begin().await;
-            let waiting = tokio::task::spawn_local(async { drop(Turn::begin().await) });
+            let slice = TimeSlice::begin().await;
+            let waiting = tokio::task::spawn_local(async { drop(TimeSlice::begin().await) });
             tokio::task::yield_now().await;
             waiting.abort();
-            drop(turn);
-            drop(Turn::begin().await);
+            drop(slice);
+            drop(TimeSlice::begin().await);
         });
     }
 }
