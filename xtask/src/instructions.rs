@@ -1,7 +1,6 @@
 //! How many instructions the engine executes for a request, outside the kernel, counted by
-//! valgrind, for requests that are forwarded as they are, mapped and converted: a figure that other
-//! load on the machine does not touch, so that a change of one percent shows. Times and system
-//! calls are the business of `intertie-bench`.
+//! valgrind: a figure that other load on the machine does not touch, so that a change of one
+//! percent shows. Times and system calls are the business of `intertie-bench`.
 //!
 //! One run with few requests and one with many: the difference is what requests cost, without the
 //! start.
@@ -24,10 +23,10 @@ const FEW: u64 = 1000;
 const MANY: u64 = 4000;
 /// How many requests are under way at a time.
 const USERS: u64 = 100;
-/// The bytes of a body that is only forwarded.
+/// The bytes of the body of a request that is only forwarded, and of its reply's.
 const BODY: usize = 50;
-/// The members of others.
-const MEMBERS: usize = 10;
+/// The lines of the order that is mapped, converted or validated: some 1 KiB.
+const ORDER_LINES: usize = 12;
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// What clients speak, in clear text.
@@ -41,65 +40,51 @@ enum Client {
     Http2Alone,
 }
 
-/// What happens to a body of ten members before it is forwarded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
-    /// Nothing; the body is short and no JSON.
-    Relay,
-    /// Members become those of another object.
-    Map,
-    /// The same, some of them computed.
-    Compute,
-    /// It becomes XML.
-    Convert,
-}
-
-impl Work {
-    fn step(self) -> String {
-        let member = |at: usize| match (self, at % 3) {
-            (Self::Compute, 1) => format!("(.field{at} | ascii_upcase)"),
-            (Self::Compute, 2) => format!("(.field{at} + .field0)"),
-            _ => format!(".field{at}"),
-        };
-        match self {
-            Self::Relay => String::new(),
-            Self::Convert => "  - convert: { from: json, to: xml }\n".to_owned(),
-            Self::Map | Self::Compute => {
-                let members = (0..MEMBERS).map(|at| format!("to{at}: {}", member(at)));
-                let members = members.collect::<Vec<_>>().join(", ");
-                format!("  - map: '{{ {members} }}'\n")
-            }
-        }
-    }
-
-    fn body(self) -> String {
-        if self == Self::Relay {
-            return "x".repeat(BODY);
-        }
-        let members = (0..MEMBERS).map(|at| format!("\"field{at}\":\"some text of number {at}\""));
-        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-    }
-}
-
-/// What is measured: the protocols of client and back end, and the work between them.
+/// What is measured: the protocols of client and back end, and the steps before `forward`.
 struct Scenario {
     name: &'static str,
     client: Client,
     back_h2: bool,
-    work: Work,
+    /// YAML of one step. Without it the body is opaque, with it an order in JSON.
+    step: Option<&'static str>,
 }
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 10] = [
     Scenario::new("h1c -> h1c", Client::Http1, false),
     Scenario::new("h1c -> h2c", Client::Http1, true),
     Scenario::new("h2c, one connection -> h1c", Client::Http2Shared, false),
     Scenario::new("h2c, one connection -> h2c", Client::Http2Shared, true),
     Scenario::new("h2c, one stream each -> h1c", Client::Http2Alone, false),
     Scenario::new("h2c, one stream each -> h2c", Client::Http2Alone, true),
-    Scenario::working("h1c -> map -> h1c", Work::Map),
-    Scenario::working("h1c -> compute -> h1c", Work::Compute),
-    Scenario::working("h1c -> json to xml -> h1c", Work::Convert),
+    Scenario::with_step("h1c, map by paths", MAP_PATHS),
+    Scenario::with_step("h1c, map that computes", MAP_COMPUTED),
+    Scenario::with_step("h1c, JSON to XML", "convert: { from: json, to: xml }"),
+    Scenario::with_step("h1c, validate", VALIDATE),
 ];
+
+const MAP_PATHS: &str = "map: '{ id: .id, placed: .placed, name: .customer.name, email: \
+                         .customer.email, address: .address, note: .note }'";
+const MAP_COMPUTED: &str = "map: '{ id: .id, name: (.customer.name | ascii_upcase), total: \
+                            ([.lines[] | .qty * .price] | add), skus: [.lines[].sku] }'";
+const VALIDATE: &str = "validate: { schema: { type: object, required: [id, customer, lines], \
+                        properties: { id: { type: integer, minimum: 1 }, lines: { type: array, \
+                        minItems: 1, items: { type: object, additionalProperties: false, \
+                        required: [sku, qty], properties: { sku: { type: string, pattern: \
+                        \"^[A-Z]{2}-[0-9]{4}$\" }, qty: { type: integer, minimum: 1 }, price: { \
+                        type: number } } } } } } }";
+
+/// The order in JSON.
+fn order() -> String {
+    let line = r#"{"sku":"KB-1042","qty":2,"price":129.5}"#;
+    let lines = [line; ORDER_LINES].join(",");
+    let head = concat!(
+        r#"{"id":10000000,"placed":"2026-03-14T09:26:53Z","customer":{"name":"Ada Lovelace","#,
+        r#""email":"ada.lovelace@example.com"},"address":{"street":"12 St James's Square","#,
+        r#""city":"London"},"note":"Leave it with the porter, ring twice, and call ahead when "#,
+        r#"you are later than six o'clock.","lines":["#,
+    );
+    format!("{head}{lines}]}}")
+}
 
 impl Scenario {
     const fn new(name: &'static str, client: Client, back_h2: bool) -> Self {
@@ -107,18 +92,26 @@ impl Scenario {
             name,
             client,
             back_h2,
-            work: Work::Relay,
+            step: None,
         }
     }
 
-    const fn working(name: &'static str, work: Work) -> Self {
+    const fn with_step(name: &'static str, step: &'static str) -> Self {
         Self {
-            work,
+            step: Some(step),
             ..Self::new(name, Client::Http1, false)
         }
     }
 
-    /// The flow file: the work, then `forward`.
+    /// The name of the file that holds the body.
+    fn body(&self) -> &'static str {
+        match self.step {
+            Some(_) => "order",
+            None => "body",
+        }
+    }
+
+    /// The flow file: `forward`, and the step before it if there is one.
     fn flow(&self, port: u16, back: u16) -> String {
         let protocols = |is_h2| if is_h2 { "[h2]" } else { "[http/1.1]" };
         let (client, back_protocols) = (
@@ -128,11 +121,12 @@ impl Scenario {
             },
             protocols(self.back_h2),
         );
+        let step = self.step.map(|step| format!("  - {step}\n"));
+        let step = step.unwrap_or_default();
         format!(
             "engine:\n  listen: \"127.0.0.1:{port}\"\n---\nflow: relay\nuse:\n  back: {{ http: \
              \"http://127.0.0.1:{back}\", protocols: {back_protocols} }}\nfrom:\n  http: {{ path: /, \
-             method: POST, protocols: {client} }}\nsteps:\n{}  - forward: back:/\n",
-            self.work.step()
+             method: POST, protocols: {client} }}\nsteps:\n{step}  - forward: back:/\n"
         )
     }
 }
@@ -147,9 +141,10 @@ pub fn run(root: &Path, binaries: &[String]) -> Result<(), Failure> {
     servers::ensure(NEEDED)?;
     let folder = root.join("target/instructions");
     fs::create_dir_all(&folder)?;
+    fs::write(folder.join("body"), "x".repeat(BODY))?;
+    fs::write(folder.join("order"), order())?;
     println!("instructions a request, outside the kernel:");
     for scenario in &SCENARIOS {
-        fs::write(folder.join("body"), scenario.work.body())?;
         let mut line = format!("{:28}", scenario.name);
         let mut first = None;
         for binary in binaries {
@@ -223,12 +218,12 @@ fn engine(folder: &Path, binary: &Path, flow: &Path, port: u16) -> Result<Proces
 }
 
 fn load(folder: &Path, scenario: &Scenario, port: u16, requests: u64) -> Result<(), Failure> {
-    let body = folder.join("body").display().to_string();
+    let body = folder.join(scenario.body()).display().to_string();
     let (count, users) = (requests.to_string(), USERS.to_string());
     let url = format!("http://127.0.0.1:{port}/");
     let mut arguments = vec!["-n", &count, "-d", &body];
-    if scenario.work != Work::Relay {
-        arguments.extend(["-H", "content-type: application/json"]);
+    if scenario.step.is_some() {
+        arguments.extend(["-H", "Content-Type: application/json"]);
     }
     match scenario.client {
         Client::Http1 => arguments.extend(["-c", &users, "--h1"]),

@@ -84,6 +84,7 @@ fn make(root: &Path, binary: Option<PathBuf>) -> Result<Package, Failure> {
             .trim()
             .to_owned(),
     };
+    let is_dist = binary.is_none();
     let binary = match binary {
         Some(binary) => std::path::absolute(binary)?,
         None => package.build()?,
@@ -91,7 +92,7 @@ fn make(root: &Path, binary: Option<PathBuf>) -> Result<Package, Failure> {
     if package.out.exists() {
         fs::remove_dir_all(&package.out)?;
     }
-    package.stage(&binary)?;
+    package.stage(&binary, is_dist)?;
     package.archive()?;
     package.debian(&package.version)?;
     package.wheel()?;

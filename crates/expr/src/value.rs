@@ -146,6 +146,7 @@ pub fn get<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 /// The text of a text string that is UTF-8.
+#[inline]
 pub fn as_text(value: &Value) -> Option<&str> {
     match value {
         Value::TStr(text) => std::str::from_utf8(text).ok(),

@@ -198,8 +198,8 @@ fn is_forwarding_name(name: &[u8]) -> bool {
 }
 
 /// Whether a name is this one, which stands in small letters. Its length is known when this is
-/// compiled, so that no byte needs a branch.
-#[inline]
+/// compiled, so that no byte needs a branch. Out of line each call costs as much as the comparison.
+#[inline(always)]
 fn is_name<const N: usize>(name: &[u8], wanted: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else {
         return false;

@@ -284,14 +284,14 @@ fn copy(value: &expr::Value, depth_left: usize, left: &mut usize) -> Result<Json
             return Err(CopyError::invalid(detail));
         }
         expr::Value::Arr(items) => {
-            let mut copied = Vec::new();
+            let mut copied = Vec::with_capacity(items.len().min(*left / NODE));
             for item in items.iter() {
                 copied.push(copy(item, depth_left, left)?);
             }
             Json::Array(copied)
         }
         expr::Value::Obj(members) => {
-            let mut copied = serde_json::Map::new();
+            let mut copied = serde_json::Map::with_capacity(members.len().min(*left / NODE));
             for (key, value) in members.iter() {
                 let Some(key) = expr::value::as_text(key) else {
                     return Err(CopyError::invalid("a name of a member is not text"));
