@@ -46,6 +46,7 @@ impl Drop for Running {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub memory_kib: u64,
+    /// Without the files of the data folder.
     pub descriptors: u64,
 }
 
@@ -143,7 +144,14 @@ impl Running {
         let folder = format!("/proc/{}", self.0.id());
         let status = fs::read_to_string(format!("{folder}/status"))?;
         let memory_kib = resident(&status).ok_or_else(|| Failure::new("no VmRSS"))?;
-        let descriptors = fs::read_dir(format!("{folder}/fd"))?.count() as u64;
+        let descriptors = fs::read_dir(format!("{folder}/fd"))?;
+        // How many files its data has is for what it keeps to say.
+        let is_data = |file: &Path| {
+            let file = fs::read_link(file).unwrap_or_default();
+            file.components().any(|it| it.as_os_str() == "data")
+        };
+        let descriptors = descriptors.flatten().filter(|it| !is_data(&it.path()));
+        let descriptors = descriptors.count() as u64;
         Ok(Held {
             memory_kib,
             descriptors,
