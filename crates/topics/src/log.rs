@@ -5,7 +5,8 @@ mod history;
 mod recover;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -209,6 +210,8 @@ pub(crate) struct Log {
     changes: watch::Sender<u64>,
     /// Whether a mailbox may be full. Only the thread that orders events sets and clears it.
     is_held_up: AtomicBool,
+    /// The bytes of publications that wait.
+    pub waiting: Arc<AtomicUsize>,
 }
 
 /// What is ordered, durable or not. Only the thread that orders events changes it.
@@ -309,12 +312,13 @@ impl Log {
     }
 
     /// Hands publications to the thread that orders events, and waits for the answer.
-    pub async fn submit(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Receipt>, Fault> {
+    pub async fn submit(
+        self: &Arc<Self>,
+        client: Option<IpAddr>,
+        items: Vec<Item>,
+    ) -> Result<Vec<Receipt>, Fault> {
         let size = items.iter().map(Item::size).sum();
-        let Some(place) = self
-            .sequencer
-            .reserve(self.durability, size, self.is_held_up())
-        else {
+        let Some(place) = self.sequencer.reserve(self, size) else {
             Counts::add(&self.slot.counts.refused, items.len() as u64);
             let detail = "too much waits to be published";
             return Err(Fault::new(Kind::Unavailable, Origin::Engine, detail)
@@ -325,6 +329,7 @@ impl Log {
         let (answer, receipts) = oneshot::channel();
         self.sequencer.submit(Submission {
             log: Arc::clone(self),
+            client,
             items,
             answer,
             place,

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use crate::codes::UNKNOWN_TOPIC;
 use crate::declare::KIND;
-use crate::topic::{Publication, Receipt, Topic, in_time};
+use crate::topic::{For, Publication, Receipt, Topic, in_time};
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -135,7 +135,8 @@ impl Publish {
             true => self.shown(key, body, exchange, services).await?,
             false => {
                 let key = key.map(Bytes::from);
-                let publishing = self.topic.publish(Publication { body, key });
+                let publisher = For::client(exchange.request.peer, services);
+                let publishing = self.topic.publish_for(publisher, Publication { body, key });
                 let receipt = in_time(&self.topic, services, publishing).await?;
                 published(&receipt)
             }

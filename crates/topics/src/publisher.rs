@@ -8,14 +8,16 @@ use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::Methods;
 use config::Node;
 use message::{Fault, Headers, Method, Reply, Request};
-use serde_json::{Value as Json, json};
 
 use crate::codes::BAD_PUBLISHER;
 use crate::document::Document;
-use crate::topic::{BATCH_BYTES_MAX, KEY_MAX, Publication, Receipt, Topic, in_time};
+use crate::topic::{BATCH_BYTES_MAX, For, KEY_MAX, Publication, Receipt, Topic, in_time};
 
 /// Room for the commas, brackets and line breaks of a batch.
 const AROUND: u64 = 64 << 10;
+/// A byte of a batch costs as much as so many of one large event: each event has a checksum, a
+/// place and a receipt.
+const BATCH_COST: usize = 8;
 
 /// Reads the `http` of a topic's `publish`. Every problem is reported.
 pub(crate) fn read(
@@ -87,46 +89,65 @@ impl Publisher {
     async fn publish(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
         let form = Form::of(&request)?;
         let key = read_key(&request.headers)?;
+        let publisher = For::client(request.peer, services);
         let body = match request.body {
             message::Body::Bytes(bytes) => bytes,
             _ => Bytes::new(),
         };
         let reply = match form {
             Form::One => {
-                let publishing = self.0.publish(Publication { body, key });
+                let publishing = self.0.publish_for(publisher, Publication { body, key });
                 let receipt = in_time(&self.0, services, publishing).await?;
-                let mut reply = answer(shown(&receipt));
+                let mut reply = answer(&receipt);
                 reply.headers.append("Event-Id", receipt.id.to_string());
                 reply
             }
             form => {
-                let bodies = split(form, body)?;
-                let numbered = bodies.into_iter().enumerate();
-                let publications = numbered.map(|(number, body)| Publication {
-                    body,
-                    key: key.as_deref().map(|key| item_key(key, number)),
-                });
-                let publishing = self.0.publish_all(publications.collect());
+                let size = body.len().saturating_mul(BATCH_COST);
+                let make = move || {
+                    let numbered = split(form, body)?.into_iter().enumerate();
+                    let publications = numbered.map(|(number, body)| Publication {
+                        body,
+                        key: key.as_deref().map(|key| item_key(key, number)),
+                    });
+                    Ok(publications.collect())
+                };
+                let publishing = async {
+                    let prepared = self.0.prepare(publisher, size, make).await?;
+                    self.0.submit(publisher.client, prepared).await
+                };
                 let receipts = in_time(&self.0, services, publishing).await?;
-                answer(receipts.iter().map(shown).collect())
+                answer_all(&receipts)
             }
         };
         Ok(Outcome::Reply(reply))
     }
 }
 
-fn answer(body: Json) -> Reply {
-    let mut text = body.to_string().into_bytes();
-    text.push(b'\n');
-    Reply::with_content(200, "application/json", text)
+fn answer(receipt: &Receipt) -> Reply {
+    let text = shown(receipt) + "\n";
+    Reply::with_content(200, "application/json", text.into_bytes())
 }
 
-fn shown(receipt: &Receipt) -> Json {
-    json!({
-        "id": receipt.id.to_string(),
-        "new": receipt.is_new,
-        "durability": receipt.durability.name(),
-    })
+fn answer_all(receipts: &[Receipt]) -> Reply {
+    let mut text = String::with_capacity(receipts.len() * 80);
+    for receipt in receipts {
+        text.push(if text.is_empty() { '[' } else { ',' });
+        text.push_str(&shown(receipt));
+    }
+    text.push_str("]\n");
+    Reply::with_content(200, "application/json", text.into_bytes())
+}
+
+/// A receipt as JSON. Nothing in it has to be escaped: ids are digits and a `-`.
+fn shown(receipt: &Receipt) -> String {
+    let Receipt {
+        id,
+        is_new,
+        durability,
+    } = receipt;
+    let durability = durability.name();
+    format!(r#"{{"id":"{id}","new":{is_new},"durability":"{durability}"}}"#)
 }
 
 /// What a request's body is.

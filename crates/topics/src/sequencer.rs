@@ -3,10 +3,12 @@
 //! have a lane each, so that a slow disk holds up only those that need it.
 
 mod batch;
+mod queue;
 mod refusals;
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -19,6 +21,7 @@ use message::Fault;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use self::batch::Batch;
+use self::queue::Queue;
 use self::refusals::{Change, Refusals};
 use crate::log::Log;
 use crate::prepare::Item;
@@ -28,7 +31,9 @@ use crate::topic::Receipt;
 
 /// The most bytes of publications that wait, for each durability.
 const WAITING_MAX: usize = 64 << 20;
-/// The same while those that come have to wait for a worker: the rest is for other topics.
+/// The same for one topic, and for all while those that come have to wait for a worker: the rest is
+/// for other topics.
+const TOPIC_MAX: usize = WAITING_MAX / 4 * 3;
 const HELD_MAX: usize = WAITING_MAX / 2;
 /// The most publications, and about how many bytes, that are one batch.
 const BATCH_MAX: (usize, usize) = (4096, 8 << 20);
@@ -38,6 +43,8 @@ const READERS_MAX: usize = 2;
 /// Publications that belong together.
 pub(crate) struct Submission {
     pub log: Arc<Log>,
+    /// Who publishes it; none for what the engine does by itself.
+    pub client: Option<IpAddr>,
     pub items: Vec<Item>,
     pub answer: oneshot::Sender<Result<Vec<Receipt>, Fault>>,
     pub place: Place,
@@ -49,13 +56,16 @@ pub(crate) type Chore = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Se
 /// Room that a publication takes while it waits.
 #[derive(Debug)]
 pub(crate) struct Place {
-    waiting: Arc<AtomicUsize>,
+    /// What waits for the same durability, and what waits of the topic.
+    waiting: [Arc<AtomicUsize>; 2],
     size: usize,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.waiting.fetch_sub(self.size, Ordering::Relaxed);
+        for waiting in &self.waiting {
+            waiting.fetch_sub(self.size, Ordering::Relaxed);
+        }
     }
 }
 
@@ -99,15 +109,17 @@ impl Sequencer {
     }
 
     /// Room for a publication; `None` when too much waits.
-    pub fn reserve(&self, durability: Durability, size: usize, is_held: bool) -> Option<Place> {
-        let max = if is_held { HELD_MAX } else { WAITING_MAX };
-        let waiting = self.waiting.get(lane(durability))?;
-        let before = waiting.fetch_add(size, Ordering::Relaxed);
+    pub fn reserve(&self, log: &Log, size: usize) -> Option<Place> {
+        let is_held_up = log.is_held_up();
+        let max = if is_held_up { HELD_MAX } else { WAITING_MAX };
+        let waiting = self.waiting.get(lane(log.durability))?;
         let place = Place {
-            waiting: Arc::clone(waiting),
+            waiting: [waiting, &log.waiting].map(Arc::clone),
             size,
         };
-        (before == 0 || before + size <= max).then_some(place)
+        let [all, own] = [waiting, &log.waiting].map(|it| it.fetch_add(size, Ordering::Relaxed));
+        let has_room = |before: usize, max: usize| before == 0 || before + size <= max;
+        (has_room(all, max) && has_room(own, TOPIC_MAX)).then_some(place)
     }
 
     /// Hands publications over. When the thread has ended, their answer never comes: it is dropped.
@@ -184,7 +196,7 @@ type Flight = (Option<Batch>, Chore);
 
 #[derive(Default)]
 struct Lane {
-    waiting: VecDeque<Submission>,
+    waiting: Queue,
     /// Those of topics that wait for a worker, each in the order in which they came.
     held: Vec<Held>,
     chores: VecDeque<Chore>,
@@ -253,7 +265,7 @@ impl Thread {
             Command::Publish(submission) => {
                 let lane = lane(submission.log.durability);
                 if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.waiting.push_back(submission);
+                    lane.waiting.push(submission);
                 }
             }
             Command::Chore(durability, chore) => {
@@ -298,7 +310,7 @@ impl Lane {
                 return;
             }
             let mut batch = Batch::default();
-            while let Some(submission) = self.waiting.pop_front() {
+            while let Some(submission) = self.waiting.pop() {
                 let Some(submission) = self.hold(submission, context.waker(), now) else {
                     continue;
                 };
@@ -357,9 +369,10 @@ impl Lane {
                 at += 1;
                 continue;
             }
-            let mut released = self.held.swap_remove(at).submissions;
-            released.append(&mut self.waiting);
-            self.waiting = released;
+            let released = self.held.swap_remove(at).submissions;
+            for submission in released.into_iter().rev() {
+                self.waiting.push_front(submission);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::hub::Hub;
 use crate::mailbox::Mailbox;
 use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::testing::{memory, publication, with};
-use crate::topic::{History, Publication, Topic};
+use crate::topic::{For, History, Publication, Topic};
 
 fn text(event: &Event) -> String {
     let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
@@ -79,7 +79,7 @@ async fn everybody_gets_the_same_events_in_the_same_order() {
     assert_eq!((late.next.sequence, late.first), (3, 1));
     assert_eq!(late.latest.as_ref().map(|it| it.id.sequence), Some(2));
     let both = vec![publication("[3]"), publication("4")];
-    let receipts = topic.publish_all(both).await.unwrap();
+    let receipts = topic.publish_all(For::default(), both).await.unwrap();
     let numbers: Vec<u64> = receipts.iter().map(|it| it.id.sequence).collect();
     assert_eq!(numbers, [3, 4]);
     assert_eq!(receipts[0].id.epoch, early.next.epoch);
@@ -127,7 +127,7 @@ async fn what_was_published_with_a_key_is_not_published_again() {
         (right.id, true, false)
     );
     let batch = vec![keyed("5", "c"), keyed("5", "c"), keyed("[1]", "a")];
-    let receipts = topic.publish_all(batch).await.unwrap();
+    let receipts = topic.publish_all(For::default(), batch).await.unwrap();
     let told: Vec<_> = receipts
         .iter()
         .map(|it| (it.id.sequence, it.is_new))
@@ -148,7 +148,7 @@ async fn a_key_with_another_event_is_refused_and_nothing_of_its_batch_is_there()
             vec![keyed("[3]", "b"), keyed("[2]", "a")],
             vec![keyed("[3]", "b"), keyed("[4]", "b")],
         ] {
-            let fault = topic.publish_all(batch).await.unwrap_err();
+            let fault = topic.publish_all(For::default(), batch).await.unwrap_err();
             let detail = format!("event 2: {detail}");
             assert_eq!((fault.status, &*fault.detail), (422, &*detail));
         }
@@ -165,7 +165,7 @@ async fn a_key_with_another_event_is_refused_and_nothing_of_its_batch_is_there()
 async fn a_batch_is_published_whole_or_not_at_all() {
     let topic = memory(Payload::Event).await;
     let batch = vec![publication("1"), publication("{\"a\":}")];
-    let fault = topic.publish_all(batch).await.unwrap_err();
+    let fault = topic.publish_all(For::default(), batch).await.unwrap_err();
     let expected = "event 2: the event is not JSON: a value was expected at line 1, column 6";
     assert_eq!((fault.status, &*fault.detail), (400, expected));
     let large = format!("\"{}\"", "x".repeat(1 << 20));
@@ -279,7 +279,7 @@ async fn a_worker_that_takes_nothing_is_told_that_it_has_lost_something() {
     let mut done = 0;
     while done < 40 {
         let batch = vec![publication(&body); 8];
-        topic.publish_all(batch).await.unwrap();
+        topic.publish_all(For::default(), batch).await.unwrap();
         done += 8;
     }
     let mut events = Vec::new();

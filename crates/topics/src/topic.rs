@@ -1,11 +1,14 @@
 //! A topic as the rest of the process has it: publish, attach, history.
 
 use std::future::Future;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use component::handler::{Services, within};
+use component::long_work::{AT_ONCE, beside};
 use message::{Fault, Kind, Origin};
 use tokio::sync::watch;
 
@@ -13,7 +16,7 @@ use crate::event::{Event, EventId};
 use crate::hub::Hub;
 use crate::log::{Log, Slot};
 use crate::mailbox::Mailbox;
-use crate::prepare;
+use crate::prepare::{self, Item};
 use crate::settings::{Durability, Settings};
 
 /// The most bytes of an idempotency key.
@@ -36,6 +39,26 @@ pub struct Publication {
     pub body: Bytes,
     /// What tells the publication from others, so that it can be sent again: 1 to 256 bytes.
     pub key: Option<Bytes>,
+}
+
+/// For whom something is published.
+#[derive(Clone, Copy, Default)]
+pub struct For<'a> {
+    /// The address of the client; none for the engine itself. Publications wait by turns of
+    /// clients, so that one who floods a topic delays nobody else for long.
+    pub client: Option<IpAddr>,
+    /// Has large publications checked beside the worker. Without, whoever publishes does it.
+    pub services: Option<&'a dyn Services>,
+}
+
+impl<'a> For<'a> {
+    /// For a client of a worker.
+    pub fn client(address: IpAddr, services: &'a dyn Services) -> Self {
+        Self {
+            client: Some(address),
+            services: Some(services),
+        }
+    }
 }
 
 /// What a publisher is told.
@@ -153,29 +176,72 @@ impl Topic {
         })
     }
 
-    /// Publishes, from any thread. The answer comes when the event is as durable as the topic
-    /// promises.
+    /// Publishes for the engine itself, from any thread. The answer comes when the event is as
+    /// durable as the topic promises.
     ///
     /// # Errors
     /// `invalid` when the body is no JSON (400) or too large (413), or the key is none;
     /// `unavailable` when the disk does not take it or too much waits.
     pub async fn publish(&self, publication: Publication) -> Result<Receipt, Fault> {
-        let receipts = self.publish_all(vec![publication]).await?;
-        let missing = || Fault::new(Kind::Internal, Origin::Engine, "there is no receipt");
-        receipts.into_iter().next().ok_or_else(missing)
+        let prepared = prepare::all(self.log()?, &self.settings, vec![publication])?;
+        only(self.submit(None, prepared).await?)
+    }
+
+    /// Publishes for somebody.
+    ///
+    /// # Errors
+    /// As [`Topic::publish`].
+    pub async fn publish_for(
+        &self,
+        publisher: For<'_>,
+        publication: Publication,
+    ) -> Result<Receipt, Fault> {
+        only(self.publish_all(publisher, vec![publication]).await?)
     }
 
     /// Publishes several events at once, one directly after the other: all or none.
     ///
     /// # Errors
     /// As [`Topic::publish`].
-    pub async fn publish_all(&self, publications: Vec<Publication>) -> Result<Vec<Receipt>, Fault> {
-        let log = self.log()?;
-        if publications.is_empty() {
-            return Ok(Vec::new());
+    pub async fn publish_all(
+        &self,
+        publisher: For<'_>,
+        publications: Vec<Publication>,
+    ) -> Result<Vec<Receipt>, Fault> {
+        let size = publications.iter().map(|it| it.body.len()).sum();
+        let made = || Ok(publications);
+        let prepared = self.prepare(publisher, size, made).await?;
+        self.submit(publisher.client, prepared).await
+    }
+
+    /// Makes and checks publications: beside the worker when they have many bytes.
+    pub(crate) async fn prepare(
+        &self,
+        publisher: For<'_>,
+        size: usize,
+        make: impl FnOnce() -> Result<Vec<Publication>, Fault> + Send + 'static,
+    ) -> Result<Vec<Item>, Fault> {
+        let (log, settings) = (self.log()?, self.settings);
+        match publisher.services.filter(|_| size > AT_ONCE) {
+            None => prepare::all(log, &settings, make()?),
+            Some(services) => {
+                let log = Arc::clone(log);
+                let work = move |_: &AtomicBool| prepare::all(&log, &settings, make()?);
+                beside(services, work).await?
+            }
         }
-        let prepared = prepare::all(log, &self.settings, publications)?;
-        log.submit(prepared).await
+    }
+
+    /// Publishes what has been prepared. It has its place among others as soon as this is polled.
+    pub(crate) async fn submit(
+        &self,
+        client: Option<IpAddr>,
+        prepared: Vec<Item>,
+    ) -> Result<Vec<Receipt>, Fault> {
+        match prepared.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.log()?.submit(client, prepared).await,
+        }
     }
 
     /// From here on every event comes in the mailbox; what was before is what [`Attached`] says.
@@ -274,6 +340,12 @@ impl Topic {
 /// The key of a cursor of a topic; how those of the topic begin, without one.
 pub(crate) fn cursor_key(topic: &str, cursor: &str) -> Bytes {
     Bytes::from(format!("{topic}\0{cursor}"))
+}
+
+/// The receipt of one publication.
+pub(crate) fn only(receipts: Vec<Receipt>) -> Result<Receipt, Fault> {
+    let missing = || Fault::new(Kind::Internal, Origin::Engine, "there is no receipt");
+    receipts.into_iter().next().ok_or_else(missing)
 }
 
 /// What comes of a publication, unless that takes too long.

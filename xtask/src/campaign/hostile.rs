@@ -3,6 +3,7 @@
 
 mod attacker;
 pub mod attacks;
+mod disk;
 mod flows;
 mod good;
 mod histogram;
@@ -17,16 +18,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Options;
 use super::engine::free_port;
 use super::random::Random;
+use super::{Options, client};
 use crate::command::{Failure, cargo};
 use crate::servers::{Needed, ensure};
 use attacker::Ports;
 use attacks::{Attack, Sums};
+use disk::Disk;
 use good::{Good, Phase, Server};
 use processes::{Held, Running};
-use report::Round;
+use report::{Round, Verdict};
 
 const NEEDED: &[Needed] = &[
     Needed::new("openssl", &["openssl"]),
@@ -47,6 +49,12 @@ const DRAIN: Duration = Duration::from_secs(1);
 const RECOVERY_MAX: Duration = Duration::from_secs(20);
 /// As long as the engine is left alone before its memory is looked at.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long a round takes beside the attack: the ends of both attacks, `DRAIN` twice, `QUIET`,
+/// `LEVEL`.
+const ROUND: Duration = Duration::from_secs(6);
+/// What fills the topics before the memory is first looked at: as much as the largest `keep` of
+/// hostile.yaml, in events of the largest size.
+const FILLING: (usize, usize) = (10, 900_000);
 /// An engine that holds more is ended before it takes the machine along.
 const MEMORY_MAX_KIB: u64 = 4 << 20;
 /// The end of the log of an engine that has ended.
@@ -61,6 +69,7 @@ struct Campaign {
     idle: Ports,
     good: Good,
     idle_server: Server,
+    disk: Disk,
 }
 
 pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
@@ -155,6 +164,7 @@ impl Campaign {
             Ok(_) => IpAddr::from(Ipv6Addr::LOCALHOST),
             Err(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
         };
+        let disk = Disk::start(&folder)?;
         let good = Good::start(Server {
             address,
             ports,
@@ -173,12 +183,32 @@ impl Campaign {
             idle,
             good,
             idle_server,
+            disk,
         })
+    }
+
+    /// Publishes to the topics that attackers may flood until they hold what they are told to keep:
+    /// that they hold as much afterwards is no leak.
+    fn fill_topics(&self) -> Result<(), Failure> {
+        let (count, size) = FILLING;
+        for topic in ["flooded", "state", "filtered"] {
+            for number in 0..count {
+                let body = format!("{{\"n\":{number},\"text\":\"{}\"}}", "x".repeat(size));
+                let path = format!("/topics/{topic}");
+                let status = client::ask(self.ports.http, "POST", &path, &body)?.status;
+                if status != 200 {
+                    let why = format!("a publication to {topic} was answered with {status}");
+                    return Err(Failure::new(why));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether all bounds were kept.
     fn play(&mut self, chosen: &[&'static Attack], options: &Options) -> Result<bool, Failure> {
         let start = Instant::now();
+        self.fill_topics()?;
         thread::sleep(WARM_UP);
         let before = self.level()?;
         let alone = self.good.take();
@@ -186,10 +216,11 @@ impl Campaign {
         report::print_head();
         let left = options.time.saturating_sub(WARM_UP + LEVEL + ALONE);
         // A quarter more is for the server that does nothing.
-        let slice = (left / chosen.len() as u32).mul_f64(0.8);
-        let slice = slice.saturating_sub(DRAIN + LEVEL).min(ATTACK_MAX);
+        let slice = (left / chosen.len() as u32).saturating_sub(ROUND);
+        let slice = slice.mul_f64(0.8).min(ATTACK_MAX);
         let mut random = Random::new(options.seed);
         let mut broken = Vec::new();
+        let mut verdict = Verdict::default();
         let mut is_first = true;
         while is_first || start.elapsed() + slice < options.time.saturating_sub(ALONE) {
             for at in shuffled(chosen.len(), &mut random) {
@@ -201,6 +232,7 @@ impl Campaign {
                 }
                 let round = self.round(attack, random.next(), slice.max(attack.least))?;
                 round.print();
+                verdict.add(&round);
                 let name = attack.name;
                 broken.extend(round.broken().into_iter().map(|it| format!("{name}: {it}")));
             }
@@ -216,6 +248,7 @@ impl Campaign {
         if fs::read_to_string(self.folder.join("engine.log"))?.contains("panicked") {
             broken.push("the log has a panic".to_owned());
         }
+        verdict.print(start.elapsed(), before, after);
         println!("seed {}: {} bounds broken", options.seed, broken.len());
         for it in &broken {
             println!("  {it}");
@@ -245,12 +278,14 @@ impl Campaign {
         time: Duration,
     ) -> Result<Round, Failure> {
         self.good.take();
+        self.disk.take();
         let (before, log_before) = (self.engine.held()?, self.log_kib());
         let attackers = Running::new(attacks::start(attack, self.ports, seed, time)?);
         let (peak, end) = self.watch(before, time)?;
         let sums = sums(attackers);
         thread::sleep(DRAIN);
         let mut phase = self.good.take();
+        let disk = self.disk.take();
         // The engine is left alone with the good client while the other server has its turn.
         let idle = self.attack_idle(attack, seed, time / 4)?;
         let other = self.good.take();
@@ -285,6 +320,7 @@ impl Campaign {
             phase,
             recovery,
             idle,
+            disk,
             before,
             peak,
             left,

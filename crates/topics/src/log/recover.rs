@@ -59,6 +59,7 @@ impl Log {
             }),
             changes: watch::Sender::new(found.next),
             is_held_up: AtomicBool::new(false),
+            waiting: Arc::default(),
         })
     }
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::endpoint::{Directory, Endpoint};
 use crate::frame;
-use crate::topic::Publication;
+use crate::topic::{For, Publication};
 
 /// Where topics are subscribed to, by name or id.
 pub(crate) const SSE: &str = "/streams/subscribers/sse/api/v1/topics/{topic}";
@@ -146,7 +146,7 @@ impl Publisher {
         Self { directory, listen }
     }
 
-    async fn publish(&self, request: Request) -> Result<Reply, Fault> {
+    async fn publish(&self, request: Request, services: &dyn Services) -> Result<Reply, Fault> {
         let (directory, listen) = (&*self.directory, &self.listen);
         let endpoint = find(directory, listen, &request).map_err(|fault| {
             // A publisher with the id of a topic that has been made anew is not to try it again.
@@ -173,7 +173,10 @@ impl Publisher {
         };
         endpoint
             .topic
-            .publish(Publication { body, key: None })
+            .publish_for(
+                For::client(request.peer, services),
+                Publication { body, key: None },
+            )
             .await?;
         Ok(Reply::new(202))
     }
@@ -194,7 +197,7 @@ impl Handler for Publisher {
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
-            let reply = match self.publish(request).await {
+            let reply = match self.publish(request, services).await {
                 Ok(reply) => reply,
                 Err(fault) => failed(&fault, None, services.wall()),
             };

@@ -91,6 +91,7 @@ impl Batch {
             items,
             answer,
             place,
+            ..
         } = submission;
         if let Err(fault) = check_keys(&items, &log.staged().keys) {
             Counts::add(&log.slot.counts.conflicts, 1);

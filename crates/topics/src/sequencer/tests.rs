@@ -81,19 +81,26 @@ impl Model {
             .turn(&mut Context::from_waker(Waker::noop()), self.now);
     }
 
-    fn publish(&mut self, topic: usize, size: usize) {
+    fn submission(&self, topic: usize, client: u8, size: usize) -> (Submission, Answer) {
         let log = self.log(topic);
         let body = format!("\"{}\"", "x".repeat(size));
         let publications = vec![publication(&body)];
         let items = prepare::all(&log, self.topics[topic].settings(), publications).unwrap();
-        let place = log.sequencer.reserve(log.durability, size, false).unwrap();
+        let place = log.sequencer.reserve(&log, size).unwrap();
         let (answer, receipts) = oneshot::channel();
-        self.lane.waiting.push_back(Submission {
+        let submission = Submission {
             log,
+            client: Some(IpAddr::from([127, 0, 0, client])),
             items,
             answer,
             place,
-        });
+        };
+        (submission, receipts)
+    }
+
+    fn publish(&mut self, topic: usize, size: usize) {
+        let (submission, receipts) = self.submission(topic, 1, size);
+        self.lane.waiting.push(submission);
         self.answers[topic].push(receipts);
     }
 
@@ -288,5 +295,100 @@ fn a_store_that_refuses_many_batches_is_logged_once() {
             refused
         });
         assert_eq!((refused, errors.load(Ordering::Relaxed)), (500, 1));
+    });
+}
+
+#[test]
+fn a_flood_of_publications_delays_other_clients_by_a_turn() {
+    local(async {
+        let mut model = Model::new(1).await;
+        for size in [10, 1000, 200_000] {
+            let first = model.log(0).next().sequence;
+            let flood: Vec<_> = (0..100).map(|_| model.submission(0, 1, size)).collect();
+            let (good, mut receipts) = model.submission(0, 2, 10);
+            let all = flood.into_iter().map(|it| it.0).chain([good]);
+            all.for_each(|it| model.lane.waiting.push(it));
+            model.turn();
+            let receipts = receipts.try_recv().unwrap().unwrap();
+            let before = receipts[0].id.sequence - first;
+            let most = (queue::TURN / size).min(99) as u64 + 1;
+            assert!(before <= most, "{size}: {before} of the flood went first");
+        }
+    });
+}
+
+/// By seeded schedules: what one client publishes to one topic stays in order, and between two
+/// turns of somebody who waits each of the others has had about one turn.
+#[test]
+fn publishers_have_their_turns_and_their_order() {
+    const LARGEST: usize = 3 * queue::TURN;
+    local(async {
+        for seed in 1..=30 {
+            let mut model = Model::new(seed).await;
+            let mut waiting: HashMap<(usize, u8), VecDeque<usize>> = HashMap::new();
+            // How many bytes others have had since somebody who waits had a turn.
+            let mut since: HashMap<(usize, u8), usize> = HashMap::new();
+            for _ in 0..400 {
+                if model.dice.below(5) < 3 {
+                    let (topic, client) = (model.dice.below(3) as usize, model.dice.below(4) as u8);
+                    let most = [100, 5000, LARGEST as u64][client as usize % 3];
+                    let size = 1 + model.dice.below(most) as usize;
+                    model
+                        .lane
+                        .waiting
+                        .push(model.submission(topic, client, size).0);
+                    waiting.entry((topic, client)).or_default().push_back(size);
+                    continue;
+                }
+                let Some(next) = model.lane.waiting.pop() else {
+                    assert!(waiting.is_empty(), "seed {seed}");
+                    continue;
+                };
+                let is_of = |topic: &usize| Arc::ptr_eq(&model.log(*topic), &next.log);
+                let topic = (0..3).find(is_of).unwrap();
+                let Some(IpAddr::V4(address)) = next.client else {
+                    panic!();
+                };
+                let own = (topic, address.octets()[3]);
+                let sizes = waiting.get_mut(&own).unwrap();
+                assert_eq!(
+                    sizes.pop_front(),
+                    Some(next.place.size),
+                    "seed {seed}: order"
+                );
+                if sizes.is_empty() {
+                    waiting.remove(&own);
+                }
+                for other in waiting.keys().filter(|it| **it != own) {
+                    *since.entry(*other).or_default() += next.place.size;
+                }
+                // One that has had three turns at once waits for as many rounds.
+                let most = 12 * (LARGEST + queue::TURN) * 4;
+                let waited = since.remove(&own).unwrap_or_default();
+                assert!(
+                    waited <= most,
+                    "seed {seed}: {waited} bytes of others went first"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_topic_that_is_flooded_leaves_room_for_others() {
+    local(async {
+        let model = Model::new(1).await;
+        let (flooded, other) = (model.log(0), model.log(1));
+        let mut places = Vec::new();
+        while let Some(place) = flooded.sequencer.reserve(&flooded, 1 << 20) {
+            places.push(place);
+        }
+        assert_eq!(places.len(), 48);
+        assert!(other.sequencer.reserve(&other, 1 << 20).is_some());
+        places.pop();
+        assert!(flooded.sequencer.reserve(&flooded, 1 << 20).is_some());
+        // One that is larger than the room waits for nobody.
+        drop(places);
+        assert!(flooded.sequencer.reserve(&flooded, 100 << 20).is_some());
     });
 }

@@ -1,12 +1,16 @@
 //! A WebSocket connection to topics: its subscriptions, what the client wants, and the answers.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
+use component::long_work::AT_ONCE;
 use component::trigger::ListenAddress;
 use message::Fault;
 use net::websocket::{CloseCode, Deflate, Kind};
@@ -19,7 +23,7 @@ use crate::channel::End;
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin::Caller;
 use crate::seats::Outlet;
-use crate::topic::{Publication, Topic};
+use crate::topic::{For, Publication, Receipt, Topic, only};
 use crate::websocket::session::Session;
 
 /// How many orders of a client may be under way; with more it is not read.
@@ -32,6 +36,8 @@ pub(super) struct Scope {
     /// The only one.
     pub only: Option<Arc<str>>,
     pub origin: Caller,
+    /// The address of the client.
+    pub client: IpAddr,
 }
 
 impl Scope {
@@ -89,6 +95,9 @@ pub(super) struct Connection<'a> {
     works: Vec<LocalFuture<'a, Done>>,
     /// How many of them are going to be subscriptions.
     coming: usize,
+    /// Whether the last of them is a publication that is checked beside the worker: what follows
+    /// must not overtake it.
+    is_preparing: Rc<Cell<bool>>,
 }
 
 /// Writes bytes that are the same for many.
@@ -130,6 +139,7 @@ impl<'a> Connection<'a> {
             amid: None,
             works: Vec::new(),
             coming: 0,
+            is_preparing: Rc::default(),
         }
     }
 
@@ -161,7 +171,8 @@ impl<'a> Connection<'a> {
         self.session.begin_turn();
         loop {
             let read = self.poll_messages(context);
-            let done = self.poll_works(context);
+            let was_preparing = self.is_preparing.get();
+            let done = self.poll_works(context) || was_preparing && !self.is_preparing.get();
             if let Some((code, reason)) = self.poll_subscriptions(context) {
                 self.session.close(code, reason);
                 return Poll::Ready(());
@@ -181,7 +192,7 @@ impl<'a> Connection<'a> {
     /// Reads what the client wants. True when there was something, none when no more comes.
     fn poll_messages(&mut self, context: &mut Context<'_>) -> Option<bool> {
         let mut has_read = false;
-        while self.works.len() < WORKS_MAX {
+        while self.works.len() < WORKS_MAX && !self.is_preparing.get() {
             match self.session.poll_message(context) {
                 Poll::Ready(Some((Kind::Text, text))) => self.read(&text),
                 Poll::Ready(Some((Kind::Binary, _))) => {
@@ -257,9 +268,20 @@ impl<'a> Connection<'a> {
                     body: data,
                     key: key.map(|it| Bytes::from(it.into_bytes())),
                 };
+                // What comes next must not overtake one that is checked beside the worker.
+                let is_long = publication.body.len() > AT_ONCE;
+                self.is_preparing.set(is_long);
+                let held = is_long.then(|| Rc::clone(&self.is_preparing));
+                let publisher = For::client(self.scope.client, self.services);
                 let topic = Arc::clone(&endpoint.topic);
-                self.works
-                    .push(Box::pin(publish(topic, publication, reference)));
+                self.works.push(Box::pin(async move {
+                    let published = publish(&topic, publisher, publication, held);
+                    Done::Answer(acknowledgement(
+                        &topic,
+                        &published.await,
+                        reference.as_ref(),
+                    ))
+                }));
             }
         }
         Ok(())
@@ -392,22 +414,42 @@ fn close_code(end: End) -> (CloseCode, &'static str) {
     }
 }
 
-async fn publish(topic: Arc<Topic>, publication: Publication, reference: Option<Json>) -> Done {
-    let name = Arc::clone(topic.name());
-    let text = match topic.publish(publication).await {
+/// Publishes. What the client sends next is held until this has its place, if so.
+async fn publish(
+    topic: &Topic,
+    publisher: For<'_>,
+    publication: Publication,
+    held: Option<Rc<Cell<bool>>>,
+) -> Result<Receipt, Fault> {
+    let size = publication.body.len();
+    let prepared = topic.prepare(publisher, size, || Ok(vec![publication]));
+    let prepared = prepared.await;
+    if let Some(held) = held {
+        held.set(false);
+    }
+    only(topic.submit(publisher.client, prepared?).await?)
+}
+
+/// The answer to a publication.
+fn acknowledgement(
+    topic: &Topic,
+    published: &Result<Receipt, Fault>,
+    reference: Option<&Json>,
+) -> String {
+    let name = topic.name();
+    match published {
         Ok(receipt) => order::answer(
             "ack",
-            Some(&name),
-            reference.as_ref(),
+            Some(name),
+            reference,
             [
                 ("id", json!(receipt.id.to_string())),
                 ("new", json!(receipt.is_new)),
                 ("durability", json!(receipt.durability.name())),
             ],
         ),
-        Err(fault) => shown(&fault, Some(&name), reference.as_ref()),
-    };
-    Done::Answer(text)
+        Err(fault) => shown(fault, Some(name), reference),
+    }
 }
 
 /// A failure as the client reads it.

@@ -77,6 +77,7 @@ impl WebSocketHandler {
             listen: self.listen.clone(),
             only: only.map(|it| Arc::clone(it.topic.name())),
             origin: origin::Caller::of(&request),
+            client: request.peer,
         };
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;

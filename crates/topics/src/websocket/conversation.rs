@@ -111,13 +111,11 @@ impl Talk<'_> {
             let read = self.poll_next(session, context);
             // Whatever comes of it, what is over is seen below.
             let _ = session.poll_watch(context, self.services, false);
-            let was_full = session.waiting() > WAITING_MAX;
             let flushed = session.poll_flush(context).is_ready();
             if session.is_over() {
                 return Poll::Ready(());
             }
-            let goes_on = answered || read || (was_full && flushed);
-            if !goes_on {
+            if !answered && !read {
                 let is_done = self.works.is_empty() && self.next.is_none();
                 let comes = !self.is_over && !self.is_stopping;
                 return match is_done && flushed && !comes {

@@ -248,6 +248,7 @@ impl Session {
         if self.shared.rest > 0 || self.shared.waits {
             return Poll::Pending;
         }
+        let was_full = self.waiting() > WAITING_MAX;
         while self.waiting() > 0 && self.stage != Stage::Gone {
             let bytes = self.own.get(self.written..).unwrap_or_default();
             let result = ready!(self.client.poll_write(context, bytes));
@@ -255,6 +256,10 @@ impl Session {
         }
         self.own = Vec::new();
         self.written = 0;
+        if was_full {
+            // The client has been held back, and nothing else says that it may be read again.
+            context.waker().wake_by_ref();
+        }
         if self.stage != Stage::Gone {
             // An error shows with the next write or read.
             let _ = ready!(self.client.poll_flush(context));

@@ -47,6 +47,7 @@ impl Drop for Running {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub memory_kib: u64,
+    /// Without the files of the data folder.
     pub descriptors: u64,
 }
 
@@ -142,7 +143,14 @@ impl Running {
 
     pub fn held(&self) -> Result<Held, Failure> {
         let memory_kib = memory::resident(self.0.id())?;
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.0.id()))?.count() as u64;
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.0.id()))?;
+        // How many files its data has is for what it keeps to say.
+        let is_data = |file: &Path| {
+            let file = fs::read_link(file).unwrap_or_default();
+            file.components().any(|it| it.as_os_str() == "data")
+        };
+        let descriptors = descriptors.flatten().filter(|it| !is_data(&it.path()));
+        let descriptors = descriptors.count() as u64;
         Ok(Held {
             memory_kib,
             descriptors,

@@ -225,7 +225,10 @@ async fn flood(payload: Payload, (mode, policy): (Mode, Policy)) -> (Rc<Branch>,
     let subscriber = Subscriber::start(&branch, (mode, policy), select, how).await;
     let body = |number: u64| format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(300));
     let many = (1..=200).map(|it| publication(&body(it))).collect();
-    topic.publish_all(many).await.unwrap();
+    topic
+        .publish_all(crate::topic::For::default(), many)
+        .await
+        .unwrap();
     assert!(branch.reach(200).await);
     (branch, subscriber)
 }
