@@ -23,8 +23,6 @@ mod panics;
 mod relay;
 mod release;
 mod router;
-#[cfg(tokio_unstable)]
-mod slow_polls;
 mod stream;
 mod upstream;
 mod worker;

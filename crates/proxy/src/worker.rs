@@ -219,11 +219,10 @@ impl Worker {
     /// When the runtime cannot be made, or a task has panicked that the worker cannot do without:
     /// its connections are cut then.
     pub fn run(setup: WorkerSetup) -> io::Result<()> {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_io().enable_time();
-        #[cfg(tokio_unstable)]
-        crate::slow_polls::measure(&mut builder);
-        let runtime = builder.build_local(tokio::runtime::LocalOptions::default())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())?;
         let result = runtime.block_on(async {
             let worker = Self::new(setup.share(), setup.engine);
             worker.watch_vital_tasks();
