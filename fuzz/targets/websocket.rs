@@ -61,8 +61,11 @@ fn read(mut reader: Reader, input: &[u8], size: usize) -> Outcome {
                     return (events, Some(violation));
                 }
                 Ok((used, None)) => {
-                    assert_eq!(used, rest.len());
-                    break;
+                    assert!(used > 0 || rest.is_empty());
+                    rest = &rest[used..];
+                    if rest.is_empty() {
+                        break;
+                    }
                 }
                 Ok((used, Some(event))) => {
                     rest = &rest[used..];

@@ -1,7 +1,7 @@
 //! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
 //! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
 //! topics stay while the engine is killed and started again; and clients and back ends of several
-//! languages meet with and without the engine between them. With `--haproxy` they talk to HAProxy
+//! languages meet with and without the engine between them; and tokens are judged by other libraries. With `--haproxy` they talk to HAProxy
 //! instead, and all must pass: that tells a fault of the harness from one of the engine. What
 //! HAProxy does not have, flows and topics, is not asked then.
 
@@ -16,6 +16,7 @@ mod run;
 mod scripts;
 #[cfg(test)]
 mod tests;
+mod tokens;
 pub mod tools;
 mod topics;
 
@@ -34,7 +35,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -89,6 +90,11 @@ const CHECKS: [Check; 12] = [
         name: "peers",
         needs: tools::PEERS,
         run: peers::check,
+    },
+    Check {
+        name: "tokens",
+        needs: tools::TOKENS,
+        run: tokens::check,
     },
     Check {
         name: "packages",

@@ -96,6 +96,7 @@ impl JsonToXml {
             text,
             out,
             start,
+            end_max: start.saturating_add(self.output_max),
             depth: 0,
         };
         writer.top()?;
@@ -116,6 +117,8 @@ struct Writer<'a> {
     out: &'a mut Vec<u8>,
     /// Where the result begins in `out`.
     start: usize,
+    /// Where it must have ended in `out`.
+    end_max: usize,
     depth: usize,
 }
 
@@ -215,17 +218,19 @@ impl<'a> Writer<'a> {
         self.check_size()
     }
 
+    /// Asked for each entry of an array, so it is cheap.
     #[inline]
     fn check_size(&self) -> Result<(), Reason> {
-        if self.out.len() - self.start <= self.options.output_max {
-            return Ok(());
+        match self.out.len() <= self.end_max {
+            true => Ok(()),
+            false => Err(self.too_large()),
         }
+    }
+
+    #[cold]
+    fn too_large(&self) -> Reason {
         let detail = "the result is too large";
-        Err(Reason::new(
-            ConvertErrorKind::TooLarge,
-            self.text.at,
-            detail,
-        ))
+        Reason::new(ConvertErrorKind::TooLarge, self.text.at, detail)
     }
 
     /// The members of an object, whose brace is the next byte.

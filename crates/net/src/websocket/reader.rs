@@ -113,8 +113,9 @@ impl Reader {
         self.start_length > 0 || self.frame.is_some() || self.message.is_some()
     }
 
-    /// Takes bytes, and says how many: all of them, unless something has come before their end.
-    /// Behind a [`Event::Close`] nothing more is to be read.
+    /// Takes bytes up to the end of a frame, or all of them when no frame ends in them, and says how
+    /// many: whoever reads counts frames, of which a message may have any number. Behind a
+    /// [`Event::Close`] nothing more is to be read.
     ///
     /// # Errors
     /// When the other side has broken the protocol or a limit; then nothing more is to be read.
@@ -134,9 +135,7 @@ impl Reader {
                     match self.frame {
                         Some(frame) if frame.at == frame.head.length => {
                             self.frame = None;
-                            if let Some(event) = self.end_frame(frame.head)? {
-                                return Ok((used, Some(event)));
-                            }
+                            return Ok((used, self.end_frame(frame.head)?));
                         }
                         _ => return Ok((used, None)),
                     }

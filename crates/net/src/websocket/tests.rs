@@ -33,10 +33,8 @@ fn read(mut reader: Reader, bytes: &[u8], piece: usize) -> (Vec<Event>, Option<V
                 Err(violation) => return (events, Some(violation)),
                 Ok((used, event)) => {
                     rest = &rest[used..];
-                    match event {
-                        Some(event) => events.push(event),
-                        None => assert!(rest.is_empty(), "bytes were left without an event"),
-                    }
+                    assert!(used > 0, "bytes were left");
+                    events.extend(event);
                 }
             }
         }
@@ -161,6 +159,21 @@ fn what_breaks_the_protocol_is_told() {
     assert_eq!(code(&read_all(reader, b"\xc9\x00")), 1002);
     assert_eq!(code(&read_all(reader, b"\x01\x00\xc0\x00")), 1002);
     assert_eq!(code(&read_all(reader, b"\xc1\x02\xff\xff")), 1007);
+}
+
+/// However many frames of a message lie in what has come, whoever reads can do something else
+/// between them.
+#[test]
+fn a_message_in_many_frames_is_read_frame_by_frame() {
+    let mut reader = client();
+    let bytes = [b"\x01\x00".as_slice(), b"\x00\x01a".repeat(3).as_slice()].concat();
+    assert_eq!(reader.read(&bytes), Ok((2, None)));
+    assert_eq!(reader.read(&bytes[2..]), Ok((3, None)));
+    assert_eq!(reader.read(&bytes[5..6]), Ok((1, None)));
+    assert_eq!(reader.read(&bytes[6..]), Ok((2, None)));
+    let last = reader.read(b"\x80\x00\x89\x00").unwrap();
+    assert_eq!(last.0, 2);
+    assert!(matches!(last.1, Some(Event::Message(Kind::Text, text)) if &text[..] == b"aa"));
 }
 
 #[test]

@@ -184,6 +184,25 @@ fn a_client_whose_frames_never_end_has_its_turn_like_others() {
     assert!(turns >= 100);
 }
 
+/// Frames of a message that never ends are frames, too, although nothing comes of them.
+#[test]
+fn a_client_whose_message_never_ends_has_its_turn_like_others() {
+    let wire = Wire::new();
+    let mut session = session(&wire);
+    // A text's first frame, then continuations, each of two bytes' head, four bytes' mask and none.
+    let begin = [0x01, 0x80, 0, 0, 0, 0];
+    let more = [0x00, 0x80, 0, 0, 0, 0];
+    let frames = [begin.as_slice(), &more.repeat(999)].concat();
+    wire.sent.borrow_mut().extend(frames);
+    let mut turns = 0;
+    while !session.watch.is_reading {
+        session.begin_turn();
+        assert!(poll(|context| session.poll_message(context)).is_pending());
+        turns += 1;
+    }
+    assert_eq!(turns, 1000_usize.div_ceil(TURN));
+}
+
 #[test]
 fn reading_stops_while_too_many_answers_wait() {
     let wire = Wire::new();
