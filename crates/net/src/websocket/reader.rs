@@ -113,8 +113,8 @@ impl Reader {
         self.start_length > 0 || self.frame.is_some() || self.message.is_some()
     }
 
-    /// Takes bytes up to the end of a frame, or all of them when no frame ends in them, and says how
-    /// many: whoever reads counts frames, of which a message may have any number. Behind a
+    /// Takes bytes up to the end of a frame, or all of them when no frame ends in them, and says
+    /// how many: who reads counts frames, of which a message may have any number. Behind a
     /// [`Event::Close`] nothing more is to be read.
     ///
     /// # Errors
