@@ -4,7 +4,7 @@ use super::bench::{Kind, Protocol};
 use super::h2::Reading;
 use super::report::Report;
 use super::run::Ran;
-use super::{h2, options, scripts, topics};
+use super::{CHECKS, h2, options, scripts, topics};
 
 fn printed(text: &str, succeeded: bool) -> Ran {
     Ran {
@@ -118,7 +118,7 @@ fn a_receipt_says_whether_the_event_is_new() {
 fn unknown_checks_are_refused() {
     let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     assert!(options(&words(&["--haproxy", "curl"])).is_ok_and(|it| it.checks.len() == 1));
-    assert!(options(&[]).is_ok_and(|it| it.checks.len() == 12));
+    assert!(options(&[]).is_ok_and(|it| it.checks.len() == CHECKS.len()));
     assert!(options(&words(&["wget"])).is_err());
     let sized = options(&words(&["peers", "--size", "10M"]));
     assert!(sized.is_ok_and(|it| it.extent.size == 10_000_000 && !it.extent.full));
