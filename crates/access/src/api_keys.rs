@@ -11,12 +11,12 @@
 use std::fmt;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hashbrown::HashMap;
 use serde_json::{Map, Value, json};
 
+use crate::sha256::sha256;
 use crate::{hex, strict_json};
 
 /// What each key begins with, so that scanners of repositories and logs know one when they see it.
@@ -123,7 +123,7 @@ impl ApiKeys {
         if !(KEY_MIN..=KEY_MAX).contains(&presented.len()) {
             return None;
         }
-        let hash = hash_of(presented);
+        let hash = sha256(presented);
         let entry = self.entries.get(*self.by_hash.get(&hash)?)?;
         verify_slices_are_equal(&entry.hash, &hash).ok()?;
         let is_expired = entry.expires.is_some_and(|end| now >= end);
@@ -163,7 +163,7 @@ impl ApiKey {
         }
         Ok(Self {
             id: id.to_owned(),
-            hash: hash_of(key),
+            hash: sha256(key),
             scopes: Vec::new(),
             plan: None,
             created: now,
@@ -238,14 +238,6 @@ fn seconds(members: &Map<String, Value>, name: &str) -> Result<Option<u64>, &'st
             .map(Some)
             .ok_or("`created` and `expires` must be seconds since 1970"),
     }
-}
-
-fn hash_of(key: &[u8]) -> Hash {
-    let mut hash = [0; 32];
-    for (to, from) in hash.iter_mut().zip(digest(&SHA256, key).as_ref()) {
-        *to = *from;
-    }
-    hash
 }
 
 #[cfg(test)]

@@ -9,5 +9,6 @@
 pub mod api_keys;
 mod hex;
 pub mod jwt;
+mod sha256;
 pub mod signed_body;
 mod strict_json;

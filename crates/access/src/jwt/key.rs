@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{self, ParsedPublicKey, RsaPublicKeyComponents};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value};
 
 use super::{Algorithm, roca};
+use crate::sha256::sha256;
 
 /// The least bits of an RSA key (RFC 7518, section 3.3).
 const RSA_BITS_MIN: usize = 2048;
@@ -96,7 +96,7 @@ impl Key {
             id: None,
             algorithm,
             material: Material::Secret(Box::new(hmac::Key::new(hash, secret))),
-            identity: digest(&SHA256, secret).as_ref().to_vec(),
+            identity: sha256(secret).to_vec(),
         })
     }
 

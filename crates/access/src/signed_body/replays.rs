@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use hashbrown::HashMap;
+
+use crate::sha256::sha256;
 
 /// What becomes of a request whose signature is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Replays {
             }
             self.order.pop_front();
         }
-        let hash = hash_of(identity);
+        let hash = sha256(identity);
         if self.seen.contains_key(&hash) {
             return Replay::Seen;
         }
@@ -85,14 +86,6 @@ impl Replays {
 
     /// Forgets a request that was taken and then not acted on, so that its sender may repeat it.
     pub fn forget(&mut self, identity: &[u8]) {
-        self.seen.remove(&hash_of(identity));
+        self.seen.remove(&sha256(identity));
     }
-}
-
-fn hash_of(identity: &[u8]) -> [u8; 32] {
-    let mut hash = [0; 32];
-    for (to, from) in hash.iter_mut().zip(digest(&SHA256, identity).as_ref()) {
-        *to = *from;
-    }
-    hash
 }
