@@ -13,7 +13,7 @@ mod verifier;
 
 pub use algorithm::Algorithm;
 pub use claims::{Audience, Presented, Rules, Verified, scopes};
-pub use compact::{Compact, TOKEN_MAX};
+pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
 pub use key::{Key, KeyProblem};
 pub use key_set::{Ignored, KEY_SET_MAX, KEYS_MAX, KeySet, KeySetError};
 pub use key_source::{Fetch, KeySource, Lookup, Snapshot, Times, Waiter};

@@ -10,6 +10,7 @@
 //! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
 //! and paths. Nothing here opens a socket or reads a file.
 
+pub mod access;
 pub mod block;
 pub mod codes;
 pub mod connection;

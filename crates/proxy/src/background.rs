@@ -221,6 +221,7 @@ mod tests {
                     peer: [0, 0, 0, 0].into(),
                     proxy: None,
                     is_secure: false,
+                    caller: None,
                 };
                 let fault = flow.start(request, services).await.unwrap_err();
                 self.faults

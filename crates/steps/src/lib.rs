@@ -24,6 +24,7 @@ mod encode;
 mod fields;
 mod file;
 mod first;
+mod fixed_url;
 mod folder;
 mod forward;
 mod http;
@@ -59,9 +60,11 @@ mod way;
 mod wiretap;
 mod write_file;
 
+pub use fixed_url::FixedUrl;
 pub use http_call::{Asker, CallOptions};
 pub use keyed_state::KeyedState;
 pub use status::status_fault;
+pub use tls::TlsConfig;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;

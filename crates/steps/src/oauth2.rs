@@ -12,21 +12,20 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding as _};
 use component::connection::Credentials;
 use component::definition::ConnectionContext;
-use component::forward::ForwardPlan;
-use component::handler::{Call, LocalFuture, Services, until, within};
+use component::handler::{LocalFuture, Services, within};
 use component::state::StateKey;
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Spanned};
-use message::{Body, Fault, Headers, Kind, Method, Origin, Request, Retry};
+use message::{Body, Fault, Headers, Kind, Method, Origin, Retry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::MutexGuard;
 
 use crate::codes::BAD_OAUTH2;
-use crate::target::parse_url;
+use crate::fixed_url::FixedUrl;
 use crate::tls::TlsConfig;
 use crate::url_template::push_encoded;
-use crate::{http, range};
+use crate::range;
 use answer::Token;
 use kept::{Kept, Look};
 
@@ -80,8 +79,7 @@ enum Mode {
 pub(crate) struct Oauth2 {
     /// The connection's name.
     connection: String,
-    plan: Arc<ForwardPlan>,
-    query: Option<String>,
+    token_url: FixedUrl,
     /// Of the request for a token.
     authorization: Option<String>,
     /// The body of the request for a token.
@@ -106,35 +104,17 @@ pub(crate) fn read(
 ) -> Option<Arc<dyn Credentials>> {
     let report = &mut *context.report;
     let before = report.errors();
-    let url = match parse_url(&config.token_url.value) {
-        Ok(url) if url.is_websocket => {
-            let message = "tokens are not handed out over WebSocket";
-            let diagnostic = report.error(BAD_OAUTH2, config.token_url.span, message);
-            diagnostic.hint("write `https://`");
-            None
-        }
-        Ok(url) => Some(url),
-        Err(problems) => {
-            for problem in problems {
-                problem.put(config.token_url.span, report);
-            }
-            None
-        }
-    };
     check_text("client_id", &config.client_id, report);
     check_text("client_secret", &config.client_secret, report);
     let (margin, timeout) = (Duration::from_secs(30), Duration::from_secs(10));
     let margin = range::time_or("margin", config.margin.as_ref(), margin, report);
     let timeout = range::time_or("timeout", config.timeout.as_ref(), timeout, report);
     let form = form(config, node, report);
-    let url = url?;
-    let place = config.token_url.span;
-    let upstream = http::single(&url, config.tls.as_ref(), None, place, report);
+    let (tls, how) = (config.tls.as_ref(), (STEP, timeout));
+    let token_url = FixedUrl::read(&config.token_url, tls, how, BAD_OAUTH2, report);
     if report.errors() > before {
         return None;
     }
-    let mut plan = ForwardPlan::new(Arc::new(upstream), url.path.clone());
-    plan.timeouts.total = Some(timeout);
     let authorization = (config.mode == Mode::Header).then(|| basic(config));
     let key = StateKey {
         flow: context.name.into(),
@@ -144,8 +124,7 @@ pub(crate) fn read(
     };
     Some(Arc::new(Oauth2 {
         connection: context.name.to_owned(),
-        plan: Arc::new(plan),
-        query: url.query,
+        token_url: token_url?,
         authorization,
         form,
         margin,
@@ -242,39 +221,18 @@ impl Oauth2 {
 
     /// Asks for a token.
     async fn ask(&self, services: &dyn Services) -> Result<Token, Fault> {
-        let request = self.request();
-        let at = services.now() + self.timeout;
-        let call = Call {
-            plan: &self.plan,
-            request: &request,
-            body_max: Some(ANSWER_MAX),
-            step: STEP,
-            deadline: Some(at),
-        };
-        let reply = until(Some(at), services, services.call(call)).await;
-        let reply = reply.unwrap_or_else(|| Err(too_slow()));
-        let reply = reply.map_err(|fault| self.place(fault))?;
-        answer::read(&reply).map_err(|fault| self.place(fault))
-    }
-
-    fn request(&self) -> Request {
         let mut headers = Headers::new();
         headers.append("Accept", "application/json");
         headers.append("Content-Type", "application/x-www-form-urlencoded");
         if let Some(value) = &self.authorization {
             headers.append("Authorization", value);
         }
-        Request {
-            method: Method::Post,
-            path: self.plan.path.clone(),
-            query: self.query.clone(),
-            parameters: Vec::new(),
-            headers,
-            body: Body::from(self.form.clone().into_bytes()),
-            peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
-            proxy: None,
-            is_secure: false,
-        }
+        let body = Body::from(self.form.clone().into_bytes());
+        let url = &self.token_url;
+        let reply = url.ask(Method::Post, headers, body, ANSWER_MAX, services);
+        let reply = reply.await;
+        let reply = reply.map_err(|fault| self.place(fault))?;
+        answer::read(&reply).map_err(|fault| self.place(fault))
     }
 
     fn place(&self, fault: Fault) -> Fault {
@@ -286,7 +244,7 @@ impl Oauth2 {
 
 impl Credentials for Oauth2 {
     fn upstream(&self) -> &Arc<UpstreamPlan> {
-        &self.plan.upstream
+        self.token_url.upstream()
     }
 
     fn authorization<'a>(

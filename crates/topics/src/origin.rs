@@ -118,6 +118,7 @@ mod tests {
             peer: IpAddr::from([127, 0, 0, 1]),
             proxy: None,
             is_secure,
+            caller: None,
         })
     }
 

@@ -127,6 +127,11 @@ impl Verified {
         }
     }
 
+    /// The claims, whoever has presented the token.
+    pub(super) fn claims(&self) -> &Map<String, Value> {
+        &self.claims
+    }
+
     /// When it expires, in seconds since 1970, with the clock skew: from then on it is refused.
     #[must_use]
     pub fn expires(&self) -> u64 {

@@ -69,6 +69,14 @@ impl<'a> Compact<'a> {
     }
 }
 
+/// The issuer that a token names, unverified: to choose the rules by which it is verified.
+#[must_use]
+pub fn claimed_issuer(token: &[u8]) -> Option<String> {
+    let payload = Compact::parse(token).ok()?.payload;
+    let claims = strict_json::object(&payload).ok()?;
+    claims.get("iss")?.as_str().map(str::to_owned)
+}
+
 /// No extension is known that would change what a token means: `crit` must not be there, and the
 /// payload is always encoded (`b64` of RFC 7797).
 fn check_extensions(header: &Map<String, Value>) -> Result<(), Refused> {

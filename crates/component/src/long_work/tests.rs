@@ -163,6 +163,7 @@ fn exchange(body: &str) -> Exchange {
         peer: "192.0.2.1".parse().unwrap(),
         proxy: None,
         is_secure: false,
+        caller: None,
     };
     let mut context = FlowContext::new("test");
     context.limits.steps = u64::MAX;

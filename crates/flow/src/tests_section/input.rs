@@ -61,6 +61,7 @@ pub(super) fn read(
         peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
         proxy: None,
         is_secure: false,
+        caller: None,
     })
 }
 

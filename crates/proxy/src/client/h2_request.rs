@@ -267,6 +267,7 @@ impl StreamSession {
             peer,
             proxy,
             is_secure: self.origin.is_secure,
+            caller: None,
             path,
         }
     }

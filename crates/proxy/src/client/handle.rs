@@ -105,6 +105,7 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
         peer,
         proxy,
         is_secure: session.client.is_tls(),
+        caller: None,
         path,
     }
 }

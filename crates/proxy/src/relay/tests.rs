@@ -325,6 +325,7 @@ impl Downstream for Client {
             peer: [127, 0, 0, 1].into(),
             sent_by: SentBy::Peer(None),
             is_secure: false,
+            caller: None,
             came_by: CameBy::Http1,
         }
     }

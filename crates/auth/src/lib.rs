@@ -1,0 +1,33 @@
+//! Who may do what: the ways to know a caller that `engine.auth` describes, and the doors that
+//! `auth:` puts in front of flows and topics.
+//!
+//! [`config`] reads both. A [`way`] takes one kind of credential: [`jwt`] with the keys of an
+//! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]). A [`door`] finds the
+//! credential of a request ([`credential`]), has its way check it, and decides; [`refusal`] is what
+//! whoever is not let in is told. What is right and wrong about a credential is the business of
+//! the crate `access`.
+
+mod api_key;
+pub mod codes;
+mod config;
+mod credential;
+mod door;
+mod issuer_keys;
+mod jwt;
+mod key_file;
+mod refusal;
+mod source;
+mod way;
+mod ways;
+
+use component::access::AccessDefinition;
+
+/// How ways and doors are read.
+pub const DEFINITION: AccessDefinition = AccessDefinition {
+    ways: config::ways_schema,
+    auth: config::auth_schema,
+    build: ways::build,
+};
+
+#[cfg(test)]
+mod tests;
