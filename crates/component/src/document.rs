@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::{Node, Report, Span};
 
+use crate::access::{Door, Ways};
 use crate::connection::Connections;
 use crate::definition::Surroundings;
 use crate::evaluation::Evaluation;
@@ -46,6 +47,8 @@ pub struct DeclaredRoute {
     pub entrance: Entrance,
     /// Who takes them.
     pub handler: Arc<dyn Handler>,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
 }
 
 /// What a document declares under a name, for flows to use.
@@ -104,6 +107,8 @@ pub struct DocumentContext<'a> {
     pub entrances: &'a dyn EntranceReader,
     /// What its expressions may use, if it has any.
     pub evaluation: &'a Evaluation,
+    /// How callers are known.
+    pub ways: &'a dyn Ways,
     /// What the loader knows beside the files.
     pub surroundings: &'a Surroundings<'a>,
 }
@@ -121,8 +126,8 @@ pub struct DocumentDefinition {
     /// A complete file that shows it; a test loads it.
     pub example: &'static str,
     /// The JSON Schema of the whole document without `use:`. `{"$ref": "#/$defs/http-trigger"}`
-    /// stands for what is under `http:` of a trigger, `#/$defs/listener-tls` for TLS of a listener
-    /// and `#/$defs/protocols` for its protocols.
+    /// stands for what is under `http:` of a trigger, `#/$defs/listener-tls` for TLS of a listener,
+    /// `#/$defs/protocols` for its protocols and `#/$defs/auth` for who may come in.
     pub schema: fn() -> serde_json::Value,
     /// Checks a document and makes what it declares. Every problem goes into the report; `None`
     /// only when there was one. Opens nothing.

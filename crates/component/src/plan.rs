@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::access::Door;
 use crate::forward::ForwardPlan;
 use crate::handler::{Callee, Handler};
 use crate::settings::Settings;
@@ -84,6 +85,8 @@ pub struct RoutePlan {
     pub path: PathPattern,
     /// What happens to its requests.
     pub target: RouteTarget,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
 }
 
 /// What happens to the requests of a route.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use component::access::{Door, DoorContext, Ways};
 use component::block::Block;
 use component::connection::Connections;
 use component::definition::{BlockReader as _, BuildContext, Place, Surroundings};
@@ -43,6 +44,8 @@ pub(crate) struct Flow {
     pub running: Option<Arc<RunningFlow>>,
     /// What happens to the requests of an HTTP trigger.
     pub target: Option<RouteTarget>,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
     /// The systems that it sends to.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Its own connections that this build cannot open, each with the reason.
@@ -67,6 +70,8 @@ pub(crate) struct Reader<'a> {
     pub defaults: &'a Defaults,
     /// What expressions outside steps may use.
     pub evaluation: &'a Evaluation,
+    /// How callers are known.
+    pub ways: &'a dyn Ways,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -139,9 +144,11 @@ impl Reader<'_> {
         let built = self.read_steps(document, start, &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
         let limits = limits::read(document, &name, self.surroundings, report);
+        let door = self.read_door(document, &name, trigger.as_ref(), report);
         let flow = Flow {
             running: None,
             target: None,
+            door,
             name,
             name_span,
             trigger,
@@ -160,6 +167,30 @@ impl Reader<'_> {
             }
             _ => flow,
         }
+    }
+
+    /// Reads `auth`, which is for flows that requests start.
+    fn read_door(
+        &self,
+        document: &Node,
+        name: &str,
+        trigger: Option<&Trigger>,
+        report: &mut Report,
+    ) -> Option<Arc<dyn Door>> {
+        let entry = document.entry("auth")?;
+        if trigger.is_some_and(|it| it.start().is_none()) {
+            let message = "`auth` has no effect: no client starts the flow";
+            report
+                .error(NO_EFFECT, entry.key_span, message)
+                .hint("leave it out");
+            return None;
+        }
+        let mut context = DoorContext {
+            report,
+            name: &format!("flow {name}"),
+            evaluation: self.evaluation,
+        };
+        self.ways.door(&entry.value, &mut context)
     }
 
     fn read_steps(
@@ -409,6 +440,7 @@ pub(crate) struct Parts {
     pub step: serde_json::Value,
     pub clause: serde_json::Value,
     pub limits: serde_json::Value,
+    pub auth: serde_json::Value,
     pub test: serde_json::Value,
 }
 
@@ -422,6 +454,7 @@ impl Default for Parts {
             step: anything(),
             clause: anything(),
             limits: anything(),
+            auth: anything(),
             test: anything(),
         }
     }
@@ -442,6 +475,7 @@ pub(crate) fn shape(parts: Parts) -> serde_json::Value {
             "doc": { "type": "string", "description": "What the flow is for, in prose." },
             "use": parts.connections,
             "from": parts.from,
+            "auth": parts.auth,
             "limits": parts.limits,
             "detach": {
                 "type": "boolean",

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::access::AccessDefinition;
 use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
 use component::trusted_proxies::TrustedProxies;
-use config::{ByteSize, Node, Report, Spanned, Value};
+use config::{AnyValue, ByteSize, Node, Report, Spanned, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -77,6 +78,9 @@ struct EngineConfig {
     /// `Forwarded` of others are dropped. The default is none.
     #[serde(default)]
     trusted_proxies: Vec<Spanned<String>>,
+    /// The ways to know a caller, by name. `auth:` of flows and topics uses them.
+    #[allow(dead_code, reason = "read from the tree, by the crate that knows the ways")]
+    auth: Option<AnyValue>,
     /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(
         dead_code,
@@ -240,8 +244,12 @@ impl Default for Engine {
 }
 
 /// The schema of the value under `engine:`.
-pub(crate) fn schema() -> serde_json::Value {
-    config::schema_for::<EngineConfig>()
+pub(crate) fn schema(access: &AccessDefinition) -> serde_json::Value {
+    let mut schema = config::schema_for::<EngineConfig>();
+    if let Some(auth) = schema.pointer_mut("/properties/auth") {
+        *auth = (access.ways)();
+    }
+    schema
 }
 
 /// The schema of an engine document with these schemas for `use` and the value under `engine:`.

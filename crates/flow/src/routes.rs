@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use component::access::Door;
 use component::document::Declared;
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::tls::{ListenerTls, Protocol};
@@ -22,6 +23,7 @@ struct Routed<'a> {
     http: &'a HttpTrigger,
     tls: &'a Option<ListenerTls>,
     protocols: &'a Vec<Protocol>,
+    door: &'a Option<Arc<dyn Door>>,
     span: Span,
 }
 
@@ -39,6 +41,7 @@ fn routed<'a>(
             http: &start.http,
             tls: &start.tls,
             protocols: &start.protocols,
+            door: &flow.door,
             span: start.span,
         };
         Some((routed, flow.target.clone()))
@@ -52,6 +55,7 @@ fn routed<'a>(
                 http: &entrance.http,
                 tls: &entrance.tls,
                 protocols: &entrance.protocols,
+                door: &route.door,
                 span: entrance.span,
             };
             let target = RouteTarget::Handle {
@@ -101,6 +105,7 @@ pub(crate) fn group(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPlan> 
                 methods: routed.http.methods.clone(),
                 path: routed.http.path.clone(),
                 target,
+                door: routed.door.clone(),
             });
     }
     listeners.into_values().collect()

@@ -5,6 +5,7 @@
 //! makes replies of what went wrong.
 
 pub(crate) mod addresses;
+pub(crate) mod door;
 pub(crate) mod forward;
 pub(crate) mod h2_request;
 mod h2_session;

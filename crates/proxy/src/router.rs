@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::access::Door;
 use component::forward::ForwardPlan;
 use component::observe::{FlowMetrics, Registry};
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
@@ -20,6 +21,8 @@ pub(crate) struct Route {
     pub flow: Arc<str>,
     /// What happens to its requests.
     pub target: Target,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
     /// This worker's counters of the flow.
     pub metrics: Arc<FlowMetrics>,
     /// The names of the path's parameters in order, `rest` last when the pattern ends with `*`.
@@ -153,6 +156,7 @@ impl Table {
         let route = Route {
             flow: Arc::clone(&plan.flow),
             target,
+            door: plan.door.clone(),
             metrics,
             parameters,
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::access::{Admitted, Door, RequestHead};
 use component::handler::{Handler, Outcome};
 use component::settings::Settings;
 use component::stream::Feed;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
+use crate::client::door::{self, Stripped};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -190,6 +192,16 @@ impl StreamSession {
         method: &Method,
         place: Place<'_>,
     ) -> Served {
+        let admitted = match &route.door {
+            None => None,
+            Some(door) => {
+                let judged = Box::pin(self.judge(door, route, head, method, place)).await;
+                match judged {
+                    Ok(admitted) => Some(admitted),
+                    Err(reply) => return self.answer(&reply, method).await,
+                }
+            }
+        };
         match &route.target {
             Target::Forward(target) => {
                 let last = self.captures.last().copied();
@@ -198,9 +210,14 @@ impl StreamSession {
                     rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
                 // A clone, since the request is served by all of this session.
                 let settings = Rc::clone(&self.settings);
+                let stripped = Stripped::of(admitted.as_ref(), place.query);
+                let query = stripped.as_ref().and_then(|it| it.query.as_ref());
                 let outgoing = Outgoing {
                     method,
-                    query: place.query,
+                    query: match query {
+                        None => place.query,
+                        Some(query) => query.as_deref().map(str::as_bytes),
+                    },
                     rest,
                     headers: head.fields.view(),
                     connection: None,
@@ -210,6 +227,7 @@ impl StreamSession {
                     sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
                     is_secure: self.origin.is_secure,
                     came_by: CameBy::Http2,
+                    strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
                 };
                 let time = target.plan.timeouts.total;
                 let streams = Streams {
@@ -228,7 +246,10 @@ impl StreamSession {
                 body_max,
                 forwards,
             } => {
-                let request = self.take_request(route, head, method, place);
+                let mut request = self.take_request(route, head, method, place);
+                if let Some(admitted) = admitted {
+                    admitted.enter(&mut request);
+                }
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
@@ -237,6 +258,29 @@ impl StreamSession {
                 self.handle(request, head, to, streams).await
             }
         }
+    }
+
+    /// Has the door judge the request.
+    async fn judge(
+        &self,
+        door: &Arc<dyn Door>,
+        route: &Route,
+        head: &Head,
+        method: &Method,
+        place: Place<'_>,
+    ) -> Result<Admitted, Box<Reply>> {
+        let headers = head.fields.view();
+        let proxies = self.settings.trusted_proxies.as_deref();
+        let needs_message = door.needs_message();
+        let message = needs_message.then(|| self.take_request(route, head, method, place));
+        let head = RequestHead {
+            query: place.query,
+            headers,
+            peer: request_head::client(proxies, self.origin.peer, headers).0,
+            is_secure: self.origin.is_secure,
+            message: message.as_ref(),
+        };
+        door::judge(door, head, &self.worker).await
     }
 
     fn take_request(
@@ -598,11 +642,14 @@ impl StreamSession {
         }
         if let Some(log) = &self.worker.engine.access_log {
             let proxies = self.settings.trusted_proxies.as_deref();
+            let target = String::from_utf8_lossy(head.path());
+            let door = route.and_then(|route| route.door.as_deref());
+            let masked = door.and_then(|door| door::masked(&target, door));
             log.log(&AccessEntry {
                 flow: route.map(|route| &*route.flow),
                 peer: request_head::client(proxies, self.origin.peer, head.fields.view()).0,
                 method: method.as_str(),
-                target: &String::from_utf8_lossy(head.path()),
+                target: masked.as_deref().unwrap_or(&target),
                 status: served.status,
                 microseconds: (self.now - started).as_micros() as u64,
                 received: served.received,

@@ -5,9 +5,11 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::access::{self, Admitted, Door};
 use component::settings::Settings;
 use message::{Fault, Reply};
 use net::Connection;
@@ -17,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
+use crate::client::door::{self, Stripped};
 use crate::client::forward;
 use crate::client::handle;
 use crate::client::linger;
@@ -239,7 +242,11 @@ impl Session {
             }
             found => (None, self.no_route(found).await),
         };
-        if let Some((client, method, target)) = log {
+        if let Some((client, method, mut target)) = log {
+            let door = flow.as_ref().and_then(|route| route.door.as_deref());
+            if let Some(masked) = door.and_then(|door| door::masked(&target, door)) {
+                target = masked;
+            }
             let flow = flow.as_ref().map(|route| &*route.flow);
             self.log(flow, client, (&method, &target), started, &served);
         }
@@ -247,6 +254,16 @@ impl Session {
     }
 
     async fn serve_route(&mut self, route: &Rc<Route>, path: Option<Vec<u8>>) -> Served {
+        let admitted = match &route.door {
+            None => None,
+            Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
+                Ok(admitted) => Some(admitted),
+                Err(reply) => {
+                    let mut upload = self.take_head();
+                    return self.answer(&reply, &mut upload).await;
+                }
+            },
+        };
         match &route.target {
             Target::Forward(target) => {
                 let rest = self
@@ -259,7 +276,13 @@ impl Session {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                 };
-                let source = RequestSource::Client { rest, path };
+                let query = self.head.query(self.client.input.bytes());
+                let stripped = Stripped::of(admitted.as_ref(), query);
+                let source = RequestSource::Client {
+                    rest,
+                    path,
+                    stripped,
+                };
                 forward::forward(self, target, source, time, streams).await
             }
             Target::Handle {
@@ -267,7 +290,10 @@ impl Session {
                 body_max,
                 forwards,
             } => {
-                let request = handle::take_request(self, route, path);
+                let mut request = handle::take_request(self, route, path);
+                if let Some(admitted) = admitted {
+                    admitted.enter(&mut request);
+                }
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
@@ -276,6 +302,28 @@ impl Session {
                 handle::handle(self, request, to, streams).await
             }
         }
+    }
+
+    /// Has the door judge the request whose head lies at the front of the input.
+    async fn judge(
+        &self,
+        door: &Arc<dyn Door>,
+        route: &Rc<Route>,
+        path: Option<&Vec<u8>>,
+    ) -> Result<Admitted, Box<Reply>> {
+        let bytes = self.client.input.bytes();
+        let headers = self.head.headers(bytes);
+        let proxies = self.settings.trusted_proxies.as_deref();
+        let needs_message = door.needs_message();
+        let message = needs_message.then(|| handle::take_request(self, route, path.cloned()));
+        let head = access::RequestHead {
+            query: self.head.query(bytes),
+            headers,
+            peer: request_head::client(proxies, self.client.peer(), headers).0,
+            is_secure: self.client.is_tls(),
+            message: message.as_ref(),
+        };
+        door::judge(door, head, &self.worker).await
     }
 
     async fn no_route(&mut self, found: Found) -> Served {

@@ -327,6 +327,7 @@ impl Downstream for Client {
             is_secure: false,
             caller: None,
             came_by: CameBy::Http1,
+            strip: None,
         }
     }
 

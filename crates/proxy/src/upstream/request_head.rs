@@ -105,6 +105,8 @@ pub(crate) struct Outgoing<'a> {
     /// Whether it came over TLS.
     pub is_secure: bool,
     pub came_by: CameBy,
+    /// The field that is left out: the client's credential.
+    pub strip: Option<&'a str>,
 }
 
 /// How a request came to us, which decides about what it says of its way.
@@ -166,6 +168,7 @@ impl<'a> Outgoing<'a> {
             sent_by: SentBy::Flow(request.peer),
             is_secure: request.is_secure,
             came_by: CameBy::Http1,
+            strip: None,
         }
     }
 
@@ -184,6 +187,12 @@ impl<'a> Outgoing<'a> {
             SentBy::Peer(None) => false,
             SentBy::Peer(Some(proxies)) => proxies.contains(self.peer),
         }
+    }
+
+    /// Whether lines of this name are left out.
+    fn strips(&self, name: &[u8]) -> bool {
+        self.strip
+            .is_some_and(|it| name.eq_ignore_ascii_case(it.as_bytes()))
     }
 
     /// The host that the target is asked for.
@@ -406,6 +415,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         if ours
             || listed.is_some_and(|(options, head)| options.lists(head, name))
             || edits.is_some_and(|edits| edits.drops(name))
+            || request.strips(name)
         {
             continue;
         }
