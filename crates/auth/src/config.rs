@@ -105,7 +105,8 @@ pub(crate) struct AuthConfig {
 pub(crate) fn ways_schema() -> Json {
     let mut ways = config::schema_for::<BTreeMap<String, WayConfig>>();
     if let Json::Object(ways) = &mut ways {
-        let description = "The ways to know a caller, by name. `auth:` of flows and topics uses them.";
+        let description =
+            "The ways to know a caller, by name. `auth:` of flows and topics uses them.";
         ways.insert("description".to_owned(), json!(description));
     }
     ways

@@ -52,12 +52,11 @@ pub(crate) fn find<'a>(
     carriers: &[Carrier],
 ) -> Result<Option<Credential<'a>>, Ambiguous> {
     let mut found = None;
-    let mut put = |carrier: usize, value: Cow<'a, [u8]>| {
-        match found.replace(Credential { carrier, value }) {
+    let mut put =
+        |carrier: usize, value: Cow<'a, [u8]>| match found.replace(Credential { carrier, value }) {
             None => Ok(()),
             Some(_) => Err(Ambiguous),
-        }
-    };
+        };
     let mut has_authorization = false;
     for (_, name, value) in head.headers.iter() {
         if name.eq_ignore_ascii_case(AUTHORIZATION.as_bytes()) {
@@ -139,7 +138,10 @@ mod tests {
 
     #[test]
     fn a_credential_is_found_where_its_way_has_it() {
-        assert_eq!(found(&[("Authorization", "Bearer a.b.c")], ""), one(0, "a.b.c"));
+        assert_eq!(
+            found(&[("Authorization", "Bearer a.b.c")], ""),
+            one(0, "a.b.c")
+        );
         assert_eq!(found(&[("AUTHORIZATION", "bEARER   a")], ""), one(0, "a"));
         assert_eq!(found(&[("x-API-key", "k")], ""), one(1, "k"));
         assert_eq!(found(&[], "a=1&k%65y=s%20t"), one(2, "s t"));

@@ -72,7 +72,10 @@ impl AccessDoor {
                 let shown = scope.value.escape_debug();
                 let message = format!("`{shown}` is no scope");
                 let hint = "a scope has no spaces or quotes; write several as a list";
-                context.report.error(BAD_AUTH, scope.span, message).hint(hint);
+                context
+                    .report
+                    .error(BAD_AUTH, scope.span, message)
+                    .hint(hint);
             }
             self.scopes.push(scope.value.clone());
         }
@@ -188,11 +191,7 @@ impl Condition {
 }
 
 impl Door for AccessDoor {
-    fn judge<'a>(
-        &'a self,
-        head: RequestHead<'a>,
-        services: &'a dyn Services,
-    ) -> Judgement<'a> {
+    fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
         let found = match credential::find(head, &self.carriers) {
             Ok(Some(found)) => found,
             Ok(None) => return Judgement::Ready(Err(refusal::unknown(&self.carriers))),
@@ -202,9 +201,7 @@ impl Door for AccessDoor {
             return Judgement::Ready(Err(refusal::unknown(&self.carriers)));
         };
         match way.check(found.value, head, services) {
-            Check::Ready(checked) => {
-                Judgement::Ready(self.decide(&**way, checked, head, services))
-            }
+            Check::Ready(checked) => Judgement::Ready(self.decide(&**way, checked, head, services)),
             Check::Pending(check) => Judgement::Pending(Box::pin(async move {
                 let checked = check.await;
                 self.decide(&**way, checked, head, services)

@@ -103,7 +103,11 @@ impl State for IssuerKeys {
                 "Fetches of an issuer's keys that failed.",
                 failed as f64,
             ),
-            measure("auth_keys", "Keys of the issuer that are known.", keys as f64),
+            measure(
+                "auth_keys",
+                "Keys of the issuer that are known.",
+                keys as f64,
+            ),
         ]
     }
 }
@@ -224,7 +228,12 @@ fn keys_path(reply: &Reply, issuer: &str) -> Result<(String, Option<String>), St
         return Err("the description is another issuer's".to_owned());
     }
     let uri = text("jwks_uri").ok_or("the description has no `jwks_uri`")?;
-    let other = || format!("the keys are at another host: write `jwks: {}`", uri.escape_debug());
+    let other = || {
+        format!(
+            "the keys are at another host: write `jwks: {}`",
+            uri.escape_debug()
+        )
+    };
     let path = same_origin(uri, issuer).ok_or_else(other)?;
     let path = path.split('#').next().unwrap_or_default();
     Ok(match path.split_once('?') {
@@ -290,7 +299,10 @@ mod tests {
         };
         assert_eq!(found("https://id.example/k"), Ok(("/k".to_owned(), None)));
         let query = Some("a=1".to_owned());
-        assert_eq!(found("HTTPS://ID.example/k?a=1#x"), Ok(("/k".to_owned(), query)));
+        assert_eq!(
+            found("HTTPS://ID.example/k?a=1#x"),
+            Ok(("/k".to_owned(), query))
+        );
         for other in [
             "https://keys.example/k",
             "http://id.example/k",
@@ -299,7 +311,10 @@ mod tests {
             "https://id.example@evil.example/k",
             "/k",
         ] {
-            assert!(found(other).unwrap_err().contains("another host"), "{other}");
+            assert!(
+                found(other).unwrap_err().contains("another host"),
+                "{other}"
+            );
         }
         let stranger = r#"{"issuer":"https://id.example/","jwks_uri":"https://id.example/k"}"#;
         assert!(path(stranger).unwrap_err().contains("another issuer"));

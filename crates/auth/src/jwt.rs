@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, Key, KeySet, Presented, Refused, Rules, Snapshot, Verifier, claimed_issuer,
-    scopes,
+    Algorithm, Audience, Key, KeySet, Presented, Refused, Rules, Snapshot, Verifier,
+    claimed_issuer, scopes,
 };
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
@@ -120,7 +120,12 @@ impl JwtWay {
     }
 
     /// Verifies a token by these keys.
-    fn verify(&self, token: &[u8], keys: &Snapshot, services: &dyn Services) -> Result<Checked, Refused> {
+    fn verify(
+        &self,
+        token: &[u8],
+        keys: &Snapshot,
+        services: &dyn Services,
+    ) -> Result<Checked, Refused> {
         let verified = self.verified(services);
         let mut verifier = verified.0.borrow_mut();
         let now = services.wall().as_secs();
@@ -171,7 +176,11 @@ impl TokenRules {
 
 /// Claims as a value of an expression.
 fn members(claims: &Map<String, Json>) -> expr::Value {
-    object(claims.iter().map(|(name, claim)| (name.clone(), value(claim))))
+    object(
+        claims
+            .iter()
+            .map(|(name, claim)| (name.clone(), value(claim))),
+    )
 }
 
 fn value(json: &Json) -> expr::Value {
@@ -302,10 +311,15 @@ impl Reading<'_> {
         let found = Algorithm::of(&name.value);
         let found = found.filter(|it| it.is_symmetric() == usual.is_symmetric());
         if found.is_none() {
-            let message = format!("`{}` is no algorithm for these keys", name.value.escape_debug());
+            let message = format!(
+                "`{}` is no algorithm for these keys",
+                name.value.escape_debug()
+            );
             let hint = match usual.is_symmetric() {
                 true => "with `secret`: HS256, HS384 or HS512",
-                false => "for RSA: RS256, RS384, RS512, PS256, PS384 or PS512; keys of curves have their own",
+                false => {
+                    "for RSA: RS256, RS384, RS512, PS256, PS384 or PS512; keys of curves have their own"
+                }
             };
             report.error(BAD_WAY, name.span, message).hint(hint);
         }
@@ -353,14 +367,18 @@ impl Reading<'_> {
     fn refuse_tls(&self, what: &str, report: &mut Report) {
         if let Some(tls) = &self.config.tls {
             let message = format!("`tls` has no effect on {what}");
-            report.error(BAD_WAY, tls.span, message).hint("leave it out");
+            report
+                .error(BAD_WAY, tls.span, message)
+                .hint("leave it out");
         }
     }
 
     fn secret(&self, secret: &Spanned<String>, report: &mut Report) -> Option<Keys> {
         if let Some(jwks) = &self.config.jwks {
             let message = "`jwks` has no effect beside `secret`";
-            report.error(BAD_WAY, jwks.span, message).hint("write one of them");
+            report
+                .error(BAD_WAY, jwks.span, message)
+                .hint("write one of them");
             return None;
         }
         self.refuse_tls("a secret", report);

@@ -27,7 +27,11 @@ pub(crate) fn ambiguous() -> Box<Reply> {
 
 /// The reply to a caller who may not do this. `scopes` are those that it must have.
 pub(crate) fn forbidden(carrier: &Carrier, scopes: &[String]) -> Box<Reply> {
-    let fault = Fault::new(Kind::Forbidden, Origin::Client, "the caller may not do this");
+    let fault = Fault::new(
+        Kind::Forbidden,
+        Origin::Client,
+        "the caller may not do this",
+    );
     let mut reply = fault.to_reply();
     if *carrier == Carrier::Bearer && !scopes.is_empty() {
         let scopes = scopes.join(" ");

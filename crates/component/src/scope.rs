@@ -5,8 +5,7 @@ use std::cell::Cell;
 
 /// The names that every flow has, in the order of their slots.
 pub const BUILT_IN: [&str; 11] = [
-    "in", "headers", "path", "query", "method", "secret", "env", "error", "reply", "flow",
-    "auth",
+    "in", "headers", "path", "query", "method", "secret", "env", "error", "reply", "flow", "auth",
 ];
 
 /// The slot of `$in`: the original message.

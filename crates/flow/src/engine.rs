@@ -79,7 +79,10 @@ struct EngineConfig {
     #[serde(default)]
     trusted_proxies: Vec<Spanned<String>>,
     /// The ways to know a caller, by name. `auth:` of flows and topics uses them.
-    #[allow(dead_code, reason = "read from the tree, by the crate that knows the ways")]
+    #[allow(
+        dead_code,
+        reason = "read from the tree, by the crate that knows the ways"
+    )]
     auth: Option<AnyValue>,
     /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(

@@ -17,7 +17,11 @@ const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: h
 pub fn file(table: Table<'_>) -> Value {
     let steps = table.steps;
     let mut definitions = Map::new();
-    place(&mut definitions, "engine-settings", engine::schema(&table.access));
+    place(
+        &mut definitions,
+        "engine-settings",
+        engine::schema(&table.access),
+    );
     place(&mut definitions, "http-trigger", trigger::schema());
     for (name, schema) in trigger::listener_schemas() {
         if !table.documents.is_empty() {

@@ -140,6 +140,7 @@ pub(crate) async fn start(
 
 fn route(name: &str, page: Page) -> RoutePlan {
     RoutePlan {
+        door: None,
         flow: format!("admin-{name}").into(),
         methods: Methods::Only(vec![Method::Get]),
         path: PathPattern {

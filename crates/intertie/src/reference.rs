@@ -179,7 +179,7 @@ fn fallback_page() -> String {
 }
 
 fn engine_page() -> String {
-    let keys = keys(&flow::schema::engine_settings());
+    let keys = keys(&flow::schema::engine_settings(TABLE));
     let yaml = include_str!("reference/engine.yaml");
     let words = include_str!("reference/engine.md");
     page("`engine`: settings", &[words, &keys, &example(yaml)])

@@ -23,9 +23,9 @@ use tokio::sync::MutexGuard;
 
 use crate::codes::BAD_OAUTH2;
 use crate::fixed_url::FixedUrl;
+use crate::range;
 use crate::tls::TlsConfig;
 use crate::url_template::push_encoded;
-use crate::range;
 use answer::Token;
 use kept::{Kept, Look};
 

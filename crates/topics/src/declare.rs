@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use crate::bounds;
+use crate::codes::BAD_PUBLISHER;
 use crate::hub::Hub;
 use crate::poll;
 use crate::publisher;
@@ -95,6 +96,9 @@ struct PublishConfig {
     /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
+    /// Who may publish by `http`.
+    #[allow(dead_code, reason = "read from the tree, as it is in flows")]
+    auth: Option<AnyValue>,
     /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
@@ -107,6 +111,10 @@ fn schema() -> Json {
     if let Some(Json::Object(http)) = http {
         http.remove("anyOf");
         http.insert("$ref".to_owned(), json!("#/$defs/http-trigger"));
+    }
+    let auth = schema.pointer_mut("/properties/publish/anyOf/0/properties/auth");
+    if let Some(place) = auth {
+        *place = json!({ "$ref": "#/$defs/auth" });
     }
     if let Some(subscribe) = schema.pointer_mut("/properties/subscribe/anyOf/0") {
         subscribe::complete_schema(subscribe);
@@ -178,7 +186,13 @@ impl Parts {
     fn read(&mut self, node: &Node, topic: &Arc<Topic>, context: &mut DocumentContext<'_>) {
         let publish = node.get("publish");
         if let Some(http) = publish.and_then(|publish| publish.get("http")) {
-            self.routes.extend(publisher::read(http, topic, context));
+            let auth = publish.and_then(|publish| publish.get("auth"));
+            self.routes
+                .extend(publisher::read((http, auth), topic, context));
+        } else if let Some(auth) = publish.and_then(|publish| publish.entry("auth")) {
+            let message = "`auth` has no effect: nobody publishes by `http`";
+            let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
+            diagnostic.hint("leave it out");
         }
         if let Some(subscribe) = node.get("subscribe") {
             let routes = subscribe::read(subscribe, topic, context);

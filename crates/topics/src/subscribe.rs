@@ -526,7 +526,11 @@ impl Routes {
                 &self.listening,
                 context.report,
             )?;
-            Some(DeclaredRoute { entrance, handler })
+            Some(DeclaredRoute {
+                entrance,
+                handler,
+                door: None,
+            })
         });
         routes.collect()
     }

@@ -35,9 +35,14 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "auth",
+        &["access", "component", "steps", "expr", "message", "config"],
+    ),
+    (
         "intertie",
         &[
             "flow",
+            "auth",
             "steps",
             "connectors",
             "topics",

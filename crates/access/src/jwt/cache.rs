@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-
 /// What a token counts for each of its bytes: its claims are kept parsed beside it.
 const BYTES_EACH: usize = 8;
 

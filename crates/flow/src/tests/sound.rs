@@ -291,7 +291,7 @@ steps: [ send: b ]
 
 #[test]
 fn the_documented_defaults_are_the_real_ones() {
-    let schema = crate::schema::engine_settings();
+    let schema = crate::schema::engine_settings(super::TABLE);
     let documented = |section: &str, key: &str| {
         let definitions = schema["$defs"].as_object().unwrap();
         let named = definitions

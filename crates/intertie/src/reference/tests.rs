@@ -70,6 +70,7 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         flow::codes::ALL,
         steps::codes::ALL,
         connectors::codes::ALL,
+        auth::codes::ALL,
         topics::codes::ALL,
         topics::websocket::codes::ALL,
         topics::poll::codes::ALL,
