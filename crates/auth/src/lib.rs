@@ -24,6 +24,8 @@ use component::access::AccessDefinition;
 
 /// How ways and doors are read.
 pub const DEFINITION: AccessDefinition = AccessDefinition {
+    documentation: include_str!("auth.md"),
+    example: include_str!("auth.yaml"),
     ways: config::ways_schema,
     auth: config::auth_schema,
     build: ways::build,

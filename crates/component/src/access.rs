@@ -235,6 +235,10 @@ impl Ways for NoWays {
 /// How ways are read, so that loader, schema and reference pages read the same table.
 #[derive(Clone, Copy)]
 pub struct AccessDefinition {
+    /// Prose for the reference page, in Markdown.
+    pub documentation: &'static str,
+    /// Complete flow files that show it; a test loads them.
+    pub example: &'static str,
     /// The JSON Schema of the value under `engine.auth`.
     pub ways: fn() -> serde_json::Value,
     /// The JSON Schema of the value under `auth` of flows and topics.
