@@ -128,8 +128,8 @@ impl StreamSession {
         self.stream.recycle(head);
         if let Some(begun) = self.begun.take() {
             let owners = (self.worker, self.listener);
-            let (peer, metrics) = (self.origin.peer, Arc::clone(&begun.open.metrics));
-            let client = Http2Client::new(owners, (self.stream, self.deadline), peer, metrics);
+            let (peer, stream) = (self.origin.peer, (self.stream, self.deadline));
+            let client = Http2Client::new(owners, stream, peer, &begun.open);
             return stream::start_http2(*begun, client);
         }
         if !is_end && served.status != 0 {
@@ -202,6 +202,7 @@ impl StreamSession {
                 }
             }
         };
+        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
         match &route.target {
             Target::Forward(target) => {
                 let last = self.captures.last().copied();
@@ -233,6 +234,7 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    expires,
                 };
                 let inbound = Inbound {
                     request: outgoing,
@@ -253,6 +255,7 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    expires,
                 };
                 let to = (handler, *body_max, forwards);
                 self.handle(request, head, to, streams).await

@@ -264,6 +264,7 @@ impl Session {
                 }
             },
         };
+        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
         match &route.target {
             Target::Forward(target) => {
                 let rest = self
@@ -275,6 +276,7 @@ impl Session {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    expires,
                 };
                 let query = self.head.query(self.client.input.bytes());
                 let stripped = Stripped::of(admitted.as_ref(), query);
@@ -297,6 +299,7 @@ impl Session {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    expires,
                 };
                 let to = (handler, *body_max, forwards);
                 handle::handle(self, request, to, streams).await

@@ -36,6 +36,7 @@ fn table(routes: &[&str]) -> Table {
     let routes = routes.iter().map(|route| {
         let (names, path) = route.split_once(' ').unwrap();
         RoutePlan {
+            door: None,
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),

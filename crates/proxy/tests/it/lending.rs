@@ -137,6 +137,7 @@ fn address(port: u16) -> ListenAddress {
 
 fn plan_of(address: ListenAddress, protocols: Vec<Protocol>, target: RouteTarget) -> Plan {
     let route = RoutePlan {
+        door: None,
         flow: "test".into(),
         methods: Methods::Any,
         path: PathPattern {

@@ -181,6 +181,7 @@ impl Proxy {
 
     fn listener(&self, routes: Vec<(PathPattern, RouteTarget)>) -> ListenerPlan {
         let routes = routes.into_iter().map(|(path, target)| RoutePlan {
+            door: None,
             flow: "test".into(),
             methods: Methods::Any,
             path,

@@ -114,6 +114,7 @@ impl Setting {
             tls: None,
             protocols: vec![Protocol::Http1, Protocol::Http2],
             routes: vec![RoutePlan {
+                door: None,
                 flow: "test".into(),
                 methods: Methods::Any,
                 path: PathPattern {
@@ -497,7 +498,6 @@ fn a_request_for_an_event_stream_over_http2_may_be_dropped_anywhere() {
                 let origin = Peer {
                     peer: connection.peer(),
                     is_secure: false,
-                    caller: None,
                 };
                 let limits = http2_limits(&setting.worker.settings());
                 let (_link, mut driver) =
