@@ -115,7 +115,7 @@ impl StreamSession {
             return;
         };
         let started = self.now;
-        let method = Method::from_token(&String::from_utf8_lossy(head.method()));
+        let method = Method::from_token(head.method());
         let (flow, served) = match check(&head) {
             Ok(place) => self.route(&head, &method, place, started).await,
             Err(fault) => {
