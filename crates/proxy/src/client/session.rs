@@ -42,6 +42,10 @@ use crate::worker::{Listener, Worker};
 /// How long a connection whose address is served no more waits for its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(250);
 
+/// How many requests that lie behind each other in the input are served before others have their
+/// turn: what a client has pipelined could be hundreds.
+const PIPELINED_IN_A_ROW: u8 = 8;
+
 /// One client connection.
 pub(crate) struct Session {
     pub worker: Rc<Worker>,
@@ -123,7 +127,15 @@ impl Session {
 
     /// Serves the connection to its end, or until a stream takes it over.
     pub async fn run(mut self) -> Option<HandOver> {
+        let mut in_a_row = 0;
         loop {
+            if !self.client.input.is_empty() {
+                in_a_row += 1;
+                if in_a_row >= PIPELINED_IN_A_ROW {
+                    in_a_row = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
             self.head_started = false;
             self.deadline.set(self.now, self.settings.timeouts.idle);
             match poll_fn(|context| self.poll_head(context)).await {
