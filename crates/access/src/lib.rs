@@ -3,10 +3,12 @@
 //! [`jwt`] verifies JSON Web Tokens against the keys of their issuer, [`jwt::KeySource`] decides
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
 //! [`api_keys`] knows callers by keys of our own, [`signed_body`] by the signature of what they
-//! send. Who reads requests, fetches keys and writes replies is somebody else's matter; the time is
-//! an argument everywhere.
+//! send. [`credentials`] finds what a request carries, and has the challenges for one that is
+//! refused. Who reads requests, fetches keys and writes replies is somebody else's matter; the time
+//! is an argument everywhere.
 
 pub mod api_keys;
+pub mod credentials;
 mod hex;
 pub mod jwt;
 mod sha256;

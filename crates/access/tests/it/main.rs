@@ -4,8 +4,10 @@
 
 mod attacks;
 mod cache;
+mod credentials;
 mod issuer;
 mod key_source;
 mod keys;
+mod random;
 mod signed_body;
 mod wycheproof;
