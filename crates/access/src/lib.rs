@@ -4,11 +4,12 @@
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
 //! [`api_keys`] knows callers by keys of our own, [`signed_body`] by the signature of what they
 //! send. [`credentials`] finds what a request carries, and has the challenges for one that is
-//! refused. Who reads requests, fetches keys and writes replies is somebody else's matter; the time
-//! is an argument everywhere.
+//! refused; [`guessing`] bounds the checks that fail. Who reads requests, fetches keys and writes
+//! replies is somebody else's matter; the time is an argument everywhere.
 
 pub mod api_keys;
 pub mod credentials;
+pub mod guessing;
 mod hex;
 pub mod jwt;
 mod sha256;

@@ -5,6 +5,7 @@
 mod attacks;
 mod cache;
 mod credentials;
+mod guessing;
 mod issuer;
 mod key_source;
 mod keys;
