@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod basic;
 mod cache;
 mod credentials;
 mod guessing;
