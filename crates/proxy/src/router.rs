@@ -1,5 +1,14 @@
 //! Which route a request belongs to: a tree of path segments for each listener.
 
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "for addresses with a route that asks for credentials"
+    )
+)]
+pub(crate) mod ambiguous_path;
+
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::rc::Rc;
