@@ -44,6 +44,7 @@ pub fn file(table: Table<'_>) -> Value {
         step: step(),
         clause: json!({ "$ref": "#/$defs/clause" }),
         limits: json!({ "$ref": "#/$defs/limits" }),
+        edge: compile::edge_schemas(),
         test: test(),
     });
     if let Some(name) = flow
@@ -96,6 +97,7 @@ pub fn flow() -> Value {
         step: json!({ "type": "object" }),
         clause: json!({ "type": "object" }),
         limits: json!({ "type": "object", "description": "Limits of the flow." }),
+        edge: compile::edge_schemas(),
         test: json!({ "type": "object" }),
     })
 }

@@ -39,6 +39,7 @@ fn table(routes: &[&str]) -> Table {
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),
+            edge: None,
             target: RouteTarget::Forward(Arc::clone(&plan)),
         }
     });
@@ -50,6 +51,7 @@ fn table(routes: &[&str]) -> Table {
         address,
         tls: None,
         protocols: Vec::new(),
+        edge: Default::default(),
         routes: routes.collect(),
     };
     Table::new(

@@ -113,6 +113,7 @@ impl Setting {
             address: address.clone(),
             tls: None,
             protocols: vec![Protocol::Http1, Protocol::Http2],
+            edge: Default::default(),
             routes: vec![RoutePlan {
                 flow: "test".into(),
                 methods: Methods::Any,
@@ -120,6 +121,7 @@ impl Setting {
                     segments: Vec::new(),
                     rest: true,
                 },
+                edge: None,
                 target: RouteTarget::Forward(plan),
             }],
         };
@@ -130,6 +132,8 @@ impl Setting {
             tls: None,
             takes_h2: true,
             takes_h1: true,
+            settings: Rc::default(),
+            entry: None,
         };
         Self {
             listener: Acceptor::new(address, service).listener(),
