@@ -100,6 +100,16 @@ impl Preset {
     }
 }
 
+impl From<Preset> for SecurityHeaders {
+    fn from(preset: Preset) -> Self {
+        let mut headers = Self::default();
+        for (name, value) in preset.fields() {
+            headers.put(name, value);
+        }
+        headers
+    }
+}
+
 /// `security_headers:` in a file: a preset, or a mapping.
 #[derive(Debug)]
 pub enum SecurityHeadersConfig {
@@ -209,13 +219,8 @@ impl SecurityHeadersConfig {
             Self::Preset(preset) => (Some(*preset), false),
             Self::Mapping(keys) => (keys.preset, keys.replace),
         };
-        let mut headers = SecurityHeaders {
-            replaces,
-            ..SecurityHeaders::default()
-        };
-        for (name, value) in preset.into_iter().flat_map(Preset::fields) {
-            headers.put(name, value);
-        }
+        let mut headers = preset.map(SecurityHeaders::from).unwrap_or_default();
+        headers.replaces = replaces;
         let own = node.get("headers").and_then(Node::as_mapping);
         for entry in own.unwrap_or_default() {
             headers.set(&entry.key, entry.key_span, &entry.value, report);

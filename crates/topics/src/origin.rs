@@ -54,7 +54,7 @@ impl Caller {
 mod tests {
     use std::net::IpAddr;
 
-    use message::{Body, Method};
+    use message::{Body, Headers, Method};
 
     use super::*;
 

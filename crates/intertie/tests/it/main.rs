@@ -9,6 +9,7 @@
 mod check;
 mod design;
 mod docs;
+mod edge;
 mod examples;
 mod failed_disk;
 mod failures;
