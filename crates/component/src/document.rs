@@ -9,6 +9,7 @@ use config::{Node, Report, Span};
 use crate::access::{Door, Ways};
 use crate::connection::Connections;
 use crate::definition::Surroundings;
+use crate::edge::RouteEdge;
 use crate::evaluation::Evaluation;
 use crate::handler::Handler;
 use crate::source::SourcePlan;
@@ -38,6 +39,8 @@ pub struct Listening {
     pub tls: Option<ListenerTls>,
     /// The protocols that it takes, the preferred one first.
     pub protocols: Vec<Protocol>,
+    /// What holds for all its requests.
+    pub edge: RouteEdge,
 }
 
 /// A route of a document.
@@ -45,6 +48,8 @@ pub struct Listening {
 pub struct DeclaredRoute {
     /// Where its requests come in.
     pub entrance: Entrance,
+    /// What a client meets before the handler, without that of the listener.
+    pub edge: RouteEdge,
     /// Who takes them.
     pub handler: Arc<dyn Handler>,
     /// What stands in front of it.

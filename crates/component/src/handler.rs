@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use message::{Fault, Reply, Request};
 
+use crate::edge::RouteEdge;
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
 use crate::resources::{Resources, Share};
@@ -49,6 +50,17 @@ pub trait Handler: Send + Sync {
     /// one takes them all.
     fn shares(&self) -> Option<&'static str> {
         None
+    }
+
+    /// What holds for a request for this path and query, in place of what holds for the route: asked
+    /// of handlers that [share](Handler::shares) a route.
+    fn edge(&self, _path: &str, _query: Option<&str>) -> Option<Arc<RouteEdge>> {
+        None
+    }
+
+    /// Whether it looks at the `Origin` of WebSocket handshakes itself.
+    fn checks_origin(&self) -> bool {
+        false
     }
 
     /// What its streams may take.

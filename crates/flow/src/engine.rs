@@ -1,5 +1,6 @@
 //! The `engine:` document: settings of the whole engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,9 @@ use serde_json::json;
 
 use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
+use crate::listeners::{ListenerConfig, Listeners};
 use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
-
-/// The most entries of `trusted_proxies`: an address is compared with each.
-const PROXIES_MAX: usize = 1000;
 
 /// What the engine is set to beside the plan's own settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +83,10 @@ struct EngineConfig {
         reason = "read from the tree, by the crate that knows the ways"
     )]
     auth: Option<AnyValue>,
+    /// What all flows and topics on one address share, by the address as they write it, such as
+    /// `":8443"`.
+    #[serde(default)]
+    listeners: BTreeMap<String, ListenerConfig>,
     /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(
         dead_code,
@@ -227,6 +230,7 @@ struct LogConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     pub listen: ListenAddress,
+    pub listeners: Arc<Listeners>,
     pub settings: Settings,
     pub engine: EngineSettings,
     pub expressions: expr::jq::Limits,
@@ -239,6 +243,7 @@ impl Default for Engine {
                 host: Some("127.0.0.1".to_owned()),
                 port: 8080,
             },
+            listeners: Arc::default(),
             settings: Settings::default(),
             engine: EngineSettings::default(),
             expressions: expr::jq::Limits::default(),
@@ -296,6 +301,10 @@ fn read(node: &Node, report: &mut Report) -> Engine {
         secrets::check(config, report);
     }
     engine.settings.trusted_proxies = read_proxies(&config.trusted_proxies, report);
+    let proxies = engine.settings.trusted_proxies.as_deref();
+    let listeners = node.get("listeners");
+    let listeners = Listeners::read(&config.listeners, listeners, proxies, report);
+    engine.listeners = Arc::new(listeners);
     let limits = config.limits.unwrap_or_default();
     read_limits(&limits, &mut engine.settings.limits, report);
     read_expression_limits(&limits, &mut engine.expressions, report);
@@ -315,19 +324,7 @@ fn read(node: &Node, report: &mut Report) -> Engine {
 
 fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<TrustedProxies>> {
     let mut trusted = TrustedProxies::default();
-    for (number, proxy) in proxies.iter().enumerate() {
-        if number == PROXIES_MAX {
-            let message = format!("there are more than {PROXIES_MAX} trusted proxies");
-            let hint = "name blocks of addresses, such as `10.0.0.0/8`";
-            report.error(BAD_PROXY, proxy.span, message).hint(hint);
-            break;
-        }
-        if let Err(why) = trusted.add(&proxy.value) {
-            let message = format!("`{}`: {why}", proxy.value.escape_debug());
-            let hint = "write `10.0.0.7`, `10.0.0.0/8` or `2001:db8::/32`; names are not looked up";
-            report.error(BAD_PROXY, proxy.span, message).hint(hint);
-        }
-    }
+    trusted.add_all(proxies, BAD_PROXY, report);
     (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
 

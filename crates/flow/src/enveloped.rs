@@ -122,6 +122,10 @@ impl Handler for Enveloped {
         Handler::detaches(&*self.flow)
     }
 
+    fn checks_origin(&self) -> bool {
+        self.envelope.streams()
+    }
+
     fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
         self.flow.stream_limits()
     }

@@ -190,7 +190,7 @@ pub(crate) fn start_http2(begun: Begun, client: Http2Client) {
 /// Writes the head of a reply that goes on. HEAD gets nothing else.
 pub(crate) async fn begin(
     session: &mut Session,
-    (reply, feed): (Reply, Box<dyn Feed>),
+    (mut reply, feed): (Reply, Box<dyn Feed>),
     streams: Streams<'_>,
     forwards: &Rc<ForwardTargets>,
     body: &mut BodyDecoder,
@@ -206,6 +206,14 @@ pub(crate) async fn begin(
     let whole = session.discard(body);
     let is_head = session.head.method == Method::Head;
     let closes = !whole || version == Version::Http10 || session.closes_after_this();
+    // After a switch of protocols no page reads a reply.
+    if let Some(fields) = session
+        .reply_fields
+        .as_ref()
+        .filter(|_| reply.status != 101)
+    {
+        fields.put_into(&mut reply.headers);
+    }
     let mut out = session.worker.take_scratch();
     let (now, date) = (session.now, &session.worker.date);
     let write_date = |out: &mut Vec<u8>| date.append(now, out);

@@ -10,6 +10,7 @@ mod auth;
 mod check;
 mod design;
 mod docs;
+mod edge;
 mod examples;
 mod failed_disk;
 mod failures;

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::background;
 use crate::call::{Caller, log_fault};
 use crate::client::door::{self, Stripped};
+use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -65,6 +66,8 @@ pub(crate) struct StreamSession {
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
+    /// What replies get, where the listener or the route says so.
+    pub reply_fields: Option<Box<ReplyFields>>,
     captures: Captures,
     /// What takes the stream over.
     pub begun: Cell<Option<Box<Begun>>>,
@@ -98,7 +101,8 @@ impl StreamSession {
     pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, stream: Stream, origin: Origin) -> Self {
         Self {
             deadline: worker.deadlines.add(),
-            settings: worker.settings(),
+            settings: listener.settings(),
+            reply_fields: None,
             now: Instant::now(),
             captures: Captures::new(),
             begun: Cell::default(),
@@ -120,6 +124,9 @@ impl StreamSession {
             Ok(place) => self.route(&head, &method, place, started).await,
             Err(fault) => {
                 self.reject(fault.status);
+                let table = self.listener.table();
+                let (fields, is_secure) = (head.fields.view(), self.origin.is_secure);
+                self.reply_fields = edge::of_refused(&table, Some(fields), is_secure);
                 (None, self.answer_fault(&fault, &method).await)
             }
         };
@@ -167,10 +174,23 @@ impl StreamSession {
         let path = normal.as_deref().unwrap_or(place.path);
         let place = Place { path, ..place };
         let table = self.listener.table();
-        match table.find(method, path, &mut self.captures) {
+        let found = table.find(method, path, &mut self.captures);
+        let (found, answer) = match table.edge() {
+            None => (found, None),
+            Some(edge) => {
+                let asked = self.asked(head, method, place);
+                let entered = edge::enter((&table, edge), found, asked);
+                self.reply_fields = entered.fields;
+                (entered.found, entered.answer)
+            }
+        };
+        match found {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = self.serve(&route, head, method, place).await;
+                let served = match answer {
+                    Some(reply) => self.answer(&reply, method).await,
+                    None => self.serve(&route, head, method, place).await,
+                };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
                 (Some(route), served)
@@ -182,6 +202,20 @@ impl StreamSession {
                 }
                 (None, self.answer(&reply, method).await)
             }
+        }
+    }
+
+    /// The head, as far as the edge looks at it.
+    fn asked<'a>(&'a self, head: &'a Head, method: &'a Method, place: Place<'a>) -> Asked<'a> {
+        Asked {
+            method,
+            path: place.path,
+            query: place.query,
+            headers: head.fields.view(),
+            peer: self.origin.peer,
+            is_secure: self.origin.is_secure,
+            upgrades: false,
+            proxies: self.settings.trusted_proxies.as_deref(),
         }
     }
 
@@ -440,7 +474,7 @@ impl StreamSession {
     async fn begin_stream(
         &mut self,
         method: &Method,
-        (reply, feed): (Reply, Box<dyn Feed>),
+        (mut reply, feed): (Reply, Box<dyn Feed>),
         streams: Streams<'_>,
         forwards: &Rc<ForwardTargets>,
     ) -> Served {
@@ -450,6 +484,9 @@ impl StreamSession {
             Err(fault) => return self.answer_fault(&fault, method).await,
         };
         let (now, date) = (self.now, &self.worker.date);
+        if let Some(fields) = &self.reply_fields {
+            fields.put_into(&mut reply.headers);
+        }
         let fields = response_head::own_fields(&reply, true, |out| date.append(now, out));
         let is_head = *method == Method::Head;
         let sent = self
@@ -580,6 +617,8 @@ impl StreamSession {
     }
 
     async fn send_reply(&mut self, reply: &Reply, method: &Method) -> Option<()> {
+        let edited = self.reply_fields.as_ref().map(|it| it.put_on(reply));
+        let reply = edited.as_ref().unwrap_or(reply);
         let now = self.now;
         let date = |out: &mut Vec<u8>| self.worker.date.append(now, out);
         let head = response_head::own_fields(reply, false, date);

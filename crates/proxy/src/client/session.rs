@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::call;
 use crate::call::Caller;
 use crate::client::door::{self, Stripped};
+use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
 use crate::client::handle;
 use crate::client::linger;
@@ -58,6 +59,8 @@ pub(crate) struct Session {
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
+    /// What replies to the request get, where its listener or route says so.
+    pub reply_fields: Option<Box<ReplyFields>>,
     head_started: bool,
     first_request: FirstRequest,
     captures: Captures,
@@ -109,7 +112,7 @@ enum NoHead {
 impl Session {
     pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) -> Self {
         let deadline = worker.deadlines.add();
-        let settings = worker.settings();
+        let settings = listener.settings();
         Self {
             worker,
             listener,
@@ -118,6 +121,7 @@ impl Session {
             head: RequestHead::default(),
             now: Instant::now(),
             settings,
+            reply_fields: None,
             head_started: false,
             first_request: FirstRequest::Awaited,
             captures: Captures::new(),
@@ -226,6 +230,8 @@ impl Session {
         }
         tracing::debug!(target: "proxy", peer = %self.client.peer(), error.reason, "refused");
         self.head.connection.close = true;
+        let table = self.listener.table();
+        self.reply_fields = edge::of_refused(&table, None, self.client.is_tls());
         let _ = self
             .reply(&rescue::fault_of_head(error).to_reply(), true)
             .await;
@@ -234,7 +240,7 @@ impl Session {
     /// Routes and serves the request whose head lies at the front of the input.
     async fn serve_one(&mut self) -> After {
         self.first_request = FirstRequest::Served;
-        self.settings = self.worker.settings();
+        self.settings = self.listener.settings();
         let started = Instant::now();
         self.now = started;
         let bytes = self.client.input.bytes();
@@ -243,11 +249,24 @@ impl Session {
         let table = self.listener.table();
         let routed = normal.as_deref().unwrap_or(path);
         let found = table.find(&self.head.method, routed, &mut self.captures);
+        self.reply_fields = None;
+        let (found, answer) = match table.edge() {
+            None => (found, None),
+            Some(edge) => {
+                let asked = self.asked(routed);
+                let entered = edge::enter((&table, edge), found, asked);
+                self.reply_fields = entered.fields;
+                (entered.found, entered.answer)
+            }
+        };
         let log = self.access_line();
         let (flow, served) = match found {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = self.serve_route(&route, normal).await;
+                let served = match answer {
+                    Some(reply) => self.answer_at_edge(&reply).await,
+                    None => self.serve_route(&route, normal).await,
+                };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
                 (Some(route), served)
@@ -341,14 +360,33 @@ impl Session {
         door::judge(door, head, &self.worker).await
     }
 
+    /// The head, as far as the edge looks at it.
+    fn asked<'a>(&'a self, path: &'a [u8]) -> Asked<'a> {
+        let bytes = self.client.input.bytes();
+        Asked {
+            method: &self.head.method,
+            path,
+            query: self.head.query(bytes),
+            headers: self.head.headers(bytes),
+            peer: self.client.peer(),
+            is_secure: self.client.is_tls(),
+            upgrades: self.head.upgrades_to_websocket,
+            proxies: self.settings.trusted_proxies.as_deref(),
+        }
+    }
+
+    async fn answer_at_edge(&mut self, reply: &Reply) -> Served {
+        let mut upload = self.take_head();
+        self.answer(reply, &mut upload).await
+    }
+
     async fn no_route(&mut self, found: Found) -> Served {
         let reply = rescue::unrouted(&found);
         let rejected = self.worker.metrics.rejected.get(4);
         if let Some(counter) = rejected.filter(|_| reply.status >= 400) {
             counter.add(1);
         }
-        let mut upload = self.take_head();
-        self.answer(&reply, &mut upload).await
+        self.answer_at_edge(&reply).await
     }
 
     /// Takes the head off the input. What follows is the body.
@@ -473,6 +511,8 @@ impl Session {
     }
 
     async fn reply(&mut self, reply: &Reply, closes: bool) -> io::Result<()> {
+        let edited = self.reply_fields.as_ref().map(|it| it.put_on(reply));
+        let reply = edited.as_ref().unwrap_or(reply);
         let mut out = self.worker.take_scratch();
         let client = ClientSide {
             version: self.head.version,

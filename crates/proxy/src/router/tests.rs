@@ -40,6 +40,7 @@ fn table(routes: &[&str]) -> Table {
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),
+            edge: None,
             target: RouteTarget::Forward(Arc::clone(&plan)),
         }
     });
@@ -51,6 +52,7 @@ fn table(routes: &[&str]) -> Table {
         address,
         tls: None,
         protocols: Vec::new(),
+        edge: Default::default(),
         routes: routes.collect(),
     };
     Table::new(

@@ -189,12 +189,6 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// Whether lines of this name are left out.
-    fn strips(&self, name: &[u8]) -> bool {
-        self.strip
-            .is_some_and(|it| name.eq_ignore_ascii_case(it.as_bytes()))
-    }
-
     /// The host that the target is asked for.
     fn host<'b>(&'b self, target: &'b ForwardTarget, spare: &'b str) -> &'b [u8] {
         match (&target.host, self.headers.first(Field::Host)) {
@@ -428,7 +422,9 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         if ours
             || listed.is_some_and(|(options, head)| options.lists(head, line.name()))
             || edits.is_some_and(|edits| edits.drops(line.name()))
-            || request.strips(line.name())
+            || request
+                .strip
+                .is_some_and(|it| line.name().eq_ignore_ascii_case(it.as_bytes()))
         {
             continue;
         }

@@ -144,12 +144,14 @@ fn plan_of(address: ListenAddress, protocols: Vec<Protocol>, target: RouteTarget
             segments: Vec::new(),
             rest: true,
         },
+        edge: None,
         target,
     };
     let listener = ListenerPlan {
         address,
         tls: None,
         protocols,
+        edge: Default::default(),
         routes: vec![route],
     };
     let RouteTarget::Forward(forward) = &listener.routes[0].target else {

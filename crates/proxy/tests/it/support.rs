@@ -185,12 +185,14 @@ impl Proxy {
             flow: "test".into(),
             methods: Methods::Any,
             path,
+            edge: None,
             target,
         });
         ListenerPlan {
             address: self.address(),
             tls: None,
             protocols: self.protocols.clone(),
+            edge: Default::default(),
             routes: routes.collect(),
         }
     }

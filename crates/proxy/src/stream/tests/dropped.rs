@@ -113,6 +113,7 @@ impl Setting {
             address: address.clone(),
             tls: None,
             protocols: vec![Protocol::Http1, Protocol::Http2],
+            edge: Default::default(),
             routes: vec![RoutePlan {
                 door: None,
                 flow: "test".into(),
@@ -121,6 +122,7 @@ impl Setting {
                     segments: Vec::new(),
                     rest: true,
                 },
+                edge: None,
                 target: RouteTarget::Forward(plan),
             }],
         };
@@ -131,6 +133,8 @@ impl Setting {
             tls: None,
             takes_h2: true,
             takes_h1: true,
+            settings: Rc::default(),
+            entry: None,
         };
         Self {
             listener: Acceptor::new(address, service).listener(),
