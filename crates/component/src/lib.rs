@@ -22,6 +22,7 @@ pub mod exchange;
 pub mod failure;
 pub mod forward;
 pub mod handler;
+pub mod limits;
 pub mod long_work;
 pub mod observe;
 pub mod outside;
