@@ -11,6 +11,7 @@ use message::{Fault, Reply, Request};
 
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
+use crate::limits::{Admission, Gate};
 use crate::resources::{Resources, Share};
 use crate::stream::Feed;
 use crate::stream_limits::StreamLimits;
@@ -48,6 +49,12 @@ pub trait Handler: Send + Sync {
     /// Other handlers with the same answer do the same: of those whose requests coincide the first
     /// one takes them all.
     fn shares(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What a request has to pass before its body is read and [`Handler::handle`] is called.
+    /// Whoever calls that sees to it.
+    fn gate(&self) -> Option<&Arc<Gate>> {
         None
     }
 
@@ -150,6 +157,11 @@ pub trait Services {
 
     /// What connectors keep on this worker.
     fn resources(&self) -> &Resources;
+
+    /// The plan of the caller whose request this is, where the door has found one.
+    fn admission(&self) -> Option<&Admission> {
+        None
+    }
 
     /// Which of the workers this is: limits of a connection are divided among them.
     fn share(&self) -> Share {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use component::forward::ForwardPlan;
+use component::limits::Gate;
 use component::observe::{FlowMetrics, Registry};
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::trigger::{Methods, Segment};
@@ -20,6 +21,8 @@ pub(crate) struct Route {
     pub flow: Arc<str>,
     /// What happens to its requests.
     pub target: Target,
+    /// What its requests have to pass before.
+    pub gate: Option<Arc<Gate>>,
     /// This worker's counters of the flow.
     pub metrics: Arc<FlowMetrics>,
     /// The names of the path's parameters in order, `rest` last when the pattern ends with `*`.
@@ -150,8 +153,13 @@ impl Table {
             &mut node.here
         };
         let metrics = registry.flow(worker, &plan.flow);
+        let gate = match &plan.target {
+            RouteTarget::Forward(forward) => forward.gate.as_ref(),
+            RouteTarget::Handle { handler, .. } => handler.gate(),
+        };
         let route = Route {
             flow: Arc::clone(&plan.flow),
+            gate: gate.map(Arc::clone),
             target,
             metrics,
             parameters,

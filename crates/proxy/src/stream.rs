@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use component::limits::{Admission, Held};
 use component::observe::FlowMetrics;
 use component::stream::{Client, Feed};
 use component::stream_limits::{StreamLimits, StreamPlace};
@@ -51,6 +52,8 @@ pub(crate) fn poll_stop(
 pub(crate) struct Streams<'a> {
     pub metrics: &'a Arc<FlowMetrics>,
     pub limits: Option<&'a Arc<StreamLimits>>,
+    /// The plan of the caller, where the door has found one.
+    pub admission: Option<&'a Admission>,
 }
 
 impl Streams<'_> {
@@ -59,6 +62,8 @@ impl Streams<'_> {
     /// # Errors
     /// When there are too many.
     pub fn check_room(self) -> Result<(), Failure> {
+        let room = self.admission.map_or(Ok(()), Admission::check_connect);
+        room.map_err(|fault| Failure::Limited(Box::new(fault)))?;
         let limits = self.limits.filter(|limits| limits.is_full());
         match limits.map(StreamLimits::enter) {
             Some(Err(fault)) => Err(Failure::Limited(Box::new(fault))),
@@ -78,10 +83,12 @@ impl Streams<'_> {
     /// When there are too many.
     pub fn open(self) -> Result<OpenStream, Fault> {
         let place = self.limits.map(StreamLimits::enter).transpose()?;
+        let held = self.admission.map(Admission::connect).transpose()?;
         self.metrics.streams_opened.add(1);
         Ok(OpenStream {
             metrics: Arc::clone(self.metrics),
             _place: place,
+            _held: held.flatten().map(Box::new),
         })
     }
 }
@@ -90,6 +97,8 @@ impl Streams<'_> {
 pub(crate) struct OpenStream {
     pub metrics: Arc<FlowMetrics>,
     _place: Option<StreamPlace>,
+    /// The place among the caller's own.
+    _held: Option<Box<Held>>,
 }
 
 impl Drop for OpenStream {
@@ -191,7 +200,7 @@ pub(crate) async fn begin(
     if written.is_err() || is_head {
         return session.after_reply(status, closes, written);
     }
-    let caller = Caller::new(&session.worker, forwards);
+    let caller = Caller::admitted(&session.worker, forwards, streams.admission);
     let way = match (status, version) {
         (101, _) => Way::Plain,
         (_, Version::Http10) => Way::UntilClose,

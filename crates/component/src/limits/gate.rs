@@ -1,6 +1,7 @@
 //! What stands at the door of a flow or a topic: it is asked for each request, before the body is
 //! read.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,12 @@ pub struct Gate {
     pub plan: Option<PlanChoice>,
     /// Whether every reply tells what is left, not only refusals.
     pub headers: bool,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "gate of {}", self.context.name)
+    }
 }
 
 /// A limit, and who is counted by it.
@@ -221,20 +228,17 @@ impl Gate {
         }
     }
 
-    /// The same for a gate with expressions. The request, whose body has not been read, is the same
-    /// afterwards.
+    /// The same for a gate with expressions, which see the head of the request.
     ///
     /// # Errors
     /// As [`Gate::enter`], and those of the expressions.
     pub async fn enter_by_value(
         &self,
-        request: &mut Request,
+        request: &Request,
         services: &dyn Services,
     ) -> Result<Entered<'_>, Fault> {
-        let head = Request {
-            body: Body::Empty,
-            ..request.clone()
-        };
+        let mut head = request.clone();
+        head.body = Body::Empty;
         let mut exchange = Exchange::new(&self.context, head);
         let mut hashes = Hashes::default();
         for (throttle, hash) in self.throttles.iter().zip(&mut hashes.0) {

@@ -296,7 +296,7 @@ impl State for Limiter {
         let counts = &self.counts;
         vec![
             gauge(
-                "limits_waiting",
+                "throttle_waiting",
                 "Requests that wait for their turn.",
                 waiting,
             ),
@@ -307,11 +307,15 @@ impl State for Limiter {
             ),
             gauge("limits_bytes", "Memory of the callers.", bytes as f64),
             Measure::count(
-                "limits_delayed_total",
+                "throttle_delayed_total",
                 "Requests that had to wait.",
                 &counts.delayed,
             ),
-            Measure::count("limits_refused_total", "Requests refused.", &counts.refused),
+            Measure::count(
+                "throttle_refused_total",
+                "Requests refused.",
+                &counts.refused,
+            ),
             Measure::count(
                 "limits_table_full_total",
                 "Requests of new callers while no more could be remembered.",

@@ -1,6 +1,7 @@
 //! Plans: named sets of limits that callers are given, counted over all flows and topics.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,8 +33,14 @@ pub struct Plan {
     pub stream_time: Option<Duration>,
 }
 
+impl fmt::Debug for Plan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "plan {}", self.name)
+    }
+}
+
 /// All plans by their names.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Plans(HashMap<Arc<str>, Arc<Plan>>);
 
 impl Plans {

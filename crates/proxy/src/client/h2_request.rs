@@ -10,10 +10,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::handler::{Handler, Outcome};
+use component::limits::{Admission, Gate, Passed};
 use component::settings::Settings;
 use component::stream::Feed;
 use message::memory::{self, Collected, Exhausted};
-use message::{Body, Fault, Field, Method, Reply, Request};
+use message::{Body, Fault, Field, Method, RateLimit, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
 use net::http2::{Code, Head, Stream};
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
+use crate::client::door::{self, Refusal, Visitor};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -64,6 +66,8 @@ pub(crate) struct StreamSession {
     pub now: Instant,
     pub settings: Rc<Settings>,
     captures: Captures,
+    /// What the reply tells of the caller's limits.
+    pub told: Option<Box<RateLimit>>,
     /// What takes the stream over.
     pub begun: Cell<Option<Box<Begun>>>,
 }
@@ -99,6 +103,7 @@ impl StreamSession {
             settings: worker.settings(),
             now: Instant::now(),
             captures: Captures::new(),
+            told: None,
             begun: Cell::default(),
             worker,
             listener,
@@ -168,7 +173,13 @@ impl StreamSession {
         match table.find(method, path, &mut self.captures) {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = self.serve(&route, head, method, place).await;
+                let served = match &route.gate {
+                    None => self.serve(&route, head, method, place, None).await,
+                    Some(gate) => {
+                        let admitted = self.serve_gated(gate, &route, head, (method, place));
+                        Box::pin(admitted).await
+                    }
+                };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
                 (Some(route), served)
@@ -183,12 +194,67 @@ impl StreamSession {
         }
     }
 
+    /// Serves a request if the limits let it pass.
+    async fn serve_gated(
+        &mut self,
+        gate: &Gate,
+        route: &Rc<Route>,
+        head: &Head,
+        (method, place): (&Method, Place<'_>),
+    ) -> Served {
+        match self.enter(gate, route, head, (method, place)).await {
+            Ok(passed) => {
+                self.told = passed.fields;
+                let admission = passed.admission.as_ref();
+                self.serve(route, head, method, place, admission).await
+            }
+            Err(Refusal::Gone) => Served::GONE,
+            Err(Refusal::Fault(fault)) => {
+                log_fault(&fault);
+                self.answer_fault(&fault, method).await
+            }
+        }
+    }
+
+    async fn enter(
+        &mut self,
+        gate: &Gate,
+        route: &Route,
+        head: &Head,
+        (method, place): (&Method, Place<'_>),
+    ) -> Result<Passed, Refusal> {
+        let now = self.now.into_std();
+        let stream = &self.stream;
+        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        let passed = if gate.needs_evaluation() {
+            let visitor = Visitor {
+                gate,
+                worker: &self.worker,
+                now,
+                request: self.take_request(route, head, method, place),
+                has_left,
+            };
+            visitor.pass().await
+        } else {
+            let from = (self.origin.peer, head.fields.view());
+            let proxies = self.settings.trusted_proxies.as_deref();
+            match door::enter(gate, from, proxies, now) {
+                Err(fault) => return Err(Refusal::Fault(fault)),
+                Ok(entered) if entered.wait.is_zero() => return Ok(entered.finish(now)),
+                Ok(entered) => door::wait(entered, &self.worker, has_left).await,
+            }
+        };
+        self.now = Instant::now();
+        passed
+    }
+
     async fn serve(
         &mut self,
         route: &Rc<Route>,
         head: &Head,
         method: &Method,
         place: Place<'_>,
+        admission: Option<&Admission>,
     ) -> Served {
         match &route.target {
             Target::Forward(target) => {
@@ -215,6 +281,7 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    admission,
                 };
                 let inbound = Inbound {
                     request: outgoing,
@@ -232,6 +299,7 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    admission,
                 };
                 let to = (handler, *body_max, forwards);
                 self.handle(request, head, to, streams).await
@@ -290,11 +358,21 @@ impl StreamSession {
         let worker = Rc::clone(&self.worker);
         let stream = &self.stream;
         let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let outcome = background::run(&worker, handler, forwards, request, has_left).await;
+        let outcome = background::run(
+            &worker,
+            (handler, forwards),
+            streams.admission,
+            request,
+            has_left,
+        )
+        .await;
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
-            Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
+            Some(Ok(Outcome::Reply(mut reply))) => match {
+                door::tell(self.told.as_deref(), &mut reply);
+                hold(&reply, 1)
+            } {
                 Ok(_room) => self.answer(&reply, &method).await,
                 Err(fault) => self.answer_fault(&fault, &method).await,
             },
@@ -303,7 +381,8 @@ impl StreamSession {
                 let sent = (&*request, head);
                 self.forward_message(&target, sent, time, streams).await
             }
-            Some(Ok(Outcome::Stream(reply, feed))) => {
+            Some(Ok(Outcome::Stream(mut reply, feed))) => {
+                door::tell(self.told.as_deref(), &mut reply);
                 self.begin_stream(&method, (reply, feed), streams, forwards)
                     .await
             }
@@ -411,7 +490,7 @@ impl StreamSession {
             return Served::GONE;
         }
         if !is_head {
-            let caller = Caller::new(&self.worker, forwards);
+            let caller = Caller::admitted(&self.worker, forwards, streams.admission);
             let begun = Begun { feed, caller, open };
             self.begun.set(Some(Box::new(begun)));
         }
