@@ -12,6 +12,7 @@ use crate::definition::Surroundings;
 use crate::edge::RouteEdge;
 use crate::evaluation::Evaluation;
 use crate::handler::Handler;
+use crate::limits::Gate;
 use crate::source::SourcePlan;
 use crate::tls::{ListenerTls, Protocol};
 use crate::trigger::{HttpTrigger, ListenAddress};
@@ -90,6 +91,16 @@ pub trait EntranceReader {
     /// Reads the keys `listen`, `tls` and `protocols` of a mapping that may have others too, or
     /// the default when there is no mapping.
     fn read_listening(&self, node: Option<&Node>, report: &mut Report) -> Option<Listening>;
+
+    /// Reads the limits per caller under a key of a document of this name: `throttle`, `plan`, `by`
+    /// and `headers`. Every problem goes into the report; `None` when there was one.
+    fn read_gate(
+        &self,
+        node: &Node,
+        name: (&str, &str),
+        reading: (&Evaluation, &Surroundings<'_>),
+        report: &mut Report,
+    ) -> Option<Arc<Gate>>;
 
     /// The trigger for these methods (`GET`, `GET,POST`) and this path of a listener. The texts are
     /// the document's kind's own, `span` is where problems with them are shown.

@@ -12,6 +12,7 @@ use message::{Fault, Reply, Request};
 use crate::edge::RouteEdge;
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
+use crate::limits::{Admission, Gate};
 use crate::resources::{Resources, Share};
 use crate::stream::Feed;
 use crate::stream_limits::StreamLimits;
@@ -61,6 +62,12 @@ pub trait Handler: Send + Sync {
     /// Whether it looks at the `Origin` of WebSocket handshakes itself.
     fn checks_origin(&self) -> bool {
         false
+    }
+
+    /// What a request has to pass before its body is read and [`Handler::handle`] is called.
+    /// Whoever calls that sees to it.
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        None
     }
 
     /// What its streams may take.
@@ -162,6 +169,11 @@ pub trait Services {
 
     /// What connectors keep on this worker.
     fn resources(&self) -> &Resources;
+
+    /// The plan of the caller whose request this is, where the door has found one.
+    fn admission(&self) -> Option<&Admission> {
+        None
+    }
 
     /// Which of the workers this is: limits of a connection are divided among them.
     fn share(&self) -> Share {

@@ -26,6 +26,7 @@ pub mod exchange;
 pub mod failure;
 pub mod forward;
 pub mod handler;
+pub mod limits;
 pub mod long_work;
 pub mod networks;
 pub mod observe;

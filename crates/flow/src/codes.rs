@@ -65,6 +65,10 @@ pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
 /// Limits of streams in a flow that forwards none.
 pub const NO_STREAMS: Code = Code::new("IT0621");
+/// A limit per caller that cannot be counted as it is written.
+pub const BAD_LIMIT: Code = Code::new("IT0230");
+/// A plan that is not there.
+pub const UNKNOWN_PLAN: Code = Code::new("IT0231");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -191,5 +195,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NO_STREAMS,
         title: "limits of streams without effect",
+    },
+    CodeInfo {
+        code: BAD_LIMIT,
+        title: "bad limit per caller",
+    },
+    CodeInfo {
+        code: UNKNOWN_PLAN,
+        title: "unknown plan",
     },
 ];

@@ -149,7 +149,10 @@ impl Reader<'_> {
         let start = (&name, http, is_plain);
         let built = self.read_steps(document, start, &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
-        let limits = limits::read(document, &name, self.surroundings, report);
+        let limits = {
+            let reading = (&self.defaults.callers, self.evaluation, self.surroundings);
+            limits::read(document, &name, reading, report)
+        };
         let door = self.read_door(document, &name, trigger.as_ref(), report);
         let flow = Flow {
             running: None,
@@ -280,7 +283,7 @@ impl Reader<'_> {
             || built.on_error.as_ref().is_some_and(Handlers::reads_body);
         let detach = document.entry("detach");
         let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
-        let is_plain = limits.is_only_time() && envelope.is_none();
+        let is_plain = limits.suits_forward_path() && envelope.is_none();
         let plain = only_forward(&built).filter(|_| is_plain);
         let running = Arc::new(RunningFlow {
             context: Arc::new(context),
@@ -336,12 +339,13 @@ fn only_forward(built: &Built) -> Option<Arc<ForwardPlan>> {
 }
 
 fn with_limits(plan: &Arc<ForwardPlan>, limits: &FlowLimits) -> Arc<ForwardPlan> {
-    if limits.time.is_none() && limits.streams.is_none() {
+    if limits.time.is_none() && limits.streams.is_none() && limits.gate.is_none() {
         return Arc::clone(plan);
     }
     let mut plan = ForwardPlan::clone(plan);
     plan.timeouts.total = limits.time;
     plan.streams.clone_from(&limits.streams);
+    plan.gate.clone_from(&limits.gate);
     if limits.counts_messages() {
         // Events of a compressed stream could not be told apart.
         plan.request_fields

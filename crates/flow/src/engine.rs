@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::access::AccessDefinition;
+use component::limits::CALLERS_DEFAULT;
 use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
 use component::trusted_proxies::TrustedProxies;
@@ -15,6 +16,7 @@ use serde_json::json;
 
 use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
+use crate::gates::PlanConfig;
 use crate::listeners::{ListenerConfig, Listeners};
 use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
@@ -93,6 +95,10 @@ struct EngineConfig {
         reason = "read before the other settings, by the module environment"
     )]
     env: Option<Vec<String>>,
+    /// Plans: named sets of limits, counted over all flows and topics that say `limits.plan`. The
+    /// one named `default` is for callers who have no other.
+    #[allow(dead_code, reason = "read from the tree, with what has been counted")]
+    plans: Option<BTreeMap<String, PlanConfig>>,
     /// The sources of secrets, which flow files use as `${ $secret.NAME }`.
     secrets: Option<SecretsConfig>,
     /// Limits on what a peer can make the engine hold or do.
@@ -135,6 +141,11 @@ struct LimitsConfig {
     /// addresses of one IPv6 network of 64 bits count as one. Behind a load balancer all come from
     /// its address. Without it there is no such limit.
     connections_per_address: Option<Spanned<u64>>,
+    /// The largest number of callers that each limit per caller remembers, from 64 to 10000000. A
+    /// caller takes up to 36 bytes, with four windows up to 72. When there are as many, those whose
+    /// bucket is full again are forgotten; if there is none, further callers share one bucket.
+    #[schemars(extend("default" = 1_000_000))]
+    callers: Option<Spanned<u64>>,
     /// The largest number of idle connections of a worker to one upstream, from 1 to 100000.
     #[schemars(extend("default" = 1024))]
     upstream_idle: Option<Spanned<u64>>,
@@ -229,6 +240,8 @@ struct LogConfig {
 /// Everything an engine document says, or its defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
+    /// The most callers that each limit remembers.
+    pub callers_max: usize,
     pub listen: ListenAddress,
     pub listeners: Arc<Listeners>,
     pub settings: Settings,
@@ -239,6 +252,7 @@ pub(crate) struct Engine {
 impl Default for Engine {
     fn default() -> Self {
         Self {
+            callers_max: CALLERS_DEFAULT,
             listen: ListenAddress {
                 host: Some("127.0.0.1".to_owned()),
                 port: 8080,
@@ -307,6 +321,10 @@ fn read(node: &Node, report: &mut Report) -> Engine {
     engine.listeners = Arc::new(listeners);
     let limits = config.limits.unwrap_or_default();
     read_limits(&limits, &mut engine.settings.limits, report);
+    if let Some(callers) = &limits.callers {
+        let count = CALLERS.check_count("callers", callers, report);
+        set_count(&mut engine.callers_max, count);
+    }
     read_expression_limits(&limits, &mut engine.expressions, report);
     read_timeouts(
         &config.timeouts.unwrap_or_default(),
@@ -327,6 +345,11 @@ fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<
     trusted.add_all(proxies, BAD_PROXY, report);
     (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
+
+const CALLERS: Bounds<u64> = Bounds {
+    least: 64,
+    greatest: 10_000_000,
+};
 
 const CONNECTIONS: Bounds<u64> = Bounds {
     least: 1,

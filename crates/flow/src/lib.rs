@@ -19,6 +19,7 @@ mod document;
 mod engine;
 mod enveloped;
 mod environment;
+mod gates;
 mod limits;
 mod listeners;
 mod modifiers;
@@ -135,6 +136,8 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     };
     let values = (&secrets.values, input.table.evaluated);
     documents.expand(&names, values, &mut places, report);
+    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
+    let callers = gates::read_plans(settings, engine.callers_max, input.surroundings, report);
     let connections = input.table.connections;
     let shared = documents.engine.as_ref();
     let mut shared = shared
@@ -146,6 +149,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         body_max: engine.settings.limits.body,
         body_memory: engine.settings.limits.body_memory,
         expressions: engine.expressions,
+        callers,
     };
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
     let settings = shared_settings(&documents);

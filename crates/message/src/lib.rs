@@ -14,7 +14,7 @@ mod request;
 pub mod secret;
 
 pub use body::Body;
-pub use fault::{Fault, Kind, Of, Origin, Retry};
+pub use fault::{Fault, Kind, Of, Origin, RateLimit, Retry};
 pub use field::Field;
 pub use headers::{Entry, FieldLine, Headers, HeadersView};
 pub use method::Method;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use component::access::Door;
 use component::edge::RouteEdge;
 use component::forward::ForwardPlan;
+use component::limits::Gate;
 use component::observe::{FlowMetrics, Registry};
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::trigger::{Methods, Segment};
@@ -37,6 +38,8 @@ pub(crate) struct Route {
     pub target: Target,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// What its requests have to pass before.
+    pub gate: Option<Arc<Gate>>,
     /// This worker's counters of the flow.
     pub metrics: Arc<FlowMetrics>,
     /// The names of the path's parameters in order, `rest` last when the pattern ends with `*`.
@@ -196,10 +199,15 @@ impl Table {
             &mut node.here
         };
         let metrics = registry.flow(worker, &plan.flow);
+        let gate = match &plan.target {
+            RouteTarget::Forward(forward) => forward.gate.as_ref(),
+            RouteTarget::Handle { handler, .. } => handler.gate(),
+        };
         let route = Route {
             flow: Arc::clone(&plan.flow),
             edge: plan.edge.clone(),
             methods: plan.methods.clone(),
+            gate: gate.map(Arc::clone),
             target,
             door: plan.door.clone(),
             metrics,

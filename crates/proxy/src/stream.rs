@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use component::limits::{Admission, Held};
 use component::observe::FlowMetrics;
 use component::stream::{Client, Feed};
 use component::stream_limits::{StreamLimits, StreamPlace};
@@ -56,6 +57,8 @@ pub(crate) struct Streams<'a> {
     pub limits: Option<&'a Arc<StreamLimits>>,
     /// When the caller's credential expires, in seconds since 1970.
     pub expires: Option<u64>,
+    /// The plan of the caller, where the door has found one.
+    pub admission: Option<&'a Admission>,
 }
 
 impl Streams<'_> {
@@ -64,6 +67,8 @@ impl Streams<'_> {
     /// # Errors
     /// When there are too many.
     pub fn check_room(self) -> Result<(), Failure> {
+        let room = self.admission.map_or(Ok(()), Admission::check_connect);
+        room.map_err(|fault| Failure::Limited(Box::new(fault)))?;
         let limits = self.limits.filter(|limits| limits.is_full());
         match limits.map(StreamLimits::enter) {
             Some(Err(fault)) => Err(Failure::Limited(Box::new(fault))),
@@ -83,11 +88,13 @@ impl Streams<'_> {
     /// When there are too many.
     pub fn open(self) -> Result<OpenStream, Fault> {
         let place = self.limits.map(StreamLimits::enter).transpose()?;
+        let held = self.admission.map(Admission::connect).transpose()?;
         self.metrics.streams_opened.add(1);
         Ok(OpenStream {
             metrics: Arc::clone(self.metrics),
             expires: self.expires.and_then(NonZeroU64::new),
             _place: place,
+            _held: held.flatten().map(Box::new),
         })
     }
 }
@@ -116,6 +123,8 @@ pub(crate) struct OpenStream {
     /// When the caller's credential expires, in seconds since 1970.
     pub expires: Option<NonZeroU64>,
     _place: Option<StreamPlace>,
+    /// The place among the caller's own.
+    _held: Option<Box<Held>>,
 }
 
 impl Drop for OpenStream {
@@ -224,7 +233,7 @@ pub(crate) async fn begin(
     if written.is_err() || is_head {
         return session.after_reply(status, closes, written);
     }
-    let caller = Caller::new(&session.worker, forwards);
+    let caller = Caller::admitted(&session.worker, forwards, streams.admission);
     let way = match (status, version) {
         (101, _) => Way::Plain,
         (_, Version::Http10) => Way::UntilClose,

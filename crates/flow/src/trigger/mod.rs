@@ -28,6 +28,7 @@ pub(crate) use text::parse_listen;
 
 use crate::bounds::{BODY, Bounds};
 use crate::codes::UNKNOWN_TRIGGER;
+use crate::gates::CallerLimits;
 use crate::listeners::Listeners;
 use crate::problem::Problem;
 use crate::suggest::did_you_mean;
@@ -42,6 +43,8 @@ pub(crate) struct Defaults {
     /// The memory of all bodies, when it is set: no body may be larger.
     pub body_memory: Option<u64>,
     pub expressions: expr::jq::Limits,
+    /// The plans of callers.
+    pub callers: CallerLimits,
 }
 
 /// What starts a flow.

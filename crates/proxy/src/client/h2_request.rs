@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use component::access::{Admitted, Door, RequestHead};
 use component::handler::{Handler, Outcome};
+use component::limits::{Admission, Gate, Passed};
 use component::settings::Settings;
 use component::stream::Feed;
 use message::memory::{self, Collected, Exhausted};
-use message::{Body, Fault, Field, Method, Reply, Request};
+use message::{Body, Fault, Field, Method, RateLimit, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
 use net::http2::{Code, Head, Stream};
@@ -24,6 +25,7 @@ use crate::background;
 use crate::call::{Caller, log_fault};
 use crate::client::door::{self, Stripped};
 use crate::client::edge::{self, Asked, ReplyFields};
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -69,6 +71,8 @@ pub(crate) struct StreamSession {
     /// What replies get, where the listener or the route says so.
     pub reply_fields: Option<Box<ReplyFields>>,
     captures: Captures,
+    /// What the reply tells of the caller's limits.
+    pub told: Option<Box<RateLimit>>,
     /// What takes the stream over.
     pub begun: Cell<Option<Box<Begun>>>,
 }
@@ -105,6 +109,7 @@ impl StreamSession {
             reply_fields: None,
             now: Instant::now(),
             captures: Captures::new(),
+            told: None,
             begun: Cell::default(),
             worker,
             listener,
@@ -219,6 +224,42 @@ impl StreamSession {
         }
     }
 
+    async fn enter(
+        &mut self,
+        gate: &Gate,
+        route: &Route,
+        head: &Head,
+        (method, place, admitted): (&Method, Place<'_>, Option<&Admitted>),
+    ) -> Result<Passed, Refusal> {
+        let now = self.now.into_std();
+        let stream = &self.stream;
+        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        let passed = if gate.needs_evaluation() {
+            let mut request = self.take_request(route, head, method, place);
+            if let Some(admitted) = admitted {
+                admitted.clone().enter(&mut request);
+            }
+            let visitor = Visitor {
+                gate,
+                worker: &self.worker,
+                now,
+                request,
+                has_left,
+            };
+            visitor.pass().await
+        } else {
+            let from = (self.origin.peer, head.fields.view());
+            let proxies = self.settings.trusted_proxies.as_deref();
+            match gate::enter(gate, from, proxies, now) {
+                Err(fault) => return Err(Refusal::Fault(fault)),
+                Ok(entered) if entered.wait.is_zero() => return Ok(entered.finish(now)),
+                Ok(entered) => gate::wait(entered, &self.worker, has_left).await,
+            }
+        };
+        self.now = Instant::now();
+        passed
+    }
+
     async fn serve(
         &mut self,
         route: &Rc<Route>,
@@ -236,6 +277,30 @@ impl StreamSession {
                 }
             }
         };
+        let mut admission = None;
+        if let Some(gate) = &route.gate {
+            let asked = (method, place, admitted.as_ref());
+            match Box::pin(self.enter(gate, route, head, asked)).await {
+                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Err(Refusal::Gone) => return Served::GONE,
+                Err(Refusal::Fault(fault)) => {
+                    log_fault(&fault);
+                    return self.answer_fault(&fault, method).await;
+                }
+            }
+        }
+        let cleared = (admitted, admission.as_ref());
+        self.serve_admitted(route, head, (method, place), cleared)
+            .await
+    }
+
+    async fn serve_admitted(
+        &mut self,
+        route: &Rc<Route>,
+        head: &Head,
+        (method, place): (&Method, Place<'_>),
+        (admitted, admission): (Option<Admitted>, Option<&Admission>),
+    ) -> Served {
         let expires = admitted.as_ref().and_then(|it| it.caller.expires);
         match &route.target {
             Target::Forward(target) => {
@@ -269,6 +334,7 @@ impl StreamSession {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                     expires,
+                    admission,
                 };
                 let inbound = Inbound {
                     request: outgoing,
@@ -290,6 +356,7 @@ impl StreamSession {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
                     expires,
+                    admission,
                 };
                 let to = (handler, *body_max, forwards);
                 self.handle(request, head, to, streams).await
@@ -372,11 +439,21 @@ impl StreamSession {
         let worker = Rc::clone(&self.worker);
         let stream = &self.stream;
         let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let outcome = background::run(&worker, handler, forwards, request, has_left).await;
+        let outcome = background::run(
+            &worker,
+            (handler, forwards),
+            streams.admission,
+            request,
+            has_left,
+        )
+        .await;
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
-            Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
+            Some(Ok(Outcome::Reply(mut reply))) => match {
+                gate::tell(self.told.as_deref(), &mut reply);
+                hold(&reply, 1)
+            } {
                 Ok(_room) => self.answer(&reply, &method).await,
                 Err(fault) => self.answer_fault(&fault, &method).await,
             },
@@ -385,7 +462,8 @@ impl StreamSession {
                 let sent = (&*request, head);
                 self.forward_message(&target, sent, time, streams).await
             }
-            Some(Ok(Outcome::Stream(reply, feed))) => {
+            Some(Ok(Outcome::Stream(mut reply, feed))) => {
+                gate::tell(self.told.as_deref(), &mut reply);
                 self.begin_stream(&method, (reply, feed), streams, forwards)
                     .await
             }
@@ -496,7 +574,7 @@ impl StreamSession {
             return Served::GONE;
         }
         if !is_head {
-            let caller = Caller::new(&self.worker, forwards);
+            let caller = Caller::admitted(&self.worker, forwards, streams.admission);
             let begun = Begun { feed, caller, open };
             self.begun.set(Some(Box::new(begun)));
         }

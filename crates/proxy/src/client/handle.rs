@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
+use crate::client::gate;
 use crate::client::forward;
 use crate::client::session::{After, Served, Session};
 use crate::memory::{hold, no_room};
@@ -46,7 +47,14 @@ pub(crate) async fn handle(
     let watches = body.is_done();
     let client = &mut session.client;
     let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
-    let outcome = background::run(&worker, handler, forwards, request, has_left).await;
+    let outcome = background::run(
+        &worker,
+        (handler, forwards),
+        streams.admission,
+        request,
+        has_left,
+    )
+    .await;
     session.now = Instant::now();
     match outcome {
         None => Served {
@@ -55,7 +63,10 @@ pub(crate) async fn handle(
             received: 0,
         },
         // The body is copied behind the head.
-        Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 2) {
+        Some(Ok(Outcome::Reply(mut reply))) => match {
+            gate::tell(session.told.as_deref(), &mut reply);
+            hold(&reply, 2)
+        } {
             Ok(_room) => session.answer(&reply, &mut body).await,
             Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
         },
@@ -69,7 +80,8 @@ pub(crate) async fn handle(
             let source = RequestSource::Message(request);
             forward::forward(session, &target, source, time, streams).await
         }
-        Some(Ok(Outcome::Stream(reply, feed))) => {
+        Some(Ok(Outcome::Stream(mut reply, feed))) => {
+            gate::tell(session.told.as_deref(), &mut reply);
             stream::begin(session, (reply, feed), streams, forwards, &mut body).await
         }
         Some(Err(fault)) => {

@@ -1,7 +1,7 @@
 //! Writes the head of a reply to the client: one that is relayed, or one of our own.
 
 use component::forward::{FieldEdits, ForwardPlan};
-use message::{Field, Headers, HeadersView, Method, Reply, reason_phrase};
+use message::{Field, Headers, HeadersView, Method, RateLimit, Reply, reason_phrase};
 use net::http1::{ConnectionOptions, Framing, Version};
 use tokio::time::Instant;
 
@@ -48,6 +48,8 @@ pub(crate) struct Relayed<'a> {
     /// The method of the client's request.
     pub method: &'a Method,
     pub edits: &'a FieldEdits,
+    /// What is told of the caller's limits.
+    pub told: Option<&'a RateLimit>,
     /// Where the date comes from, and when the request came.
     pub date: Option<(&'a DateField, Instant)>,
 }
@@ -82,6 +84,9 @@ impl Relayed<'_> {
             copy_line(out, line);
         }
         for (name, value) in &self.edits.set {
+            line(out, name.as_bytes(), value.as_bytes());
+        }
+        for (name, value) in self.told.into_iter().flat_map(RateLimit::fields) {
             line(out, name.as_bytes(), value.as_bytes());
         }
         if let Some((date, now)) = self.date

@@ -10,11 +10,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::access::{self, Admitted, Door};
+use component::limits::{Admission, Entered, Gate, Passed};
 use component::settings::Settings;
-use message::{Fault, Reply};
+use message::{Fault, RateLimit, Reply};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, Version};
+use net::http1::{BodyDecoder, Framing, HeadError, HeadLimits, Piece, RequestHead, Version};
 use tokio::time::Instant;
 
 use crate::call;
@@ -22,16 +23,17 @@ use crate::call::Caller;
 use crate::client::door::{self, Stripped};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::handle;
 use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
 use crate::observe::AccessEntry;
-use crate::relay::Progress;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
 use crate::relay::failure::Failure;
 use crate::relay::least_rate::ClientShare;
+use crate::relay::{Progress, has_left};
 use crate::router::{Captures, Found, Route, Target};
 use crate::stream::events::Events;
 use crate::stream::h1_client::Way;
@@ -64,6 +66,8 @@ pub(crate) struct Session {
     head_started: bool,
     first_request: FirstRequest,
     captures: Captures,
+    /// What the reply tells of the caller's limits.
+    pub told: Option<Box<RateLimit>>,
     /// What takes the connection over.
     stream: Option<Box<(Begun, Way)>>,
 }
@@ -125,6 +129,7 @@ impl Session {
             head_started: false,
             first_request: FirstRequest::Awaited,
             captures: Captures::new(),
+            told: None,
             stream: None,
         }
     }
@@ -295,6 +300,104 @@ impl Session {
                 }
             },
         };
+        let mut admission = None;
+        if let Some(gate) = &route.gate {
+            let passed = match self.enter(gate) {
+                Some(Ok(entered)) if entered.wait.is_zero() => {
+                    Ok(entered.finish(self.now.into_std()))
+                }
+                // On the heap, as all that few requests need: every connection would pay for it.
+                entered => {
+                    let asked = (&**route, path.as_deref(), admitted.as_ref());
+                    Box::pin(self.pass(gate, entered, asked)).await
+                }
+            };
+            match passed {
+                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Err(refusal) => return Box::pin(self.turn_away(refusal)).await,
+            }
+        } else if self.told.is_some() {
+            self.told = None;
+        }
+        self.serve_admitted(route, path, (admitted, admission.as_ref()))
+            .await
+    }
+
+    /// Answers a request that does not pass the gate.
+    async fn turn_away(&mut self, refusal: Refusal) -> Served {
+        let Refusal::Fault(fault) = refusal else {
+            return Served {
+                status: 0,
+                after: After::Gone,
+                received: 0,
+            };
+        };
+        call::log_fault(&fault);
+        let mut body = self.take_head();
+        self.answer(&fault.to_reply(), &mut body).await
+    }
+
+    /// Asks a gate that needs no expression.
+    fn enter<'g>(&self, gate: &'g Gate) -> Option<Result<Entered<'g>, Fault>> {
+        if gate.needs_evaluation() {
+            return None;
+        }
+        let bytes = self.client.input.bytes();
+        let head = bytes.get(..self.head.length).unwrap_or_default();
+        let from = (self.client.peer(), self.head.headers(head));
+        let proxies = self.settings.trusted_proxies.as_deref();
+        Some(gate::enter(gate, from, proxies, self.now.into_std()))
+    }
+
+    /// Waits until a request may go on.
+    async fn pass(
+        &mut self,
+        gate: &Gate,
+        entered: Option<Result<Entered<'_>, Fault>>,
+        (route, path, admitted): (&Route, Option<&[u8]>, Option<&Admitted>),
+    ) -> Result<Passed, Refusal> {
+        let worker = Rc::clone(&self.worker);
+        let now = self.now.into_std();
+        let copied = match &entered {
+            None => {
+                let mut request = handle::take_request(self, route, path.map(<[u8]>::to_vec));
+                if let Some(admitted) = admitted {
+                    admitted.clone().enter(&mut request);
+                }
+                Some(request)
+            }
+            Some(_) => None,
+        };
+        // What comes behind a head without a body is another request.
+        let watches = self.head.framing == Framing::None;
+        let client = &mut self.client;
+        let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+        let passed = match (entered, copied) {
+            (Some(Err(fault)), _) => Err(Refusal::Fault(fault)),
+            (Some(Ok(entered)), _) => gate::wait(entered, &worker, has_left).await,
+            (None, Some(request)) => {
+                let visitor = Visitor {
+                    gate,
+                    worker: &worker,
+                    now,
+                    request,
+                    has_left,
+                };
+                visitor.pass().await
+            }
+            // Copied above.
+            (None, None) => Err(Refusal::Gone),
+        };
+        self.now = Instant::now();
+        passed
+    }
+
+    async fn serve_admitted(
+        &mut self,
+        route: &Rc<Route>,
+        path: Option<Vec<u8>>,
+        (admitted, admission): (Option<Admitted>, Option<&Admission>),
+    ) -> Served {
         let expires = admitted.as_ref().and_then(|it| it.caller.expires);
         match &route.target {
             Target::Forward(target) => {
@@ -308,6 +411,7 @@ impl Session {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                     expires,
+                    admission,
                 };
                 let query = self.head.query(self.client.input.bytes());
                 let stripped = Stripped::of(admitted.as_ref(), query);
@@ -331,6 +435,7 @@ impl Session {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
                     expires,
+                    admission,
                 };
                 let to = (handler, *body_max, forwards);
                 handle::handle(self, request, to, streams).await

@@ -300,6 +300,7 @@ impl Downstream for Http1Downstream<'_> {
                 client,
                 method: &self.session.head.method,
                 edits: &plan.reply_fields,
+                told: None,
                 date: None,
             };
             reply.write(self.writer.staged_mut());
@@ -324,6 +325,7 @@ impl Downstream for Http1Downstream<'_> {
             client: self.client_side(self.closes),
             method: &self.session.head.method,
             edits: own.as_ref().unwrap_or(&plan.reply_fields),
+            told: self.session.told.as_deref(),
             date: Some((&self.session.worker.date, self.session.now)),
         };
         let staged = self.writer.staged_mut();

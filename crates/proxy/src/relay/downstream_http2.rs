@@ -181,7 +181,16 @@ impl Downstream for Http2Downstream<'_> {
         let fields = relayed_fields(head.fields, head.connection, edits, date.as_deref()).filter(
             |(field, _, value)| keeps_length || *field != Field::ContentLength || *value == b"0",
         );
-        let sent = self.session.stream.respond(head.status, fields, !has_body);
+        let stream = &self.session.stream;
+        let sent = match &self.session.told {
+            None => stream.respond(head.status, fields, !has_body),
+            Some(told) => {
+                let names = [&b"ratelimit-policy"[..], b"ratelimit"];
+                let told = names.into_iter().zip(told.fields());
+                let told = told.map(|(name, (_, it))| (Field::Other, name, it.as_bytes()));
+                stream.respond(head.status, fields.chain(told), !has_body)
+            }
+        };
         sent.map_err(|_| ClientGone)?;
         Ok(match has_body {
             true => Download::Content,

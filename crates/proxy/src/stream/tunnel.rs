@@ -62,6 +62,7 @@ pub(crate) async fn begin(
         client,
         method: &session.head.method,
         edits: &target.plan.reply_fields,
+        told: session.told.as_deref(),
         date: None,
     };
     reply.write(&mut out);
