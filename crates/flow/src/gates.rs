@@ -473,7 +473,7 @@ impl GateReader<'_> {
         let by = node.get("by");
         Some(PlanChoice {
             which,
-            by: by.map_or(Who::Address, |by| self.who("by", by, scope, report)),
+            by: by.map_or(Who::Caller, |by| self.who("by", by, scope, report)),
             plans: Arc::clone(plans),
         })
     }

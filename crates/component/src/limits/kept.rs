@@ -19,6 +19,8 @@ pub enum Id<'a> {
     Everybody,
     /// The client with this address; of IPv6, all addresses of its network of 64 bits (RFC 6177).
     Address(IpAddr),
+    /// The caller whom this way knows by this id.
+    Caller(&'a str, &'a str),
     /// Whoever an expression gives this value for.
     Value(&'a [u8]),
 }
@@ -132,6 +134,12 @@ impl KeptLimits {
                     hasher.write(&network.to_le_bytes());
                 }
             },
+            Id::Caller(way, id) => {
+                hasher.write(b"c");
+                hasher.write(&way.len().to_le_bytes());
+                hasher.write(way.as_bytes());
+                hasher.write(id.as_bytes());
+            }
             Id::Value(value) => {
                 hasher.write(b"v");
                 hasher.write(value);

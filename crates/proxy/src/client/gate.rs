@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use component::access::Caller;
 use component::limits::{Entered, Gate, Passed, Visit};
 use component::trusted_proxies::TrustedProxies;
 use message::{Fault, HeadersView, RateLimit, Reply, Request};
 
-use crate::call::Caller;
+use crate::call;
 use crate::upstream::request_head;
 use crate::worker::Worker;
 
@@ -40,7 +41,7 @@ pub(crate) struct Visitor<'a, L> {
 /// When a limit is exceeded.
 pub(crate) fn enter<'g>(
     gate: &'g Gate,
-    (peer, headers): (IpAddr, HeadersView<'_>),
+    (peer, headers, caller): (IpAddr, HeadersView<'_>, Option<&Caller>),
     proxies: Option<&TrustedProxies>,
     now: Instant,
 ) -> Result<Entered<'g>, Fault> {
@@ -48,6 +49,7 @@ pub(crate) fn enter<'g>(
     gate.enter(&Visit {
         address,
         headers,
+        caller,
         now,
     })
 }
@@ -55,7 +57,7 @@ pub(crate) fn enter<'g>(
 impl<L: FnMut(&mut Context<'_>) -> bool> Visitor<'_, L> {
     /// Asks a gate with expressions, and waits until it is the request's turn.
     pub async fn pass(self) -> Result<Passed, Refusal> {
-        let caller = Caller::new(self.worker, &Rc::default());
+        let caller = call::Caller::new(self.worker, &Rc::default());
         let work = async {
             let entered = self.gate.enter_by_value(&self.request, &caller).await?;
             entered.wait(&caller).await;
@@ -71,7 +73,7 @@ pub(crate) async fn wait(
     worker: &Rc<Worker>,
     has_left: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Result<Passed, Refusal> {
-    let caller = Caller::new(worker, &Rc::default());
+    let caller = call::Caller::new(worker, &Rc::default());
     let work = async {
         entered.wait(&caller).await;
         Ok(entered.finish(Instant::now()))

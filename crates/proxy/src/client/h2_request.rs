@@ -248,7 +248,8 @@ impl StreamSession {
             };
             visitor.pass().await
         } else {
-            let from = (self.origin.peer, head.fields.view());
+            let caller = admitted.map(|it| &*it.caller);
+            let from = (self.origin.peer, head.fields.view(), caller);
             let proxies = self.settings.trusted_proxies.as_deref();
             match gate::enter(gate, from, proxies, now) {
                 Err(fault) => return Err(Refusal::Fault(fault)),

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
-use crate::client::gate;
 use crate::client::forward;
+use crate::client::gate;
 use crate::client::session::{After, Served, Session};
 use crate::memory::{hold, no_room};
 use crate::relay::downstream_http1::RequestSource;

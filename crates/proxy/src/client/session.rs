@@ -302,7 +302,8 @@ impl Session {
         };
         let mut admission = None;
         if let Some(gate) = &route.gate {
-            let passed = match self.enter(gate) {
+            let caller = admitted.as_ref().map(|it| &*it.caller);
+            let passed = match self.enter(gate, caller) {
                 Some(Ok(entered)) if entered.wait.is_zero() => {
                     Ok(entered.finish(self.now.into_std()))
                 }
@@ -338,13 +339,17 @@ impl Session {
     }
 
     /// Asks a gate that needs no expression.
-    fn enter<'g>(&self, gate: &'g Gate) -> Option<Result<Entered<'g>, Fault>> {
+    fn enter<'g>(
+        &self,
+        gate: &'g Gate,
+        caller: Option<&access::Caller>,
+    ) -> Option<Result<Entered<'g>, Fault>> {
         if gate.needs_evaluation() {
             return None;
         }
         let bytes = self.client.input.bytes();
         let head = bytes.get(..self.head.length).unwrap_or_default();
-        let from = (self.client.peer(), self.head.headers(head));
+        let from = (self.client.peer(), self.head.headers(head), caller);
         let proxies = self.settings.trusted_proxies.as_deref();
         Some(gate::enter(gate, from, proxies, self.now.into_std()))
     }
