@@ -64,9 +64,8 @@ impl<'a> HeadersView<'a> {
 
     /// The value of the first line of this known field.
     pub fn first(self, field: Field) -> Option<&'a [u8]> {
-        self.iter()
-            .find(|(found, _, _)| *found == field)
-            .map(|(_, _, value)| value)
+        let first = self.entries.iter().find(|entry| entry.field == field);
+        first.map(|entry| slice(self.bytes, entry.value))
     }
 
     /// The value of the first line with this name, whatever its case.
@@ -125,9 +124,9 @@ impl<'a> FieldLine<'a> {
     #[inline]
     pub fn whole(self) -> Option<&'a [u8]> {
         let Entry { name, value, .. } = *self.entry;
-        let whole = slice(self.bytes, (name.0, value.1));
-        let between = slice(whole, (name.1 - name.0, value.0 - name.0));
-        (between == b": ").then_some(whole)
+        let behind = self.bytes.get(name.1 as usize..)?;
+        let is_plain = name.1 + 2 == value.0 && behind.first_chunk() == Some(b": ");
+        is_plain.then(|| slice(self.bytes, (name.0, value.1)))
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Connection {
     pub input: Buffer,
     peer: IpAddr,
     permit: Option<Permit>,
+    /// Whether the last read has probably taken all that there was.
+    is_drained: bool,
 }
 
 impl Connection {
@@ -71,6 +73,7 @@ impl Connection {
             input: Buffer::default(),
             peer: peer.ip().to_canonical(),
             permit: None,
+            is_drained: false,
         }
     }
 
@@ -118,10 +121,19 @@ impl Connection {
     /// nothing has been read, a waiting connection holds no buffer.
     #[inline]
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Then most likely it has to wait, for which it needs no buffer.
+        if std::mem::take(&mut self.is_drained)
+            && let Stream::Plain(stream) = &self.stream
+            && stream.poll_read_ready(context)?.is_pending()
+        {
+            self.input.release();
+            return Poll::Pending;
+        }
         let mut space = ReadBuf::new(self.input.space());
         match self.stream.poll_read(context, &mut space) {
             Poll::Ready(Ok(())) => {
                 let count = space.filled().len();
+                self.is_drained = space.remaining() > 0;
                 self.input.filled(count);
                 if count == 0 {
                     self.input.release();
@@ -134,6 +146,16 @@ impl Connection {
                 Poll::Pending
             }
         }
+    }
+
+    /// The same while something else is waited for, and the other side is only watched: it sends
+    /// something ahead, or leaves.
+    #[inline]
+    pub fn poll_watch(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let polled = self.poll_fill(context);
+        // What wakes the task next is not this connection.
+        self.is_drained |= polled.is_pending();
+        polled
     }
 
     /// Writes some of these bytes, at least one. They are the connection's from then on; over TLS

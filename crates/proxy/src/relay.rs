@@ -260,7 +260,7 @@ impl ClientWatch<'_> {
 /// ahead are read up to a bound.
 pub(crate) fn has_left(context: &mut Context<'_>, client: &mut Connection) -> bool {
     while client.input.len() < AHEAD_MAX {
-        match client.poll_fill(context) {
+        match client.poll_watch(context) {
             Poll::Pending => return false,
             Poll::Ready(Ok(count)) if count > 0 => {}
             Poll::Ready(_) => return true,

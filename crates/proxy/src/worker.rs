@@ -202,7 +202,7 @@ pub struct Worker {
     drained: RefCell<Option<Waker>>,
     scratch: RefCell<Spares<Vec<u8>>>,
     /// Heads of replies that are not in use, for their memory.
-    reply_heads: RefCell<Spares<ResponseHead>>,
+    reply_heads: RefCell<Spares<Box<ResponseHead>>>,
     /// Where the head of a request for HTTP/2 is written; it is needed until its stream is open.
     http2_head: Cell<Option<Box<Http2Head>>>,
     /// The flows that flows may call.
@@ -575,13 +575,13 @@ impl Worker {
 
     /// Where the head of a reply is read into.
     #[inline]
-    pub(crate) fn take_reply_head(&self) -> ResponseHead {
+    pub(crate) fn take_reply_head(&self) -> Box<ResponseHead> {
         self.reply_heads.borrow_mut().take().unwrap_or_default()
     }
 
     /// Gives it back.
     #[inline]
-    pub(crate) fn return_reply_head(&self, head: ResponseHead) {
+    pub(crate) fn return_reply_head(&self, head: Box<ResponseHead>) {
         self.reply_heads.borrow_mut().give(head, REPLY_HEADS_MAX);
     }
 

@@ -2,7 +2,7 @@
 //! content. The decoder looks at bytes where they lie and copies nothing.
 
 use super::grammar::Stop;
-use super::head::HeadLimits;
+use super::head::{FIELDS_MAX, HeadLimits};
 use message::Field;
 
 /// How the length of a body is known (RFC 9112, section 6.3).
@@ -44,7 +44,10 @@ pub struct BodyError(pub &'static str);
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
-    trailer_limits: HeadLimits,
+    /// The most bytes of the trailer section, at most [`TRAILERS_MAX`].
+    trailer_bytes: u16,
+    /// The most lines of it.
+    trailer_fields: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,17 @@ enum State {
     End,
 }
 
+impl State {
+    fn start(framing: Framing) -> Self {
+        match framing {
+            Framing::None | Framing::Length(0) => Self::End,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::SizeLine,
+            Framing::UntilClose => Self::UntilClose,
+        }
+    }
+}
+
 /// The most bytes of a chunk's size line, extension included.
 const SIZE_LINE_MAX: usize = 1024;
 /// The most bytes of a trailer section. It is read again with every piece that arrives, so it must
@@ -80,15 +94,18 @@ const SIZE_DIGITS_MAX: usize = 15;
 impl BodyDecoder {
     /// A decoder at the beginning of a body.
     pub fn new(framing: Framing, trailer_limits: HeadLimits) -> Self {
-        let state = match framing {
-            Framing::None | Framing::Length(0) => State::End,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::SizeLine,
-            Framing::UntilClose => State::UntilClose,
-        };
         Self {
-            state,
-            trailer_limits,
+            state: State::start(framing),
+            trailer_bytes: trailer_limits.bytes.min(TRAILERS_MAX) as u16,
+            trailer_fields: trailer_limits.fields.min(FIELDS_MAX) as u16,
+        }
+    }
+
+    /// The same at the beginning of a body that is framed like this.
+    pub(super) fn restarted(&self, framing: Framing) -> Self {
+        Self {
+            state: State::start(framing),
+            ..*self
         }
     }
 
@@ -201,9 +218,8 @@ impl BodyDecoder {
     /// Waits for the whole section, so that fields that change the meaning of the message are
     /// refused before any of it has been passed on.
     fn trailers(&mut self, input: &[u8]) -> Result<Piece, BodyError> {
-        let limit = self.trailer_limits;
-        let bytes_max = limit.bytes.min(TRAILERS_MAX);
-        let fields_max = limit.fields.min(super::head::FIELDS_MAX);
+        let bytes_max = usize::from(self.trailer_bytes);
+        let fields_max = usize::from(self.trailer_fields);
         let mut is_refused = false;
         let note = |name: &[u8], _: &[u8]| is_refused |= Field::of(name).breaks_trailers();
         match super::head::read_trailers(input, fields_max, note) {

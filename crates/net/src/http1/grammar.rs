@@ -115,19 +115,17 @@ pub(super) fn status_line(bytes: &[u8]) -> Result<StatusLine, Stop> {
         at = line_end(bytes, at, BAD_LINE_END)?;
     }
     let (version, at) = version(bytes, at)?;
-    match bytes.get(at) {
-        Some(b' ') => {}
-        Some(_) => return Err(Stop::Version),
-        None => return Err(Stop::Incomplete),
-    }
-    let mut status = 0;
-    for at in at + 1..at + 4 {
-        match bytes.get(at) {
-            Some(digit @ b'0'..=b'9') => status = status * 10 + u16::from(digit - b'0'),
-            Some(_) => return Err(BAD_STATUS_LINE.into()),
-            None => return Err(Stop::Incomplete),
+    let status = match tail(bytes, at) {
+        [b' ', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ..] => [a, b, c]
+            .into_iter()
+            .fold(0, |status, digit| status * 10 + u16::from(digit - b'0')),
+        [] => return Err(Stop::Incomplete),
+        [b' ', digits @ ..] if digits.len() < 3 && digits.iter().all(u8::is_ascii_digit) => {
+            return Err(Stop::Incomplete);
         }
-    }
+        [b' ', ..] => return Err(BAD_STATUS_LINE.into()),
+        _ => return Err(Stop::Version),
+    };
     let at = at + 4;
     // The phrase is optional, and so is the space before it (RFC 9112, section 4).
     let start = at + usize::from(bytes.get(at) == Some(&b' '));

@@ -199,8 +199,8 @@ pub(super) enum Sender {
     Server,
 }
 
-/// Reads the field lines that begin at `at`: notes the places of all, and what those say that
-/// decide about this message and its connection.
+/// Reads the field lines that begin at `at`: notes the places of all, and in `lines`, which is
+/// empty, what those say that decide about this message and its connection.
 ///
 /// # Errors
 /// When a line is malformed or there are too many. What lines say is judged when all are there.
@@ -210,20 +210,18 @@ pub(super) fn read_fields(
     limits: HeadLimits,
     entries: &mut Vec<Entry>,
     connection: &mut ConnectionOptions,
-) -> Result<FieldLines, Stop> {
+    lines: &mut FieldLines,
+) -> Result<(), Stop> {
     entries.clear();
     connection.clear();
     let fields_max = limits.fields.min(FIELDS_MAX);
-    let mut lines = FieldLines {
-        end: at,
-        ..FieldLines::default()
-    };
+    lines.end = at;
     loop {
         let line = match grammar::line(bytes, lines.end)? {
             Line::Field(line) => line,
             Line::End(end) => {
                 lines.end = end;
-                return Ok(lines);
+                return Ok(());
             }
         };
         if entries.len() == fields_max {

@@ -75,7 +75,8 @@ impl RequestHead {
     fn read(&mut self, bytes: &[u8], skipped: usize, limits: HeadLimits) -> Result<(), Stop> {
         let start = grammar::request_line(bytes, skipped)?;
         let (entries, connection) = (&mut self.entries, &mut self.connection);
-        let lines = read_fields(bytes, start.end, limits, entries, connection)?;
+        let mut lines = FieldLines::default();
+        read_fields(bytes, start.end, limits, entries, connection, &mut lines)?;
         if lines.end - skipped > limits.bytes {
             return Err(TOO_LARGE.into());
         }

@@ -7,8 +7,8 @@ use message::{Entry, Field, HeadersView, Method};
 use super::body::Framing;
 use super::grammar::{self, Stop};
 use super::head::{
-    BAD_VERSION, ConnectionOptions, HeadError, HeadLimits, Sender, TOO_LARGE, Version, check_size,
-    part, read_fields,
+    BAD_VERSION, ConnectionOptions, FieldLines, HeadError, HeadLimits, Sender, TOO_LARGE, Version,
+    check_size, part, read_fields,
 };
 
 /// A response head that lies at the front of a connection's buffer. All places are places in that
@@ -68,7 +68,8 @@ impl ResponseHead {
     fn read(&mut self, bytes: &[u8], method: &Method, limits: HeadLimits) -> Result<(), Stop> {
         let start = grammar::status_line(bytes)?;
         let (entries, connection) = (&mut self.entries, &mut self.connection);
-        let lines = read_fields(bytes, start.end, limits, entries, connection)?;
+        let mut lines = FieldLines::default();
+        read_fields(bytes, start.end, limits, entries, connection, &mut lines)?;
         if lines.end > limits.bytes {
             return Err(TOO_LARGE.into());
         }

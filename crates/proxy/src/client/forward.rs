@@ -109,7 +109,7 @@ fn end(mut down: Http1Downstream<'_>, relayed: &Relayed) -> Served {
     let is_whole = down.discard();
     let (closes, ends_with_connection) = (down.closes, down.ends_with_connection);
     let session = down.into_session();
-    session.now = Instant::now();
+    session.now = relayed.ended.unwrap_or_else(Instant::now);
     let after = match &relayed.cut {
         Some(cut) => {
             cut.log();

@@ -150,7 +150,7 @@ type Attempted = Result<Outcome, (Failed, Lease)>;
 async fn over_http1<D: Requester>(
     down: &mut D,
     order: Order<'_>,
-    connection: Connection,
+    connection: Box<Connection>,
     lease: Lease,
     now: Instant,
 ) -> Attempted {
@@ -174,12 +174,14 @@ async fn over_http1<D: Requester>(
             let source = events::Source::Http1(Box::new(up.exchange));
             Ok(Outcome::EventStream(stream, source, lease))
         }
-        Ok(Reply::Relayed(relayed)) => {
+        Ok(Reply::Relayed(mut relayed)) => {
             worker.return_reply_head(up.head);
             if relayed.cut.is_none()
                 && let Some(released) = up.exchange.release()
             {
-                lease.keep(released, Instant::now());
+                let now = Instant::now();
+                relayed.ended = Some(now);
+                lease.keep(released, now);
             }
             Ok(Outcome::Relayed(relayed))
         }

@@ -67,7 +67,7 @@ pub(crate) async fn begin(
     };
     reply.write(&mut out);
     let Http1Upstream { exchange, head } = up;
-    let mut upstream = exchange.into_transport();
+    let mut upstream = *exchange.into_transport();
     upstream.input.consume(head.length);
     if session.write_all(&out).await.is_err() {
         return session.after_reply(101, true, Err(io::ErrorKind::BrokenPipe.into()));

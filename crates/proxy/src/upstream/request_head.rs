@@ -507,15 +507,36 @@ fn scheme(request: &Outgoing<'_>) -> &'static [u8] {
     if request.is_secure { b"https" } else { b"http" }
 }
 
+/// Each octet of an IPv4 address as text, a dot behind it, and how long that is.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let mut table = [([0; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let [a, b, c] = [octet / 100, octet / 10 % 10, octet % 10];
+        let [a, b, c] = [b'0' + a as u8, b'0' + b as u8, b'0' + c as u8];
+        table[octet] = match octet {
+            0..10 => ([c, b'.', 0, 0], 2),
+            10..100 => ([b, c, b'.', 0], 3),
+            _ => ([a, b, c, b'.'], 4),
+        };
+        octet += 1;
+    }
+    table
+};
+
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(address) => {
-            for (at, octet) in address.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
+            let mut text = [0; 16];
+            let mut length = 0;
+            for octet in address.octets() {
+                let (digits, count) = OCTETS[usize::from(octet)];
+                if let Some(room) = text.get_mut(length..length + 4) {
+                    room.copy_from_slice(&digits);
                 }
-                write_decimal(octet.into(), out);
+                length += count;
             }
+            out.extend_from_slice(text.get(..length - 1).unwrap_or_default());
         }
         IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
@@ -567,6 +588,16 @@ pub(crate) fn write_decimal(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_written_as_they_are_read() {
+        for octet in 0..=255 {
+            let address = IpAddr::from([octet, 255 - octet, octet / 10, octet]);
+            let mut out = Vec::new();
+            write_address(address, &mut out);
+            assert_eq!(out, address.to_string().into_bytes());
+        }
+    }
 
     #[test]
     fn numbers_are_written_as_they_are_read() {
