@@ -36,6 +36,10 @@ use large::drop_beside;
 /// millisecond.
 pub const AT_ONCE: usize = 256 * 1024;
 
+/// Bytes of an envelope that are read on the worker: taking it apart and checking it against a
+/// schema costs some times what reading a body does.
+pub const ENVELOPE_AT_ONCE: usize = AT_ONCE / 4;
+
 /// How many rounds of steps the expressions of a flow may take in a row before the flow yields to
 /// the other tasks of its worker: some milliseconds. See [`expr::jq::rounds`].
 pub const ROW_ROUNDS: u64 = 16;
