@@ -44,6 +44,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
             "proxy",
             "net",
             "component",
+            "access",
             "expr",
             "journal",
             "message",

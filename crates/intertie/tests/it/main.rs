@@ -15,6 +15,7 @@ mod failures;
 mod flow_tests;
 mod flows;
 mod idempotent;
+mod keys;
 mod life;
 mod limits;
 mod mail;
