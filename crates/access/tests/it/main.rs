@@ -6,6 +6,7 @@ mod attacks;
 mod basic;
 mod cache;
 mod credentials;
+mod deny;
 mod guessing;
 mod issuer;
 mod key_source;
