@@ -5,6 +5,7 @@
 mod attacks;
 mod basic;
 mod cache;
+mod certificate;
 mod credentials;
 mod deny;
 mod guessing;
