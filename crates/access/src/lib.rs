@@ -17,6 +17,7 @@ mod file_problem;
 pub mod guessing;
 mod hex;
 pub mod jwt;
+mod percent;
 mod sha256;
 pub mod signed_body;
 mod strict_json;

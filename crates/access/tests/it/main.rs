@@ -8,6 +8,7 @@ mod cache;
 mod certificate;
 mod credentials;
 mod deny;
+mod dpop;
 mod guessing;
 mod issuer;
 mod key_source;
