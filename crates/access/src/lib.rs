@@ -2,19 +2,22 @@
 //!
 //! [`jwt`] verifies JSON Web Tokens against the keys of their issuer, [`jwt::KeySource`] decides
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
-//! [`api_keys`] knows callers by keys of our own, [`basic`] by passwords, [`signed_body`] by the
-//! signature of what they send. [`credentials`] finds what a request carries, and has the
-//! challenges for one that is refused; [`guessing`] bounds the checks that fail. Who reads
-//! requests, fetches keys and writes replies is somebody else's matter; the time is an argument
-//! everywhere.
+//! [`api_keys`] knows callers by keys of our own, [`basic`] by passwords, [`certificate`] by
+//! certificates, [`signed_body`] by the signature of what they send. [`credentials`] finds what a
+//! request carries, and has the challenges for one that is refused; [`guessing`] bounds the checks
+//! that fail, [`deny`] lists what is refused although it is good. Who reads requests, fetches keys
+//! and writes replies is somebody else's matter; the time is an argument everywhere.
 
 pub mod api_keys;
 pub mod basic;
+pub mod certificate;
 pub mod credentials;
+pub mod deny;
 mod file_problem;
 pub mod guessing;
 mod hex;
 pub mod jwt;
+mod percent;
 mod sha256;
 pub mod signed_body;
 mod strict_json;

@@ -27,7 +27,7 @@ pub mod tds;
 pub mod websocket;
 pub mod wire;
 
-pub use certificates::{Authority, Issued};
+pub use certificates::{Authority, ClientNames, Issued};
 pub use client::RawClient;
 pub use dropped::{drop_at_every_await, poll_and_drop};
 pub use markdown::{MarkdownBlock, markdown_blocks};

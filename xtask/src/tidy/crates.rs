@@ -49,6 +49,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
             "proxy",
             "net",
             "component",
+            "access",
             "expr",
             "journal",
             "message",

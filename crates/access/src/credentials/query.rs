@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{Credential, KeyPlace, Presented, Problem, Wanted, check_key, check_token, put};
 use crate::jwt::TOKEN_MAX;
+use crate::percent::{Piece, Pieces};
 
 /// RFC 6750, section 2.3
 pub(super) const ACCESS_TOKEN: &str = "access_token";
@@ -39,40 +40,21 @@ pub(super) fn find<'a>(
     Ok(())
 }
 
-/// The bytes that a text means, one by one (RFC 3986, section 2.1); `None` for an escape without
-/// two hexadecimal digits, which ends them.
-struct Bytes<'a>(&'a [u8]);
-
-impl Iterator for Bytes<'_> {
-    type Item = Option<u8>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        match *self.0 {
-            [] => None,
-            [b'%', high, low, ref rest @ ..]
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                self.0 = rest;
-                let byte = digit(high)
-                    .zip(digit(low))
-                    .map(|(high, low)| high << 4 | low);
-                Some(byte.and_then(|it| u8::try_from(it).ok()))
-            }
-            [b'%', ..] => {
-                self.0 = &[];
-                Some(None)
-            }
-            [byte, ref rest @ ..] => {
-                self.0 = rest;
-                Some(Some(byte))
-            }
-        }
+/// What a piece of an encoded text means, unless it is a `%` that begins no escape.
+fn meaning(piece: Piece) -> Option<u8> {
+    match piece {
+        Piece::Plain(b'%') => None,
+        Piece::Plain(byte) | Piece::Escaped(byte) => Some(byte),
     }
 }
 
 fn is_same(name: &[u8], wanted: &[u8]) -> bool {
-    name == wanted || name.contains(&b'%') && Bytes(name).eq(wanted.iter().map(|&byte| Some(byte)))
+    let is_escaped = || {
+        Pieces(name)
+            .map(meaning)
+            .eq(wanted.iter().map(|&byte| Some(byte)))
+    };
+    name == wanted || name.contains(&b'%') && is_escaped()
 }
 
 fn unescaped(value: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
@@ -83,6 +65,6 @@ fn unescaped(value: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
     if value.len() > TOKEN_MAX * 3 {
         return Err(Problem::TooLong);
     }
-    let bytes: Option<Vec<u8>> = Bytes(value).collect();
+    let bytes: Option<Vec<u8>> = Pieces(value).map(meaning).collect();
     bytes.map(Cow::Owned).ok_or(Problem::Malformed)
 }

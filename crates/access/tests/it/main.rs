@@ -5,7 +5,10 @@
 mod attacks;
 mod basic;
 mod cache;
+mod certificate;
 mod credentials;
+mod deny;
+mod dpop;
 mod guessing;
 mod issuer;
 mod key_source;

@@ -17,6 +17,7 @@ mod failures;
 mod flow_tests;
 mod flows;
 mod idempotent;
+mod keys;
 mod life;
 mod limits;
 mod mail;
