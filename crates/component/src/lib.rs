@@ -15,6 +15,7 @@ pub mod block;
 pub mod codes;
 pub mod connection;
 pub mod content;
+pub mod credentials;
 pub mod definition;
 pub mod document;
 pub mod endpoint;

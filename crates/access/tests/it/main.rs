@@ -8,4 +8,6 @@ mod issuer;
 mod key_source;
 mod keys;
 mod signed_body;
+mod signer;
+mod sigv4;
 mod wycheproof;
