@@ -1,5 +1,6 @@
 //! JSON Web Tokens: [`verify`] takes a token apart, finds the key of its issuer, checks the
-//! signature, and then what the token claims (RFC 7519, RFC 7515, RFC 8725).
+//! signature, and then what the token claims (RFC 7519, RFC 7515, RFC 8725). A [`Signer`] makes
+//! tokens of our own.
 
 mod algorithm;
 mod cache;
@@ -10,6 +11,7 @@ mod key;
 mod key_set;
 mod key_source;
 mod roca;
+mod signer;
 mod verifier;
 
 pub use algorithm::Algorithm;
@@ -19,6 +21,7 @@ pub use dpop::{BadProof, Proof, Target, verify_proof};
 pub use key::{Key, KeyProblem};
 pub use key_set::{Ignored, KEY_SET_MAX, KEYS_MAX, KeySet, KeySetError};
 pub use key_source::{Fetch, KeySource, Lookup, Snapshot, Times, Waiter};
+pub use signer::{Signer, SignerProblem, unique_id};
 pub use verifier::Verifier;
 
 /// Why a token is refused. The caller is told only that it is invalid; this is for the log and for

@@ -1,12 +1,14 @@
-//! Who calls, and may they: credentials are checked here, without input or output.
+//! Who calls, and may they: credentials are checked and made here, without input or output.
 //!
 //! [`jwt`] verifies JSON Web Tokens against the keys of their issuer, [`jwt::KeySource`] decides
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
 //! [`api_keys`] knows callers by keys of our own, [`basic`] by passwords, [`certificate`] by
 //! certificates, [`signed_body`] by the signature of what they send. [`credentials`] finds what a
 //! request carries, and has the challenges for one that is refused; [`guessing`] bounds the checks
-//! that fail, [`deny`] lists what is refused although it is good. Who reads requests, fetches keys
-//! and writes replies is somebody else's matter; the time is an argument everywhere.
+//! that fail, [`deny`] lists what is refused although it is good. What we show to other systems is
+//! made here too: [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web Services. Who
+//! reads requests, fetches keys and writes replies is somebody else's matter; the time is an
+//! argument everywhere.
 
 pub mod api_keys;
 pub mod basic;
@@ -20,6 +22,7 @@ pub mod jwt;
 mod percent;
 mod sha256;
 pub mod signed_body;
+pub mod sigv4;
 mod strict_json;
 
 pub use file_problem::FileProblem;

@@ -17,6 +17,7 @@ pub mod codes;
 pub mod connection;
 pub mod content;
 pub mod cors;
+pub mod credentials;
 pub mod definition;
 pub mod document;
 pub mod edge;

@@ -126,6 +126,7 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
         let base = String::new();
         let fields = Vec::new();
         Some(Arc::new(HttpConnection {
+            parameter: None,
             credentials: None,
             upstream,
             base,

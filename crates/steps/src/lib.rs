@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod attempt;
+mod aws_sigv4;
 mod background;
 mod branch;
 mod branches;

@@ -205,6 +205,7 @@ fn connections(states: &States) -> Connections {
         upstream,
         base,
         fields,
+        parameter: None,
         credentials: None,
     };
     let (mut sources, mut report) = (Sources::default(), Report::default());

@@ -16,7 +16,14 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("flow", &["component", "expr", "message", "config"]),
     (
         "steps",
-        &["component", "expr", "journal", "message", "config"],
+        &[
+            "access",
+            "component",
+            "expr",
+            "journal",
+            "message",
+            "config",
+        ],
     ),
     (
         "connectors",

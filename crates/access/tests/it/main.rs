@@ -15,4 +15,6 @@ mod key_source;
 mod keys;
 mod random;
 mod signed_body;
+mod signer;
+mod sigv4;
 mod wycheproof;

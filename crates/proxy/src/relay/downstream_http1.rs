@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::{Field, Method, Request};
@@ -382,6 +383,10 @@ impl Requester for Http1Downstream<'_> {
 
     fn settings(&self) -> &Settings {
         &self.session.settings
+    }
+
+    fn content(&self) -> Option<Bytes> {
+        self.body.whole()
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::{Field, Method};
@@ -233,5 +234,9 @@ impl Requester for Http2Downstream<'_> {
 
     fn settings(&self) -> &Settings {
         &self.session.settings
+    }
+
+    fn content(&self) -> Option<Bytes> {
+        self.body.whole()
     }
 }

@@ -98,8 +98,18 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
     /// Sends the request and relays the reply. Calls `answered` when the head of the final reply is
     /// there.
     pub async fn run(&mut self, answered: impl FnOnce()) -> Result<Reply, Failed> {
+        self.final_head().await?;
+        self.pass_on(answered).await
+    }
+
+    /// Sends the request until the head of the final reply is there.
+    pub async fn final_head(&mut self) -> Result<(), Failed> {
         let head = poll_fn(|context| self.poll_final_head(context)).await;
-        head.map_err(|failure| self.failed(failure))?;
+        head.map_err(|failure| self.failed(failure))
+    }
+
+    /// Relays the reply whose head is there.
+    pub async fn pass_on(&mut self, answered: impl FnOnce()) -> Result<Reply, Failed> {
         let head = self.up.head();
         let status = head.status;
         if status == 101 {

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::access::without_parameter;
 use component::forward::{ForwardPlan, HostField};
 use component::trusted_proxies::TrustedProxies;
 use message::{Body, Entry, Field, FieldLine, Headers, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
+use crate::relay::authorize::Authorizer;
 use crate::upstream::Upstream;
 use crate::upstream::upstreams::Upstreams;
 
@@ -26,6 +28,8 @@ pub(crate) struct ForwardTarget {
     own_fields: [Vec<OwnField>; 2],
     /// The same as lines.
     tails: [Vec<u8>; 2],
+    /// Asks for what requests are authorized with, where that is made for each.
+    pub authorizer: Option<Authorizer>,
 }
 
 /// The version of HTTP that a request came by.
@@ -71,6 +75,7 @@ impl ForwardTarget {
             host,
             own_fields,
             tails,
+            authorizer: Authorizer::of(plan),
         }
     }
 }
@@ -392,7 +397,23 @@ fn write_path(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
     }
     let mut separator = b'?';
     let own = plan.query.as_ref().map(|query| query.as_bytes());
-    for query in [own, request.query].into_iter().flatten() {
+    let Some(parameter) = &plan.parameter else {
+        for query in [own, request.query].into_iter().flatten() {
+            out.push(separator);
+            out.extend_from_slice(query);
+            separator = b'&';
+        }
+        return;
+    };
+    // The client's own parameters of that name are left out: a back end may take the last one.
+    let sent = request
+        .query
+        .and_then(|query| without_parameter(&String::from_utf8_lossy(query), &parameter.name));
+    let sent = sent.as_ref().map(|query| query.as_bytes());
+    for query in [own, sent, Some(parameter.pair.as_bytes())]
+        .into_iter()
+        .flatten()
+    {
         out.push(separator);
         out.extend_from_slice(query);
         separator = b'&';
