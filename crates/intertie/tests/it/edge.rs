@@ -240,7 +240,8 @@ fn networks_close_connections_of_a_listener_and_refuse_requests_of_a_flow() {
     let text = format!(
         "engine:\n  listeners:\n    \"127.0.0.1:{closed}\": {{ networks: [10.0.0.0/8, \"::1\"] }}\n    \
          \"127.0.0.1:{open}\": {{ trusted_proxies: [127.0.0.1] }}\n---\n\
-         flow: out\nfrom: {{ http: GET 127.0.0.1:{closed}/x }}\nsteps: [ reply: {{ body: out }} ]\n---\n\
+         flow: out\nfrom: {{ http: GET 127.0.0.1:{closed}/x }}\n\
+         steps: [ reply: {{ body: out }} ]\n---\n\
          flow: in\nfrom: {{ http: GET 127.0.0.1:{open}/x }}\n\
          networks: {{ allow: [203.0.113.0/24], deny: [203.0.113.7] }}\n\
          steps: [ reply: {{ body: in }} ]\n---\n\
@@ -566,7 +567,8 @@ fn hsts_is_sent_over_tls_and_replaces_only_when_told_to() {
     });
     let text = format!(
         "flow: a\nfrom:\n  http:\n    listen: localhost:{port}\n    path: /x\n    \
-         tls: {{ cert: server.pem, key: server.key }}\nsecurity_headers: {{ preset: api, replace: true }}\n\
+         tls: {{ cert: server.pem, key: server.key }}\n\
+         security_headers: {{ preset: api, replace: true }}\n\
          steps: [ forward: http://127.0.0.1:{0}/x ]\n---\n\
          flow: b\nfrom: {{ http: GET 127.0.0.1:{clear}/x }}\nsecurity_headers: api\n\
          steps: [ forward: http://127.0.0.1:{0}/x ]\n",
