@@ -614,8 +614,15 @@ fn a_reload_that_asks_more_of_connections_ends_those_that_came_before() {
     folder.write("flow.yaml", &flows("{ networks: [10.0.0.0/8] }"));
     engine.process.signal("HUP");
     assert!(before.is_closed(), "it has not shown that it may");
-    let mut after = RawClient::connect(port);
-    after.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(after.is_closed());
+    let refused = "intertie_connections_refused_by_network_total";
+    wait_until("all workers refuse", || {
+        let before = metric(&engine, refused);
+        for _ in 0..8 {
+            let mut after = RawClient::connect(port);
+            after.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            after.rest();
+        }
+        metric(&engine, refused) == before + 8.0
+    });
     engine.stop();
 }
