@@ -481,7 +481,8 @@ fn streams_and_handshakes_of_topics_go_by_the_policies_of_all_of_them() {
     let port = free_port();
     let topic = |name: &str, more: &str| {
         format!(
-            "---\ntopic: {name}\ndurability: memory\nsubscribe: {{ listen: \"127.0.0.1:{port}\"{more} }}\n"
+            "---\ntopic: {name}\ndurability: memory\nsubscribe: {{ listen: \"127.0.0.1:{port}\", \
+             protocols: [h2, http/1.1]{more} }}\n"
         )
     };
     let text = topic("open", ", cors: \"*\"")
@@ -490,7 +491,7 @@ fn streams_and_handshakes_of_topics_go_by_the_policies_of_all_of_them() {
             &format!(", cors: {{ origins: [\"{SHOP}\", \"https://b.example\"] }}"),
         )
         + &topic("none", "");
-    let (_folder, engine) = run(text.trim_start_matches("---\n"));
+    let (folder, engine) = run(text.trim_start_matches("---\n"));
     let head = |path: &str, more: &str| {
         let mut client = RawClient::connect(port);
         client.send(format!(
@@ -514,6 +515,19 @@ fn streams_and_handshakes_of_topics_go_by_the_policies_of_all_of_them() {
             "{path}: {shown}"
         );
     }
+    // The same over HTTP/2. A stream has no end: curl gives up after a while.
+    let url = format!("http://127.0.0.1:{port}/topics/shop/sse");
+    let origin = format!("Origin: {SHOP}");
+    let options = [
+        "--http2-prior-knowledge",
+        "--no-buffer",
+        "--max-time",
+        "1",
+        "--header",
+    ];
+    let (_, shown) = curl(&folder, &[&options[..], &[&origin, &url]].concat());
+    assert!(shown.starts_with("HTTP/2 200"), "{shown}");
+    assert_eq!(fields(&shown, "Access-Control-Allow-Origin"), [SHOP]);
     let shake = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
                  Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
     for (path, status) in [
