@@ -1,4 +1,5 @@
-//! The codes of problems with expressions, and with what clients meet first. Each has a page in `docs/errors/`.
+//! The codes of problems with expressions, and with what clients meet first. Each has a page in
+//! `docs/errors/`.
 
 use config::{Code, CodeInfo};
 

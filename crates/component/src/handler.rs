@@ -53,8 +53,8 @@ pub trait Handler: Send + Sync {
         None
     }
 
-    /// What holds for a request for this path and query, in place of what holds for the route: asked
-    /// of handlers that [share](Handler::shares) a route.
+    /// What holds for a request for this path and query, in place of what holds for the route:
+    /// asked of handlers that [share](Handler::shares) a route.
     fn edge(&self, _path: &str, _query: Option<&str>) -> Option<Arc<RouteEdge>> {
         None
     }

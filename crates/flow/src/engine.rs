@@ -139,7 +139,7 @@ struct LimitsConfig {
     connections: Option<Spanned<u64>>,
     /// The largest number of connections from one client address, from 1 to 10000000; the
     /// addresses of one IPv6 network of 64 bits count as one. Behind a load balancer all come from
-    /// its address. Without it there is no such limit.
+    /// its address, unless it speaks the PROXY protocol. Without it there is no such limit.
     connections_per_address: Option<Spanned<u64>>,
     /// The largest number of callers that each limit per caller remembers, from 64 to 10000000. A
     /// caller takes up to 36 bytes, with four windows up to 72. When there are as many, those whose

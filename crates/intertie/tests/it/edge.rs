@@ -240,7 +240,8 @@ fn networks_close_connections_of_a_listener_and_refuse_requests_of_a_flow() {
     let text = format!(
         "engine:\n  listeners:\n    \"127.0.0.1:{closed}\": {{ networks: [10.0.0.0/8, \"::1\"] }}\n    \
          \"127.0.0.1:{open}\": {{ trusted_proxies: [127.0.0.1] }}\n---\n\
-         flow: out\nfrom: {{ http: GET 127.0.0.1:{closed}/x }}\nsteps: [ reply: {{ body: out }} ]\n---\n\
+         flow: out\nfrom: {{ http: GET 127.0.0.1:{closed}/x }}\n\
+         steps: [ reply: {{ body: out }} ]\n---\n\
          flow: in\nfrom: {{ http: GET 127.0.0.1:{open}/x }}\n\
          networks: {{ allow: [203.0.113.0/24], deny: [203.0.113.7] }}\n\
          steps: [ reply: {{ body: in }} ]\n---\n\
@@ -480,7 +481,8 @@ fn streams_and_handshakes_of_topics_go_by_the_policies_of_all_of_them() {
     let port = free_port();
     let topic = |name: &str, more: &str| {
         format!(
-            "---\ntopic: {name}\ndurability: memory\nsubscribe: {{ listen: \"127.0.0.1:{port}\"{more} }}\n"
+            "---\ntopic: {name}\ndurability: memory\nsubscribe: {{ listen: \"127.0.0.1:{port}\", \
+             protocols: [h2, http/1.1]{more} }}\n"
         )
     };
     let text = topic("open", ", cors: \"*\"")
@@ -489,7 +491,7 @@ fn streams_and_handshakes_of_topics_go_by_the_policies_of_all_of_them() {
             &format!(", cors: {{ origins: [\"{SHOP}\", \"https://b.example\"] }}"),
         )
         + &topic("none", "");
-    let (_folder, engine) = run(text.trim_start_matches("---\n"));
+    let (folder, engine) = run(text.trim_start_matches("---\n"));
     let head = |path: &str, more: &str| {
         let mut client = RawClient::connect(port);
         client.send(format!(
@@ -513,6 +515,19 @@ fn streams_and_handshakes_of_topics_go_by_the_policies_of_all_of_them() {
             "{path}: {shown}"
         );
     }
+    // The same over HTTP/2. A stream has no end: curl gives up after a while.
+    let url = format!("http://127.0.0.1:{port}/topics/shop/sse");
+    let origin = format!("Origin: {SHOP}");
+    let options = [
+        "--http2-prior-knowledge",
+        "--no-buffer",
+        "--max-time",
+        "1",
+        "--header",
+    ];
+    let (_, shown) = curl(&folder, &[&options[..], &[&origin, &url]].concat());
+    assert!(shown.starts_with("HTTP/2 200"), "{shown}");
+    assert_eq!(fields(&shown, "Access-Control-Allow-Origin"), [SHOP]);
     let shake = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
                  Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
     for (path, status) in [
@@ -566,7 +581,8 @@ fn hsts_is_sent_over_tls_and_replaces_only_when_told_to() {
     });
     let text = format!(
         "flow: a\nfrom:\n  http:\n    listen: localhost:{port}\n    path: /x\n    \
-         tls: {{ cert: server.pem, key: server.key }}\nsecurity_headers: {{ preset: api, replace: true }}\n\
+         tls: {{ cert: server.pem, key: server.key }}\n\
+         security_headers: {{ preset: api, replace: true }}\n\
          steps: [ forward: http://127.0.0.1:{0}/x ]\n---\n\
          flow: b\nfrom: {{ http: GET 127.0.0.1:{clear}/x }}\nsecurity_headers: api\n\
          steps: [ forward: http://127.0.0.1:{0}/x ]\n",
@@ -612,8 +628,15 @@ fn a_reload_that_asks_more_of_connections_ends_those_that_came_before() {
     folder.write("flow.yaml", &flows("{ networks: [10.0.0.0/8] }"));
     engine.process.signal("HUP");
     assert!(before.is_closed(), "it has not shown that it may");
-    let mut after = RawClient::connect(port);
-    after.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(after.is_closed());
+    let refused = "intertie_connections_refused_by_network_total";
+    wait_until("all workers refuse", || {
+        let before = metric(&engine, refused);
+        for _ in 0..8 {
+            let mut after = RawClient::connect(port);
+            after.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            after.rest();
+        }
+        metric(&engine, refused) == before + 8.0
+    });
     engine.stop();
 }

@@ -1,6 +1,7 @@
 //! What a client meets between the router and the route's target, where the route or the listener
 //! says anything: networks, preflight requests, the origins of WebSocket handshakes; and the fields
-//! that replies get for it. Nothing here runs for listeners that say nothing.
+//! that replies get for it. Nothing here runs for listeners that say nothing, and next to nothing
+//! for routes beside others that do.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -60,6 +61,13 @@ pub(crate) fn enter(
     };
     let edge = own.as_deref().unwrap_or(listener);
     let mut answer = None;
+    if edge.is_empty() {
+        return Entered {
+            found,
+            answer,
+            fields: None,
+        };
+    }
     if let Found::Route(route) = &found {
         let refusal = refuse_network(edge, asked).or_else(|| refuse_page(route, edge, asked));
         answer = refusal.map(|fault| fault.to_reply());

@@ -32,7 +32,8 @@ fn shown(headers: &Headers) -> Vec<String> {
 
 #[test]
 fn own_replies_have_one_policy_and_say_once_that_they_vary() {
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
+    type Line = (&'static str, &'static str);
+    let cases: &[(&[Line], &[&str])] = &[
         (&[], &["Vary: Origin"]),
         (&[("vary", "Accept")], &["vary: Accept", "Vary: Origin"]),
         (&[("Vary", "Accept, origin")], &["Vary: Accept, origin"]),
