@@ -12,6 +12,7 @@ mod roca;
 mod verifier;
 
 pub use algorithm::Algorithm;
+pub(crate) use claims::{has_one_of, is_one_of, seconds};
 pub use claims::{Audience, Presented, Rules, Verified, scopes};
 pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
 pub use key::{Key, KeyProblem};

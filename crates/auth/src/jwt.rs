@@ -132,7 +132,8 @@ impl JwtWay {
         let rules = &*self.rules;
         let known = verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?;
         known.0.confirm(Presented::BEARER)?;
-        Ok(known.1.clone().ok_or(Rejection::Invalid("no_id")))
+        let caller = known.1.clone();
+        Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
     }
 
     /// The same where other keys may have to be fetched first.
@@ -209,6 +210,10 @@ impl Way for JwtWay {
     fn takes(&self, token: &[u8]) -> bool {
         let issuer = claimed_issuer(token);
         issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
+    }
+
+    fn tells_apart(&self) -> bool {
+        true
     }
 
     fn passes(&self) -> bool {

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
-use crate::client::door::{self, Stripped};
+use crate::client::door::{self, Gate, Stripped};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -197,12 +197,17 @@ impl StreamSession {
             Some(door) => {
                 let judged = Box::pin(self.judge(door, route, head, method, place)).await;
                 match judged {
-                    Ok(admitted) => Some(admitted),
+                    Ok(admitted) => admitted,
                     Err(reply) => return self.answer(&reply, method).await,
                 }
             }
         };
+        // It judges again when the body has been read.
+        let door = route.door.as_ref().filter(|_| admitted.is_none());
         match &route.target {
+            Target::Forward(_) if door.is_some() => {
+                self.answer(&door::undecided().to_reply(), method).await
+            }
             Target::Forward(target) => {
                 let last = self.captures.last().copied();
                 let rest = last.filter(|_| target.plan.appends_rest);
@@ -255,7 +260,12 @@ impl StreamSession {
                     limits: handler.stream_limits(),
                 };
                 let to = (handler, *body_max, forwards);
-                self.handle(request, head, to, streams).await
+                let mut gate = Gate::new(door);
+                let served = self
+                    .handle((request, head), &mut gate, to, streams)
+                    .await;
+                gate.settle(served.status, handler.detaches());
+                served
             }
         }
     }
@@ -268,7 +278,7 @@ impl StreamSession {
         head: &Head,
         method: &Method,
         place: Place<'_>,
-    ) -> Result<Admitted, Box<Reply>> {
+    ) -> Result<Option<Admitted>, Box<Reply>> {
         let headers = head.fields.view();
         let proxies = self.settings.trusted_proxies.as_deref();
         let needs_message = door.needs_message();
@@ -318,19 +328,22 @@ impl StreamSession {
 
     async fn handle(
         &mut self,
-        mut request: Request,
-        head: &Head,
+        (mut request, head): (Request, &Head),
+        gate: &mut Gate<'_>,
         (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
         streams: Streams<'_>,
     ) -> Served {
         let method = request.method.clone();
         if head.is_end() {
             request.body = Body::Empty;
-        } else if handler.reads_body() {
+        } else if handler.reads_body() || gate.reads_body() {
             match self.read_body(head, body_max).await {
                 Ok(body) => request.body = body,
                 Err(failure) => return self.fail_body(failure, &method).await,
             }
+        }
+        if let Err(reply) = gate.pass(&mut request, &self.worker).await {
+            return self.answer(&reply, &method).await;
         }
         let worker = Rc::clone(&self.worker);
         let stream = &self.stream;

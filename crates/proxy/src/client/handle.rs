@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
+use crate::client::door::Gate;
 use crate::client::forward;
 use crate::client::session::{After, Served, Session};
 use crate::memory::{hold, no_room};
@@ -25,15 +26,16 @@ use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
 use crate::upstream::request_head::take_fields;
 
-/// Serves one request through a handler.
+/// Serves one request through a handler, when its gate lets it pass.
 pub(crate) async fn handle(
     session: &mut Session,
     mut request: Request,
+    gate: &mut Gate<'_>,
     (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
     streams: Streams<'_>,
 ) -> Served {
     let mut body = session.take_head();
-    if handler.reads_body() {
+    if handler.reads_body() || gate.reads_body() {
         match read_body(session, &mut body, body_max).await {
             Ok(content) => request.body = content,
             Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
@@ -43,6 +45,9 @@ pub(crate) async fn handle(
         request.body = Body::Empty;
     }
     let worker = Rc::clone(&session.worker);
+    if let Err(reply) = gate.pass(&mut request, &worker).await {
+        return session.answer(&reply, &mut body).await;
+    }
     let watches = body.is_done();
     let client = &mut session.client;
     let has_left = |context: &mut Context<'_>| watches && has_left(context, client);

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
-use crate::client::door::{self, Stripped};
+use crate::client::door::{self, Gate, Stripped};
 use crate::client::forward;
 use crate::client::handle;
 use crate::client::linger;
@@ -257,14 +257,21 @@ impl Session {
         let admitted = match &route.door {
             None => None,
             Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
-                Ok(admitted) => Some(admitted),
+                Ok(admitted) => admitted,
                 Err(reply) => {
                     let mut upload = self.take_head();
                     return self.answer(&reply, &mut upload).await;
                 }
             },
         };
+        // It judges again when the body has been read.
+        let door = route.door.as_ref().filter(|_| admitted.is_none());
         match &route.target {
+            Target::Forward(_) if door.is_some() => {
+                let mut upload = self.take_head();
+                self.answer(&door::undecided().to_reply(), &mut upload)
+                    .await
+            }
             Target::Forward(target) => {
                 let rest = self
                     .captures
@@ -299,7 +306,10 @@ impl Session {
                     limits: handler.stream_limits(),
                 };
                 let to = (handler, *body_max, forwards);
-                handle::handle(self, request, to, streams).await
+                let mut gate = Gate::new(door);
+                let served = handle::handle(self, request, &mut gate, to, streams).await;
+                gate.settle(served.status, handler.detaches());
+                served
             }
         }
     }
@@ -310,7 +320,7 @@ impl Session {
         door: &Arc<dyn Door>,
         route: &Rc<Route>,
         path: Option<&Vec<u8>>,
-    ) -> Result<Admitted, Box<Reply>> {
+    ) -> Result<Option<Admitted>, Box<Reply>> {
         let bytes = self.client.input.bytes();
         let headers = self.head.headers(bytes);
         let proxies = self.settings.trusted_proxies.as_deref();
