@@ -155,7 +155,13 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
-        assert!(read(&format!(r#"{{"active":true,"x":"{}"}}"#, "x".repeat(ANSWER_MAX))).is_err());
+        assert!(
+            read(&format!(
+                r#"{{"active":true,"x":"{}"}}"#,
+                "x".repeat(ANSWER_MAX)
+            ))
+            .is_err()
+        );
         let inactive = r#"{"active":false,"exp":"nonsense"}"#;
         assert_eq!(read(inactive), Ok(Answer::Inactive));
     }
@@ -185,9 +191,15 @@ mod tests {
         }
         for (text, refused) in [
             (r#"{"active":true,"aud":"us"}"#, Refused::Issuer),
-            (r#"{"active":true,"iss":["id"],"aud":"us"}"#, Refused::Issuer),
+            (
+                r#"{"active":true,"iss":["id"],"aud":"us"}"#,
+                Refused::Issuer,
+            ),
             (r#"{"active":true,"iss":"id"}"#, Refused::Audience),
-            (r#"{"active":true,"iss":"id","aud":"we"}"#, Refused::Audience),
+            (
+                r#"{"active":true,"iss":"id","aud":"we"}"#,
+                Refused::Audience,
+            ),
             (
                 r#"{"active":true,"iss":"id","aud":["us",1]}"#,
                 Refused::Audience,

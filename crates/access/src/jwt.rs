@@ -12,8 +12,8 @@ mod roca;
 mod verifier;
 
 pub use algorithm::Algorithm;
-pub(crate) use claims::{has_one_of, is_one_of, seconds};
 pub use claims::{Audience, Presented, Rules, Verified, scopes};
+pub(crate) use claims::{has_one_of, is_one_of, seconds};
 pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
 pub use key::{Key, KeyProblem};
 pub use key_set::{Ignored, KEY_SET_MAX, KEYS_MAX, KeySet, KeySetError};

@@ -20,6 +20,7 @@ use message::{Body, Fault, HeadersView, Kind, Origin, Reply, Request};
 use crate::codes::BAD_WAY;
 use crate::config::{HmacConfig, SignatureScheme};
 use crate::credential::Carrier;
+use crate::timing;
 use crate::way::{Check, Checked, Known, Rejection, Way};
 
 /// How many requests of one sender are remembered: some 15 MB.
@@ -47,13 +48,17 @@ impl HmacWay {
         surroundings: &Surroundings<'_>,
         report: &mut Report,
     ) -> Option<Self> {
+        let before = report.errors();
         let (scheme, scheme_name) = match config.value.scheme {
             SignatureScheme::GitHub => (Scheme::GitHub, "github"),
             SignatureScheme::Stripe => (Scheme::Stripe, "stripe"),
             SignatureScheme::Slack => (Scheme::Slack, "slack"),
             SignatureScheme::StandardWebhooks => (Scheme::StandardWebhooks, "standard-webhooks"),
         };
-        let tolerance = tolerance(&config.value, report);
+        let range = (Duration::from_secs(1), Duration::from_secs(86_400));
+        let tolerance = config.value.tolerance.as_ref();
+        let tolerance = timing::time("tolerance", tolerance, range, report);
+        let tolerance = tolerance.map_or(300, |it| it.as_secs());
         let texts = config.value.secret.value.to_vec();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let secrets = match Secrets::of(scheme, &texts) {
@@ -65,7 +70,9 @@ impl HmacWay {
                 return None;
             }
         };
-        let tolerance = tolerance?;
+        if report.errors() > before {
+            return None;
+        }
         let key = StateKey {
             // Without the secrets: what has been taken stays taken when they change.
             settings: format!("{scheme_name} {tolerance}"),
@@ -139,19 +146,6 @@ impl HmacWay {
 
 fn refuse(refused: Refused) -> Rejection {
     Rejection::Invalid(refused.name())
-}
-
-fn tolerance(config: &HmacConfig, report: &mut Report) -> Option<u64> {
-    let Some(tolerance) = &config.tolerance else {
-        return Some(300);
-    };
-    let time = tolerance.value.0;
-    if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&time) {
-        let message = "`tolerance` is not from 1s to 1d";
-        report.error(BAD_WAY, tolerance.span, message);
-        return None;
-    }
-    Some(time.as_secs())
 }
 
 /// The message of a request whose body has been read.

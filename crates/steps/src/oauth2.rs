@@ -115,7 +115,8 @@ pub(crate) fn read(
     if report.errors() > before {
         return None;
     }
-    let authorization = (config.mode == Mode::Header).then(|| basic(config));
+    let authorization = (config.mode == Mode::Header)
+        .then(|| basic_authorization(&config.client_id.value, &config.client_secret.value));
     let key = StateKey {
         flow: context.name.into(),
         step: STEP.into(),
@@ -143,12 +144,14 @@ fn check_text(name: &str, text: &Spanned<String>, report: &mut Report) {
     }
 }
 
-/// Name and secret are encoded as in a form before they are put together (RFC 6749, section 2.3.1).
-fn basic(config: &Oauth2Config) -> String {
+/// The `Authorization` of a client that shows its name and secret: both are encoded as in a form
+/// before they are put together (RFC 6749, section 2.3.1).
+#[must_use]
+pub fn basic_authorization(client_id: &str, client_secret: &str) -> String {
     let mut pair = String::new();
-    push_encoded(&config.client_id.value, &mut pair);
+    push_encoded(client_id, &mut pair);
     pair.push(':');
-    push_encoded(&config.client_secret.value, &mut pair);
+    push_encoded(client_secret, &mut pair);
     format!("Basic {}", Base64::encode_string(pair.as_bytes()))
 }
 

@@ -261,9 +261,7 @@ impl StreamSession {
                 };
                 let to = (handler, *body_max, forwards);
                 let mut gate = Gate::new(door);
-                let served = self
-                    .handle((request, head), &mut gate, to, streams)
-                    .await;
+                let served = self.handle((request, head), &mut gate, to, streams).await;
                 gate.settle(served.status, handler.detaches());
                 served
             }
