@@ -54,7 +54,7 @@ impl ApiKeyWay {
         let keys = self.file.keys();
         let entry = keys.find(key, now);
         let entry = entry.ok_or(Rejection::Invalid("unknown_key"))?;
-        Ok(Arc::new(self.caller(entry)))
+        Ok(Arc::new(self.caller(entry)).into())
     }
 
     fn caller(&self, entry: &ApiKey) -> Caller {

@@ -10,6 +10,8 @@ pub const UNKNOWN_WAY: Code = Code::new("IT0701");
 pub const BAD_AUTH: Code = Code::new("IT0702");
 /// A file of keys that cannot be used.
 pub const BAD_KEY_FILE: Code = Code::new("IT0703");
+/// An `auth` with a way that is never used.
+pub const UNUSED_WAY: Code = Code::new("IT0704");
 
 /// All of them.
 pub const ALL: &[CodeInfo] = &[
@@ -28,5 +30,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_KEY_FILE,
         title: "unusable file of keys",
+    },
+    CodeInfo {
+        code: UNUSED_WAY,
+        title: "way to know a caller that is never used",
     },
 ];

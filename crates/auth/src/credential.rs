@@ -14,16 +14,21 @@ pub(crate) enum Carrier {
     Field(Arc<str>),
     /// A parameter of the query.
     Query(Arc<str>),
+    /// The header field of this name has a signature of the body; its name in lower case.
+    Signature(&'static str),
+    /// There is nothing to look for: every request is for the way.
+    Always,
 }
 
 impl Carrier {
-    /// Where it stands in a request.
-    pub fn place(&self) -> Place {
-        match self {
+    /// Where a credential stands in a request that can be taken out. A signature is no secret.
+    pub fn place(&self) -> Option<Place> {
+        Some(match self {
             Self::Bearer => Place::Field(AUTHORIZATION.into()),
             Self::Field(name) => Place::Field(Arc::clone(name)),
             Self::Query(name) => Place::Query(Arc::clone(name)),
-        }
+            Self::Signature(_) | Self::Always => return None,
+        })
     }
 }
 
@@ -71,7 +76,14 @@ pub(crate) fn find<'a>(
             }
             continue;
         }
-        let is_here = |it: &Carrier| matches!(it, Carrier::Field(field) if name.eq_ignore_ascii_case(field.as_bytes()));
+        let is_here = |it: &Carrier| {
+            let field: &str = match it {
+                Carrier::Field(field) => field,
+                Carrier::Signature(field) => field,
+                Carrier::Bearer | Carrier::Query(_) | Carrier::Always => return false,
+            };
+            name.eq_ignore_ascii_case(field.as_bytes())
+        };
         if let Some(at) = carriers.iter().position(is_here) {
             put(at, Cow::Borrowed(value))?;
         }

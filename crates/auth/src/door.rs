@@ -1,5 +1,6 @@
 //! What stands in front of a flow or a topic.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use component::access::{Admitted, Caller, Door, DoorContext, Judgement, RequestHead};
@@ -14,7 +15,7 @@ use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
 use crate::credential::{self, Carrier};
 use crate::refusal;
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::way::{Check, Checked, Known, Rejection, Way};
 
 /// A door with its ways.
 pub(crate) struct AccessDoor {
@@ -87,18 +88,26 @@ impl AccessDoor {
         (context.report.errors() == before).then_some(self)
     }
 
-    /// The way that a credential is for: of several with one carrier the one that takes it, or the
-    /// first, which refuses it.
+    /// The way that a credential is for: of several with one carrier the one that takes it, else
+    /// the one that cannot tell, else the one that takes every request, else the first, which
+    /// refuses it.
     fn way(&self, carrier: usize, credential: &[u8]) -> Option<&Arc<dyn Way>> {
         let carrier = self.carriers.get(carrier)?;
-        let mut ways = self.ways.iter().filter(|it| it.carrier() == carrier);
-        let first = ways.next()?;
-        let is_only = ways.next().is_none();
-        if is_only || first.takes(credential) {
+        let ways = || self.ways.iter().filter(|it| it.carrier() == carrier);
+        let first = ways().next()?;
+        // What a credential says of itself is not read where there is no choice.
+        if ways().nth(1).is_none() && (self.always().is_none() || !first.tells_apart()) {
             return Some(first);
         }
-        let mut ways = self.ways.iter().filter(|it| it.carrier() == carrier);
-        Some(ways.find(|it| it.takes(credential)).unwrap_or(first))
+        let told = ways().find(|it| it.tells_apart() && it.takes(credential));
+        let other = || ways().find(|it| !it.tells_apart());
+        Some(told.or_else(other).or(self.always()).unwrap_or(first))
+    }
+
+    /// The way that takes every request that no other one takes.
+    fn always(&self) -> Option<&Arc<dyn Way>> {
+        let last = self.ways.last()?;
+        (*last.carrier() == Carrier::Always).then_some(last)
     }
 
     fn decide(
@@ -108,8 +117,8 @@ impl AccessDoor {
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Result<Admitted, Box<Reply>> {
-        let caller = match checked {
-            Ok(caller) => caller,
+        let Known { caller, settlement } = match checked {
+            Ok(known) => known,
             Err(rejection) => return Err(self.reject(way, rejection, head)),
         };
         let has = |scope: &String| caller.scopes.contains(scope);
@@ -125,8 +134,12 @@ impl AccessDoor {
             self.log(way, "require", head);
             return Err(refusal::forbidden(way.carrier(), &[]));
         }
-        let strip = (!way.passes()).then(|| way.carrier().place());
-        Ok(Admitted { caller, strip })
+        let place = || way.carrier().place();
+        Ok(Admitted {
+            caller,
+            strip: (!way.passes()).then(place).flatten(),
+            settlement,
+        })
     }
 
     #[cold]
@@ -139,6 +152,10 @@ impl AccessDoor {
             Rejection::Unavailable(reason) => {
                 self.log(way, reason, head);
                 refusal::unavailable()
+            }
+            Rejection::Answered(reason, reply) => {
+                self.log(way, reason, head);
+                reply
             }
         }
     }
@@ -192,15 +209,16 @@ impl Condition {
 
 impl Door for AccessDoor {
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
-        let found = match credential::find(head, &self.carriers) {
-            Ok(Some(found)) => found,
-            Ok(None) => return Judgement::Ready(Err(refusal::unknown(&self.carriers))),
+        let (way, credential) = match credential::find(head, &self.carriers) {
+            Ok(Some(found)) => (self.way(found.carrier, &found.value), found.value),
+            Ok(None) => (self.always(), Cow::Borrowed(&[][..])),
             Err(credential::Ambiguous) => return Judgement::Ready(Err(refusal::ambiguous())),
         };
-        let Some(way) = self.way(found.carrier, &found.value) else {
+        let Some(way) = way else {
             return Judgement::Ready(Err(refusal::unknown(&self.carriers)));
         };
-        match way.check(found.value, head, services) {
+        match way.check(credential, head, services) {
+            Check::NeedsBody => Judgement::NeedsBody,
             Check::Ready(checked) => Judgement::Ready(self.decide(&**way, checked, head, services)),
             Check::Pending(check) => Judgement::Pending(Box::pin(async move {
                 let checked = check.await;
@@ -210,7 +228,11 @@ impl Door for AccessDoor {
     }
 
     fn needs_message(&self) -> bool {
-        self.require.is_some()
+        self.require.is_some() || self.ways.iter().any(|it| it.needs_message())
+    }
+
+    fn reads_body(&self) -> bool {
+        self.ways.iter().any(|it| it.reads_body())
     }
 
     fn secret_parameters(&self) -> &[Arc<str>] {

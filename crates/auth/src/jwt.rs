@@ -18,10 +18,10 @@ use component::source::SourcePlan;
 use component::state::StateKey;
 use component::upstream::UpstreamPlan;
 use config::{Report, Span, Spanned};
-use expr::value::{array, float, integer, object, text};
 use serde_json::{Map, Value as Json};
 use steps::FixedUrl;
 
+use crate::claims::members;
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::Carrier;
@@ -132,7 +132,8 @@ impl JwtWay {
         let rules = &*self.rules;
         let known = verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?;
         known.0.confirm(Presented::BEARER)?;
-        Ok(known.1.clone().ok_or(Rejection::Invalid("no_id")))
+        let caller = known.1.clone();
+        Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
     }
 
     /// The same where other keys may have to be fetched first.
@@ -174,29 +175,6 @@ impl TokenRules {
     }
 }
 
-/// Claims as a value of an expression.
-fn members(claims: &Map<String, Json>) -> expr::Value {
-    object(
-        claims
-            .iter()
-            .map(|(name, claim)| (name.clone(), value(claim))),
-    )
-}
-
-fn value(json: &Json) -> expr::Value {
-    match json {
-        Json::Null => expr::Value::Null,
-        Json::Bool(flag) => expr::Value::Bool(*flag),
-        Json::Number(number) => match number.as_i64() {
-            Some(number) => integer(number),
-            None => float(number.as_f64().unwrap_or_default()),
-        },
-        Json::String(string) => text(string.as_str()),
-        Json::Array(items) => array(items.iter().map(value)),
-        Json::Object(all) => members(all),
-    }
-}
-
 impl Way for JwtWay {
     fn name(&self) -> &Arc<str> {
         &self.name
@@ -209,6 +187,10 @@ impl Way for JwtWay {
     fn takes(&self, token: &[u8]) -> bool {
         let issuer = claimed_issuer(token);
         issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
+    }
+
+    fn tells_apart(&self) -> bool {
+        true
     }
 
     fn passes(&self) -> bool {
@@ -253,7 +235,7 @@ impl Way for JwtWay {
 }
 
 /// Texts of which none is empty.
-fn texts(name: &str, texts: &Spanned<Texts>, report: &mut Report) -> Vec<String> {
+pub(crate) fn texts(name: &str, texts: &Spanned<Texts>, report: &mut Report) -> Vec<String> {
     let all = texts.value.to_vec();
     if all.is_empty() || all.iter().any(String::is_empty) {
         let message = format!("`{name}` is empty");

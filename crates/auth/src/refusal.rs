@@ -52,7 +52,7 @@ fn fault(detail: &'static str) -> Fault {
     Fault::new(Kind::Unauthorized, Origin::Client, detail)
 }
 
-/// A 401 with challenges. A key in a header or query has no registered scheme; 401 must have a
+/// A 401 with challenges. A key in a header or query and a signature have no registered scheme; 401 must have a
 /// challenge all the same, and clients ignore those that they do not know.
 fn refuse(fault: Fault, carriers: &[Carrier], parameters: &str) -> Box<Reply> {
     let mut reply = fault.to_reply();
@@ -61,6 +61,9 @@ fn refuse(fault: Fault, carriers: &[Carrier], parameters: &str) -> Box<Reply> {
             Carrier::Bearer => format!(r#"Bearer realm="intertie"{parameters}"#),
             Carrier::Field(name) => format!(r#"ApiKey realm="intertie", header="{name}""#),
             Carrier::Query(name) => format!(r#"ApiKey realm="intertie", query="{name}""#),
+            Carrier::Signature(name) => format!(r#"HMAC realm="intertie", header="{name}""#),
+            // Who is asked gives its own challenge.
+            Carrier::Always => continue,
         };
         reply.headers.append("WWW-Authenticate", challenge);
     }

@@ -9,9 +9,13 @@ use component::upstream::UpstreamPlan;
 use config::{Node, Report, Spanned};
 
 use crate::api_key::ApiKeyWay;
-use crate::codes::{BAD_AUTH, BAD_WAY, UNKNOWN_WAY};
+use crate::ask::AskWay;
+use crate::codes::{BAD_AUTH, BAD_WAY, UNKNOWN_WAY, UNUSED_WAY};
 use crate::config::{AuthConfig, WayConfig};
+use crate::credential::Carrier;
 use crate::door::AccessDoor;
+use crate::hmac::HmacWay;
+use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
 use crate::way::Way;
 
@@ -53,22 +57,48 @@ fn read_way(
     report: &mut Report,
 ) -> Option<Arc<dyn Way>> {
     let config: WayConfig = config::decode(node, report)?;
-    match (&config.jwt, &config.api_key) {
-        (Some(jwt), None) => {
-            let way = JwtWay::read(name, jwt, config.pass, surroundings, report)?;
-            Some(Arc::new(way))
+    let WayConfig {
+        jwt,
+        api_key,
+        hmac,
+        introspect,
+        ask,
+        pass,
+    } = &config;
+    let passes = pass.as_ref().is_some_and(|it| it.value);
+    if let (Some(pass), true) = (pass, hmac.is_some() || ask.is_some()) {
+        let message = "`pass` has no effect here: everything is passed on";
+        let hint = "leave it out";
+        report.error(BAD_WAY, pass.span, message).hint(hint);
+    }
+    match (jwt, api_key, hmac, introspect, ask) {
+        (Some(jwt), None, None, None, None) => {
+            arc(JwtWay::read(name, jwt, passes, surroundings, report))
         }
-        (None, Some(api_key)) => {
-            let way = ApiKeyWay::read(name, api_key, config.pass, surroundings, report)?;
-            Some(Arc::new(way))
+        (None, Some(api_key), None, None, None) => {
+            arc(ApiKeyWay::read(name, api_key, passes, surroundings, report))
         }
+        (None, None, Some(hmac), None, None) => {
+            arc(HmacWay::read(name, hmac, surroundings, report))
+        }
+        (None, None, None, Some(introspect), None) => {
+            let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
+            arc(way)
+        }
+        (None, None, None, None, Some(ask)) => arc(AskWay::read(name, ask, surroundings, report)),
         _ => {
-            let message = format!("`{name}` must be exactly one of `jwt` and `api_key`");
+            let message = format!(
+                "`{name}` must be exactly one of `jwt`, `api_key`, `hmac`, `introspect` and `ask`"
+            );
             let hint = "write two ways, and name both under `any`";
             report.error(BAD_WAY, node.span, message).hint(hint);
             None
         }
     }
+}
+
+fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
+    Some(Arc::new(way?))
 }
 
 impl NamedWays {
@@ -87,6 +117,37 @@ impl NamedWays {
         };
         report.error(UNKNOWN_WAY, name.span, message).hint(hint);
         None
+    }
+}
+
+/// Refuses ways of one door of which one would never be used.
+fn check_together(names: &[Spanned<String>], ways: &[Arc<dyn Way>], report: &mut Report) {
+    for (at, (name, way)) in names.iter().zip(ways).enumerate() {
+        if *way.carrier() == Carrier::Always && at + 1 < ways.len() {
+            let message = format!(
+                "`{}` takes every request: no way behind it is used",
+                name.value.escape_debug()
+            );
+            let hint = "name it last";
+            report.error(UNUSED_WAY, name.span, message).hint(hint);
+            continue;
+        }
+        let mut before = names.iter().zip(ways).take(at);
+        let is_same = |other: &dyn Way| {
+            let cannot_tell = !way.tells_apart() && !other.tells_apart();
+            other.name() == way.name() || (cannot_tell && other.carrier() == way.carrier())
+        };
+        if let Some((other, _)) = before.find(|(_, other)| is_same(&***other)) {
+            let message = format!(
+                "`{}` is never used: `{}` gets the same requests",
+                name.value.escape_debug(),
+                other.value.escape_debug()
+            );
+            report.error(UNUSED_WAY, name.span, message).hint(
+                "two ways of one door need credentials that can be told apart: other headers, \
+                 or tokens of other issuers",
+            );
+        }
     }
 }
 
@@ -116,6 +177,9 @@ impl Ways for NamedWays {
             .filter_map(|name| self.find(name, context.report))
             .collect();
         let is_whole = ways.len() == config.any.value.len();
+        if is_whole {
+            check_together(&config.any.value, &ways, context.report);
+        }
         let door = AccessDoor::new(context.name, ways);
         let door = door.with_demands(&config, auth, context)?;
         is_whole.then(|| Arc::new(door) as _)

@@ -112,17 +112,52 @@ pub enum Place {
 }
 
 /// A request that may come in.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Admitted {
     /// Who has sent it.
     pub caller: Arc<Caller>,
     /// The credential, when it must not go further than the door.
     pub strip: Option<Place>,
+    /// What wants to know how the request ends; only of judgements that have seen the body.
+    pub settlement: Option<Settlement>,
+}
+
+/// Tells a door how an admitted request has ended: whether it was answered with a success. One that
+/// is dropped without a word was not, as when the client disconnects.
+pub struct Settlement(Option<Box<dyn FnOnce(bool)>>);
+
+impl Settlement {
+    /// Calls this once, with whether the request was answered with a success.
+    #[must_use]
+    pub fn new(settle: impl FnOnce(bool) + 'static) -> Self {
+        Self(Some(Box::new(settle)))
+    }
+
+    /// The request has ended.
+    pub fn settle(mut self, has_succeeded: bool) {
+        if let Some(settle) = self.0.take() {
+            settle(has_succeeded);
+        }
+    }
+}
+
+impl Drop for Settlement {
+    fn drop(&mut self) {
+        if let Some(settle) = self.0.take() {
+            settle(false);
+        }
+    }
+}
+
+impl std::fmt::Debug for Settlement {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Settlement")
+    }
 }
 
 impl Admitted {
     /// Takes the credential out of a message and notes who has sent it.
-    pub fn enter(self, request: &mut Request) {
+    pub fn enter(&self, request: &mut Request) {
         match &self.strip {
             None => {}
             Some(Place::Field(name)) => request.headers.remove(name),
@@ -131,7 +166,7 @@ impl Admitted {
                 request.query = query.and_then(|query| without_parameter(&query, name));
             }
         }
-        request.caller = Some(self.caller);
+        request.caller = Some(Arc::clone(&self.caller) as _);
     }
 }
 
@@ -164,28 +199,40 @@ pub enum Judgement<'a> {
     Ready(Result<Admitted, Box<Reply>>),
     /// The door has to ask somebody first.
     Pending(LocalFuture<'a, Result<Admitted, Box<Reply>>>),
+    /// Nothing in the head speaks against the request: the door judges again when the message has
+    /// its body. Only doors that say [`Door::reads_body`] give this, and only while the body of
+    /// [`RequestHead::message`] is unread or there is no message.
+    NeedsBody,
 }
 
 impl Judgement<'_> {
-    /// Waits for the end.
+    /// Waits for the end; `None` when the body has to be read first.
     ///
     /// # Errors
     /// The reply of a request that may not come in.
-    pub async fn end(self) -> Result<Admitted, Box<Reply>> {
+    pub async fn end(self) -> Result<Option<Admitted>, Box<Reply>> {
         match self {
-            Self::Ready(result) => result,
-            Self::Pending(future) => future.await,
+            Self::Ready(result) => result.map(Some),
+            Self::Pending(future) => future.await.map(Some),
+            Self::NeedsBody => Ok(None),
         }
     }
 }
 
 /// What stands in front of a flow or a topic. One value serves all workers.
 pub trait Door: Send + Sync {
-    /// Judges a request by its head. Dropping a pending judgement leaves nothing behind.
+    /// Judges a request by its head, and by its body when that is in the message. Dropping a
+    /// pending judgement leaves nothing behind.
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a>;
 
     /// Whether it needs [`RequestHead::message`].
     fn needs_message(&self) -> bool {
+        false
+    }
+
+    /// Whether it judges some requests by their bodies. What stands behind it must be on the
+    /// message path, for the forward path reads no bodies.
+    fn reads_body(&self) -> bool {
         false
     }
 

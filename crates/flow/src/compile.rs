@@ -284,7 +284,9 @@ impl Reader<'_> {
         let detach = document.entry("detach");
         let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
         let is_plain = limits.suits_forward_path() && envelope.is_none();
-        let plain = only_forward(&built).filter(|_| is_plain);
+        // The forward path reads no bodies.
+        let judges_body = flow.door.as_ref().is_some_and(|door| door.reads_body());
+        let plain = only_forward(&built).filter(|_| is_plain && !judges_body);
         let running = Arc::new(RunningFlow {
             context: Arc::new(context),
             block: built.block,
@@ -309,7 +311,7 @@ impl Reader<'_> {
         });
         if is_sound {
             let has_envelope = start_of(&flow).is_some_and(|it| it.envelope.is_some());
-            let reads_body = (reads_body && plain.is_none()) || has_envelope;
+            let reads_body = (reads_body && plain.is_none()) || has_envelope || judges_body;
             check_effects(&flow, (reads_body, plain.is_some()), detach, report);
             check_edge(&flow, document, report);
         }

@@ -7,6 +7,8 @@ mod client_auth;
 mod kept;
 mod refresh;
 
+pub use client_auth::basic_authorization;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -40,4 +40,5 @@ mod streams;
 mod subscribe;
 mod support;
 mod topics;
+mod ways;
 mod websocket;

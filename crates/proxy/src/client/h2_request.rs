@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
-use crate::client::door::{self, Stripped};
+use crate::client::door::{self, MessageDoor, Stripped};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::rescue;
@@ -237,7 +237,7 @@ impl StreamSession {
         let passed = if gate.needs_evaluation() {
             let mut request = self.take_request(route, head, method, place);
             if let Some(admitted) = admitted {
-                admitted.clone().enter(&mut request);
+                admitted.enter(&mut request);
             }
             let visitor = Visitor {
                 gate,
@@ -273,7 +273,7 @@ impl StreamSession {
             Some(door) => {
                 let judged = Box::pin(self.judge(door, route, head, method, place)).await;
                 match judged {
-                    Ok(admitted) => Some(admitted),
+                    Ok(admitted) => admitted,
                     Err(reply) => return self.answer(&reply, method).await,
                 }
             }
@@ -303,7 +303,12 @@ impl StreamSession {
         (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
         let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        // It judges again when the body has been read.
+        let door = route.door.as_ref().filter(|_| admitted.is_none());
         match &route.target {
+            Target::Forward(_) if door.is_some() => {
+                self.answer(&door::undecided().to_reply(), method).await
+            }
             Target::Forward(target) => {
                 let last = self.captures.last().copied();
                 let rest = last.filter(|_| target.plan.appends_rest);
@@ -360,7 +365,10 @@ impl StreamSession {
                     admission,
                 };
                 let to = (handler, *body_max, forwards);
-                self.handle(request, head, to, streams).await
+                let mut door = MessageDoor::new(door);
+                let served = self.handle((request, head), &mut door, to, streams).await;
+                door.settle(served.status, handler.detaches());
+                served
             }
         }
     }
@@ -373,7 +381,7 @@ impl StreamSession {
         head: &Head,
         method: &Method,
         place: Place<'_>,
-    ) -> Result<Admitted, Box<Reply>> {
+    ) -> Result<Option<Admitted>, Box<Reply>> {
         let headers = head.fields.view();
         let proxies = self.settings.trusted_proxies.as_deref();
         let needs_message = door.needs_message();
@@ -423,19 +431,22 @@ impl StreamSession {
 
     async fn handle(
         &mut self,
-        mut request: Request,
-        head: &Head,
+        (mut request, head): (Request, &Head),
+        door: &mut MessageDoor<'_>,
         (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
         streams: Streams<'_>,
     ) -> Served {
         let method = request.method.clone();
         if head.is_end() {
             request.body = Body::Empty;
-        } else if handler.reads_body() {
+        } else if handler.reads_body() || door.reads_body() {
             match self.read_body(head, body_max).await {
                 Ok(body) => request.body = body,
                 Err(failure) => return self.fail_body(failure, &method).await,
             }
+        }
+        if let Err(reply) = door.pass(&mut request, &self.worker).await {
+            return self.answer(&reply, &method).await;
         }
         let worker = Rc::clone(&self.worker);
         let stream = &self.stream;

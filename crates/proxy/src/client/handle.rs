@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
+use crate::client::door::MessageDoor;
 use crate::client::forward;
 use crate::client::gate;
 use crate::client::session::{After, Served, Session};
@@ -26,15 +27,16 @@ use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
 use crate::upstream::request_head::take_fields;
 
-/// Serves one request through a handler.
+/// Serves one request through a handler, when its door lets it in.
 pub(crate) async fn handle(
     session: &mut Session,
     mut request: Request,
+    door: &mut MessageDoor<'_>,
     (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
     streams: Streams<'_>,
 ) -> Served {
     let mut body = session.take_head();
-    if handler.reads_body() {
+    if handler.reads_body() || door.reads_body() {
         match read_body(session, &mut body, body_max).await {
             Ok(content) => request.body = content,
             Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
@@ -44,6 +46,9 @@ pub(crate) async fn handle(
         request.body = Body::Empty;
     }
     let worker = Rc::clone(&session.worker);
+    if let Err(reply) = door.pass(&mut request, &worker).await {
+        return session.answer(&reply, &mut body).await;
+    }
     let watches = body.is_done();
     let client = &mut session.client;
     let has_left = |context: &mut Context<'_>| watches && has_left(context, client);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
-use crate::client::door::{self, Stripped};
+use crate::client::door::{self, MessageDoor, Stripped};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
 use crate::client::gate::{self, Refusal, Visitor};
@@ -293,7 +293,7 @@ impl Session {
         let admitted = match &route.door {
             None => None,
             Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
-                Ok(admitted) => Some(admitted),
+                Ok(admitted) => admitted,
                 Err(reply) => {
                     let mut upload = self.take_head();
                     return self.answer(&reply, &mut upload).await;
@@ -367,7 +367,7 @@ impl Session {
             None => {
                 let mut request = handle::take_request(self, route, path.map(<[u8]>::to_vec));
                 if let Some(admitted) = admitted {
-                    admitted.clone().enter(&mut request);
+                    admitted.enter(&mut request);
                 }
                 Some(request)
             }
@@ -404,7 +404,14 @@ impl Session {
         (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
         let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        // It judges again when the body has been read.
+        let door = route.door.as_ref().filter(|_| admitted.is_none());
         match &route.target {
+            Target::Forward(_) if door.is_some() => {
+                let mut upload = self.take_head();
+                self.answer(&door::undecided().to_reply(), &mut upload)
+                    .await
+            }
             Target::Forward(target) => {
                 let rest = self
                     .captures
@@ -443,7 +450,10 @@ impl Session {
                     admission,
                 };
                 let to = (handler, *body_max, forwards);
-                handle::handle(self, request, to, streams).await
+                let mut door = MessageDoor::new(door);
+                let served = handle::handle(self, request, &mut door, to, streams).await;
+                door.settle(served.status, handler.detaches());
+                served
             }
         }
     }
@@ -454,7 +464,7 @@ impl Session {
         door: &Arc<dyn Door>,
         route: &Rc<Route>,
         path: Option<&Vec<u8>>,
-    ) -> Result<Admitted, Box<Reply>> {
+    ) -> Result<Option<Admitted>, Box<Reply>> {
         let bytes = self.client.input.bytes();
         let headers = self.head.headers(bytes);
         let proxies = self.settings.trusted_proxies.as_deref();

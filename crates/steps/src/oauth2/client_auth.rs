@@ -105,7 +105,7 @@ impl ClientAuth {
             return Some(Self::Form);
         };
         Some(match mode.map(|it| it.value).unwrap_or_default() {
-            Mode::Header => Self::Header(basic(client_id, &secret.value)),
+            Mode::Header => Self::Header(basic_authorization(client_id, &secret.value)),
             Mode::Body => {
                 push_parameter(form, "client_id", client_id);
                 push_parameter(form, "client_secret", &secret.value);
@@ -202,8 +202,10 @@ fn refuse_file(file: &Spanned<String>, problem: &str, report: &mut Report) {
     report.error(BAD_OAUTH2, file.span, message);
 }
 
-/// Name and secret are encoded as in a form before they are put together (RFC 6749, section 2.3.1).
-fn basic(client_id: &str, client_secret: &str) -> String {
+/// The `Authorization` of a client that shows its name and secret: both are encoded as in a form
+/// before they are put together (RFC 6749, section 2.3.1).
+#[must_use]
+pub fn basic_authorization(client_id: &str, client_secret: &str) -> String {
     let mut pair = String::new();
     push_encoded(client_id, &mut pair);
     pair.push(':');
