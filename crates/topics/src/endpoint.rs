@@ -1,7 +1,8 @@
 //! A topic as its subscribers meet it: settings, counters, and where the others of a listener are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use component::handler::Services;
 use component::state::{State, StateKey, States};
 use component::trigger::ListenAddress;
 
+use crate::access::{Access, Common, Protocol, Right};
 use crate::branch::Branch;
 use crate::channel::Pace;
 use crate::counts::Counts;
@@ -62,9 +64,19 @@ pub(crate) struct WebSocket {
 pub(crate) struct Endpoint {
     pub topic: Arc<Topic>,
     pub settings: Settings,
+    /// Who may do what.
+    pub access: Access,
     pub counts: Arc<Counts>,
     /// The same for all plans in which nothing of this changes, so that a reload ends no stream.
     pub identity: Arc<Identity>,
+    /// Counts what comes to the directory and leaves it.
+    changes: Arc<AtomicU64>,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// All that makes a difference to what workers have of a topic.
@@ -87,12 +99,19 @@ impl Endpoint {
 
 /// The topics that are served, to be found by their names.
 #[derive(Default)]
-pub(crate) struct Directory(Mutex<Known>);
+pub(crate) struct Directory {
+    known: Mutex<Known>,
+    changes: Arc<AtomicU64>,
+}
 
 /// By topic: a start puts thousands of them in, and looks at none of the others for it.
 #[derive(Default)]
 struct Known {
     topics: HashMap<Arc<str>, OfTopic>,
+    /// What the topics of a listener have in common that are served by a protocol, and after how
+    /// many changes of the directory that was so: to look at all of them for each caller who is
+    /// refused would take long.
+    common: BTreeMap<(ListenAddress, Protocol, Right), (u64, Common)>,
     /// How many entries have been looked at, of whichever topics.
     #[cfg(test)]
     visits: usize,
@@ -174,27 +193,31 @@ impl Directory {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a topic's endpoint. It is found as long as a plan has it.
     pub fn put(
         &self,
         topic: &Arc<Topic>,
-        settings: Settings,
+        (settings, access): (Settings, Access),
         counts: Arc<Counts>,
     ) -> Arc<Endpoint> {
         let of_topic = topic.settings();
-        let text = format!("topic {} {of_topic:?} {settings:?}", topic.name());
+        let name = topic.name();
+        let text = format!("topic {name} {of_topic:?} {settings:?} {access:?}");
         let mut known = self.known();
         let of_topic = known.of(topic.name());
         of_topic.tidy();
         let endpoint = Arc::new(Endpoint {
             topic: Arc::clone(topic),
             settings,
+            access,
             counts,
             identity: of_topic.identity(text),
+            changes: Arc::clone(&self.changes),
         });
+        self.changes.fetch_add(1, Ordering::Release);
         of_topic.endpoints.push(Arc::downgrade(&endpoint));
         endpoint
     }
@@ -208,6 +231,37 @@ impl Directory {
                 look(&endpoint);
             }
         }
+    }
+
+    /// What the locks have in common that a protocol's topics of a listener have for a right.
+    pub fn common(&self, listen: &ListenAddress, protocol: Protocol, right: Right) -> Common {
+        let mut known = self.known();
+        let key = (listen.clone(), protocol, right);
+        // Read before looking: what changes meanwhile is looked at the next time.
+        let changes = self.changes.load(Ordering::Acquire);
+        if let Some((at, common)) = known.common.get(&key)
+            && *at == changes
+        {
+            return common.clone();
+        }
+        let newest = known.topics.values();
+        let newest = newest.filter_map(|it| it.find(listen, |it| protocol.serves(&it.settings)));
+        let common = newest.fold(Common::Open, |common, endpoint| {
+            match endpoint.access.lock(right) {
+                Some(lock) => common.with(lock),
+                None => common,
+            }
+        });
+        // An endpoint that has been dropped here counts as a change: it is looked at once more.
+        known.common.insert(key, (changes, common.clone()));
+        common
+    }
+
+    /// Whether somebody may be refused who names a topic of this listener over this protocol.
+    pub fn has_locks(&self, listen: &ListenAddress, protocol: Protocol) -> bool {
+        let rights = [Right::Subscribe, Right::Publish];
+        let mut all = rights.iter().map(|it| self.common(listen, protocol, *it));
+        all.any(|it| !matches!(it, Common::Open))
     }
 
     /// The topic of this name that fits, of the newest plan that has one.

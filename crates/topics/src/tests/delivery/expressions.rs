@@ -13,7 +13,9 @@ pub(super) async fn combination(
     texts: (Option<&str>, Option<&str>),
 ) -> Rc<Expressions> {
     let branches = [Rc::clone(branch)];
-    let mut all = expressions::combinations(&branches, texts).await.unwrap();
+    let mut all = expressions::combinations(&branches, &[], texts)
+        .await
+        .unwrap();
     all.pop().unwrap()
 }
 
@@ -430,7 +432,7 @@ fn too_many_or_too_long_expressions_are_refused() {
         let same = combination(&branch, (Some("  .a "), None)).await;
         assert!(Rc::ptr_eq(&first, &same));
         let status = async |text: &str| {
-            let made = expressions::combinations(&branches, (Some(text), None)).await;
+            let made = expressions::combinations(&branches, &[], (Some(text), None)).await;
             made.map(drop).map_err(|fault| fault.status)
         };
         assert_eq!(status(".b").await, Err(503));
@@ -601,7 +603,9 @@ fn newest_snapshots_of_many_topics_are_written_as_they_are_made() {
             branches.push(branch);
         }
         let select = (None, Some("\"x\" * 100000"));
-        let made = expressions::combinations(&branches, select).await.unwrap();
+        let made = expressions::combinations(&branches, &[], select)
+            .await
+            .unwrap();
         let view = |expressions| View {
             mode: Mode::Snapshot,
             expressions: Some(expressions),
@@ -671,7 +675,7 @@ fn where_there_are_as_many_channels_as_may_be_what_exists_is_shared() {
         let endpoints = [endpoint];
         let status = async |wire| {
             let views = ask
-                .views(&endpoints, &branches, (wire, IdForm::Plain))
+                .views((&endpoints, &[]), &branches, (wire, IdForm::Plain))
                 .await;
             views.map(drop).map_err(|fault| fault.status)
         };
