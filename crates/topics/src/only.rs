@@ -44,6 +44,12 @@ impl Only {
         Some(Arc::new(Self::of(expression)))
     }
 
+    /// The condition of this text.
+    #[cfg(test)]
+    pub fn of_text(text: &str) -> Self {
+        Self::of(Expression::compile(text, &component::scope::Scope::default()).unwrap())
+    }
+
     fn of(expression: Expression) -> Self {
         let members = expression.members_of(AUTH).map(<[String]>::to_vec);
         Self {
@@ -143,8 +149,6 @@ impl Variables for Seen {
 
 #[cfg(test)]
 mod tests {
-    use component::scope::Scope;
-
     use super::*;
 
     fn caller(claims: &str) -> Caller {
@@ -153,7 +157,7 @@ mod tests {
     }
 
     fn groups(condition: &str, one: &str, other: &str) -> bool {
-        let only = Only::of(Expression::compile(condition, &Scope::default()).unwrap());
+        let only = Only::of_text(condition);
         let (one, other) = (caller(one), caller(other));
         only.group(Some(&one)).is(&only.group(Some(&other)))
     }
@@ -190,9 +194,7 @@ mod tests {
 
     #[test]
     fn the_condition_sees_nothing_that_is_not_the_same_for_its_group() {
-        let only = Only::of(
-            Expression::compile(".t == $auth.claims.tenant.name", &Scope::default()).unwrap(),
-        );
+        let only = Only::of_text(".t == $auth.claims.tenant.name");
         let caller = caller(r#"{"tenant":{"name":"a","secret":1},"exp":1}"#);
         let group = only.group(Some(&caller));
         assert_eq!(&*group.key, br#"{"claims":{"tenant":{"name":"a"}}}"#);
