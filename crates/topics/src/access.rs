@@ -65,6 +65,12 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// The parameters of the query that carry credentials.
+    pub fn secret_parameters(&self) -> impl Iterator<Item = &Arc<str>> {
+        let locks = self.subscribe.iter().chain(&self.publish);
+        locks.flat_map(|it| it.door.secret_parameters())
+    }
+
     /// Whether somebody may be refused.
     pub fn is_locked(&self) -> bool {
         self.subscribe.is_some() || self.publish.is_some()

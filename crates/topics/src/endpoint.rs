@@ -257,6 +257,19 @@ impl Directory {
         common
     }
 
+    /// The parameters of the query that carry credentials for one of a listener's topics.
+    pub fn secret_parameters(&self, listen: &ListenAddress) -> Vec<Arc<str>> {
+        let mut all = Vec::new();
+        self.each(listen, |it| {
+            for name in it.access.secret_parameters() {
+                if !all.contains(name) {
+                    all.push(Arc::clone(name));
+                }
+            }
+        });
+        all
+    }
+
     /// Whether somebody may be refused who names a topic of this listener over this protocol.
     pub fn has_locks(&self, listen: &ListenAddress, protocol: Protocol) -> bool {
         let rights = [Right::Subscribe, Right::Publish];

@@ -228,6 +228,10 @@ impl Handler for Publisher {
         Some("publishers of axway-streams")
     }
 
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        self.directory.secret_parameters(&self.listen)
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,

@@ -38,6 +38,13 @@ impl Handler for WebSocketHandler {
         self.only.is_none().then_some("topics over WebSocket")
     }
 
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        match &self.only {
+            Some(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
+            None => self.directory.secret_parameters(&self.listen),
+        }
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,

@@ -45,6 +45,15 @@ impl Handler for SseHandler {
         }
     }
 
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        match &self.0 {
+            Of::One(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
+            Of::Several(directory, listen) | Of::Axway(directory, listen) => {
+                directory.secret_parameters(listen)
+            }
+        }
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
