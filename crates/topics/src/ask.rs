@@ -105,8 +105,8 @@ impl Ask {
         Ok(mode)
     }
 
-    /// What these callers are to see of topics, which a worker has these branches of, on such a wire
-    /// with ids of this form.
+    /// What these callers are to see of topics, which a worker has these branches of, on such a
+    /// wire with ids of this form.
     ///
     /// # Errors
     /// As [`Ask::mode`]; 400 for an expression that cannot be compiled, 503 when there are too many

@@ -245,7 +245,7 @@ impl Evaluator {
     #[cold]
     fn note_failed(&self, reason: &str) {
         if !self.has_failed.replace(true) {
-            tracing::warn!(target: "topics", reason, "`only` fails for some events: nobody gets them");
+            tracing::warn!(target: "topics", reason, "`only` fails for some events");
         }
     }
 

@@ -364,8 +364,11 @@ fn only_selects_events_for_each_caller_on_every_way() {
             assert!(socket.next_text().contains(part));
         }
     }
-    // Over HTTP/2: the stream of who belongs to nobody ends without an event.
-    let short = format!("Last-Event-ID: {first}\r\n{}", bearer(2, ""));
+    // Over HTTP/2: the stream of a tenant without events ends without one.
+    let short = format!(
+        "Last-Event-ID: {first}\r\n{}",
+        bearer(2, ",\"tenant\":\"c\"")
+    );
     let nothing = ask_h2c(listen, "/topics/orders/sse", &short);
     assert!(nothing.starts_with("HTTP/2 200"), "{nothing}");
     assert!(!nothing.contains("event: event"), "{nothing}");
@@ -555,4 +558,42 @@ fn keys_in_the_query_are_masked_in_the_access_log() {
     let log = engine.stop();
     assert!(log.contains("/topics/sse?topic=orders&key=***"), "{log}");
     assert!(!log.contains(KEY), "{log}");
+}
+
+#[test]
+fn a_reload_that_locks_a_topic_ends_the_streams_of_those_who_were_there() {
+    let (publish, listen) = (free_port(), free_port());
+    let open = topic("orders", (publish, listen), "");
+    let folder = TempDir::new();
+    let engine = format!(
+        "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', audience: shop, \
+         secret: '{SECRET}' }} }}\n---\n"
+    );
+    let file = folder.write("topics.yaml", &format!("{engine}{open}"));
+    let running = Engine::run(&[&file], &["--watch"]);
+    let mut stream = Stream::open(listen, "/topics/orders/sse", "");
+    stream.place();
+    let (_, mut quiet) = WebSocket::connect(listen, "/topics/ws", "");
+    let locked = topic("orders", (publish, listen), "auth: staff");
+    folder.write("topics.yaml", &format!("{engine}{locked}"));
+    assert!(stream.block().unwrap().starts_with("retry: "));
+    assert_eq!(stream.block(), None);
+    assert_eq!(ask(listen, "GET", "/topics/orders/sse", "").status, 401);
+    // A connection from before has shown no credential.
+    quiet.text(r#"{"type":"subscribe","topic":"orders"}"#);
+    assert!(quiet.next_text().contains("no such topic"));
+    quiet.text(r#"{"type":"publish","topic":"orders","data":1}"#);
+    assert!(quiet.next_text().contains("no such topic"));
+    let mut stream = Stream::open(listen, "/topics/orders/sse", &bearer(60, ""));
+    stream.place();
+    // Another door: who came in by the one before has to show its credential again.
+    let other = topic(
+        "orders",
+        (publish, listen),
+        "auth: { any: [staff], scopes: [read] }",
+    );
+    folder.write("topics.yaml", &format!("{engine}{other}"));
+    assert!(stream.block().unwrap().starts_with("retry: "));
+    assert_eq!(stream.block(), None);
+    running.stop();
 }
