@@ -111,25 +111,38 @@ impl Protocol {
     }
 }
 
-/// What the locks of all topics of a listener have in common.
-#[derive(Clone, Debug)]
-pub(crate) enum Common {
-    /// None has one.
-    Open,
-    /// All that are locked have this one: names that do not exist are judged by it, too.
-    One(Lock),
-    /// There are different ones: refusals tell nothing.
-    Mixed,
-}
+/// The locks of all topics of a listener that could be named, each once. A request is judged by all
+/// of them, whichever topic it names and whether that exists: how long the answer takes tells
+/// nothing then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locks(Arc<[Lock]>);
 
-impl Common {
-    /// The same with one topic more.
-    pub fn with(self, lock: &Lock) -> Self {
-        match self {
-            Self::Open => Self::One(lock.clone()),
-            Self::One(known) if known.is_like(lock) => Self::One(known),
-            Self::One(_) | Self::Mixed => Self::Mixed,
+impl Locks {
+    /// The only one of a topic's own address.
+    pub fn of(lock: Option<&Lock>) -> Self {
+        Self::all(lock.into_iter().cloned())
+    }
+
+    /// These, each once.
+    pub fn all(locks: impl Iterator<Item = Lock>) -> Self {
+        let mut all: Vec<Lock> = Vec::new();
+        for lock in locks {
+            if !all.iter().any(|it| it.is_like(&lock)) {
+                all.push(lock);
+            }
         }
+        Self(all.into())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a refusal may be shown to whoever has no valid credential: it is the same for all
+    /// names. Where locks differ it would tell which one was named.
+    fn are_alike(&self) -> bool {
+        self.0.len() == 1
     }
 }
 
@@ -199,28 +212,37 @@ pub(crate) fn fault_of(reply: &Reply) -> Fault {
     }
 }
 
-/// Judges a request for a topic that was named, whether there is one or not. `common` is what the
-/// topics have in common that could have been named.
+/// Judges a request for a topic that was named, whether there is one or not. `locks` are those of
+/// all topics that could have been named.
 pub(crate) async fn admit(
     found: Option<Arc<Endpoint>>,
-    common: Common,
+    locks: &Locks,
     right: Right,
     (request, services): (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
-    let own = found.as_ref().map(|it| it.access.lock(right).cloned());
-    let lock = match (own, &common) {
-        (Some(None), _) => return found.map(|it| (it, None)).ok_or(Refusal::Missing(None)),
-        (Some(Some(lock)), _) => lock,
-        (None, Common::One(lock)) => lock.clone(),
-        (None, _) => return Err(Refusal::Missing(None)),
+    let own = match &found {
+        Some(endpoint) => match endpoint.access.lock(right) {
+            None => return Ok((Arc::clone(endpoint), None)),
+            Some(lock) => Some(lock),
+        },
+        None => None,
     };
-    let judgement = lock.door.judge(RequestHead::of(request), services);
-    match (judgement.end().await, &common) {
-        (Ok(admitted), _) => found
-            .map(|it| (it, Some(admitted)))
-            .ok_or(Refusal::Missing(None)),
-        (Err(reply), Common::One(_)) if reply.status != 403 => Err(Refusal::Reply(reply)),
-        (Err(reply), _) => Err(Refusal::Missing(Some(reply))),
+    let mut judged = None;
+    for lock in &*locks.0 {
+        let judgement = lock.door.judge(RequestHead::of(request), services);
+        let judgement = judgement.end().await;
+        // A name that does not exist is judged like one that has the only lock.
+        if own.map_or(locks.are_alike(), |own| own.is_like(lock)) {
+            judged = Some(judgement);
+        }
+    }
+    match (judged, found) {
+        (Some(Ok(admitted)), Some(endpoint)) => Ok((endpoint, Some(admitted))),
+        (Some(Err(reply)), _) if reply.status != 403 && locks.are_alike() => {
+            Err(Refusal::Reply(reply))
+        }
+        (Some(Err(reply)), Some(_)) => Err(Refusal::Missing(Some(reply))),
+        _ => Err(Refusal::Missing(None)),
     }
 }
 
@@ -230,27 +252,27 @@ pub(crate) async fn admit_to_one(
     right: Right,
     at: (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
-    let lock = endpoint.access.lock(right);
-    let common = lock.map_or(Common::Open, |it| Common::One(it.clone()));
-    admit(Some(Arc::clone(endpoint)), common, right, at).await
+    let locks = Locks::of(endpoint.access.lock(right));
+    admit(Some(Arc::clone(endpoint)), &locks, right, at).await
 }
 
-/// The same for a publisher at an address of several topics: who may subscribe knows that the topic
-/// exists, and is told why it may not publish.
+/// The same as [`admit`] for a publisher: who may subscribe knows that the topic exists, and is
+/// told why it may not publish. `locks` are those of publishers and of subscribers.
 pub(crate) async fn admit_publisher(
     found: Option<Arc<Endpoint>>,
-    common: Common,
+    locks: [&Locks; 2],
     at: (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
-    let refusal = match admit(found.clone(), common, Right::Publish, at).await {
-        Err(Refusal::Missing(Some(reply))) => reply,
+    let [publish, subscribe] = locks;
+    let refusal = match admit(found.clone(), publish, Right::Publish, at).await {
+        Err(Refusal::Missing(reply)) => reply,
         other => return other,
     };
-    // What is in common makes no difference to those who may see it.
-    match admit(found, Common::Mixed, Right::Subscribe, at).await {
-        Ok(_) => Err(Refusal::Reply(refusal)),
-        Err(_) => Err(Refusal::Missing(None)),
-    }
+    let sees = admit(found, subscribe, Right::Subscribe, at).await.is_ok();
+    Err(match refusal.filter(|_| sees) {
+        Some(reply) => Refusal::Reply(reply),
+        None => Refusal::Missing(None),
+    })
 }
 
 /// Takes credentials out of a request that has been admitted to all of these; gives the topics and

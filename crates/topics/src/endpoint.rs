@@ -10,7 +10,7 @@ use component::handler::Services;
 use component::state::{State, StateKey, States};
 use component::trigger::ListenAddress;
 
-use crate::access::{Access, Common, Protocol, Right};
+use crate::access::{Access, Locks, Protocol, Right};
 use crate::branch::Branch;
 use crate::channel::Pace;
 use crate::counts::Counts;
@@ -108,10 +108,9 @@ pub(crate) struct Directory {
 #[derive(Default)]
 struct Known {
     topics: HashMap<Arc<str>, OfTopic>,
-    /// What the topics of a listener have in common that are served by a protocol, and after how
-    /// many changes of the directory that was so: to look at all of them for each caller who is
-    /// refused would take long.
-    common: BTreeMap<(ListenAddress, Protocol, Right), (u64, Common)>,
+    /// The locks of the topics of a listener that are served by a protocol, and after how many
+    /// changes of the directory that was so: to look at all topics for each request would take long.
+    locks: BTreeMap<(ListenAddress, Protocol, Right), (u64, Locks)>,
     /// How many entries have been looked at, of whichever topics.
     #[cfg(test)]
     visits: usize,
@@ -233,28 +232,23 @@ impl Directory {
         }
     }
 
-    /// What the locks have in common that a protocol's topics of a listener have for a right.
-    pub fn common(&self, listen: &ListenAddress, protocol: Protocol, right: Right) -> Common {
+    /// The locks before this right that a protocol's topics of a listener have, each once.
+    pub fn locks(&self, listen: &ListenAddress, protocol: Protocol, right: Right) -> Locks {
         let mut known = self.known();
         let key = (listen.clone(), protocol, right);
         // Read before looking: what changes meanwhile is looked at the next time.
         let changes = self.changes.load(Ordering::Acquire);
-        if let Some((at, common)) = known.common.get(&key)
+        if let Some((at, locks)) = known.locks.get(&key)
             && *at == changes
         {
-            return common.clone();
+            return locks.clone();
         }
         let newest = known.topics.values();
         let newest = newest.filter_map(|it| it.find(listen, |it| protocol.serves(&it.settings)));
-        let common = newest.fold(Common::Open, |common, endpoint| {
-            match endpoint.access.lock(right) {
-                Some(lock) => common.with(lock),
-                None => common,
-            }
-        });
-        // An endpoint that has been dropped here counts as a change: it is looked at once more.
-        known.common.insert(key, (changes, common.clone()));
-        common
+        let locks = Locks::all(newest.filter_map(|it| it.access.lock(right).cloned()));
+        // An endpoint that is dropped here counts as a change: all are looked at once more then.
+        known.locks.insert(key, (changes, locks.clone()));
+        locks
     }
 
     /// The parameters of the query that carry credentials for one of a listener's topics.
@@ -273,8 +267,8 @@ impl Directory {
     /// Whether somebody may be refused who names a topic of this listener over this protocol.
     pub fn has_locks(&self, listen: &ListenAddress, protocol: Protocol) -> bool {
         let rights = [Right::Subscribe, Right::Publish];
-        let mut all = rights.iter().map(|it| self.common(listen, protocol, *it));
-        all.any(|it| !matches!(it, Common::Open))
+        let mut all = rights.iter().map(|it| self.locks(listen, protocol, *it));
+        all.any(|it| !it.is_empty())
     }
 
     /// The topic of this name that fits, of the newest plan that has one.

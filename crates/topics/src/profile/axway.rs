@@ -178,9 +178,10 @@ impl Publisher {
         let found = find(directory, listen, &request);
         let is_here = found.is_some();
         let found = found.or_else(|| renewed(directory, listen, named(&request)));
-        let common = directory.common(listen, Protocol::Axway, Right::Publish);
+        let locks = [Right::Publish, Right::Subscribe];
+        let locks = locks.map(|it| directory.locks(listen, Protocol::Axway, it));
         let at = (&request, services);
-        let endpoint = match access::admit_publisher(found, common, at).await {
+        let endpoint = match access::admit_publisher(found, locks.each_ref(), at).await {
             Ok((endpoint, _)) => endpoint,
             Err(Refusal::Reply(reply)) => {
                 let answer = failed(&access::fault_of(&reply), None, services.wall());

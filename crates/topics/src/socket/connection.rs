@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 
 use super::order::{self, Order, Want};
 use super::subscription::{Subscription, Wish};
-use crate::access::{self, Common, Protocol, Refused, Right};
+use crate::access::{self, Locks, Protocol, Refused, Right};
 use crate::ask::TOPICS_MAX;
 use crate::channel::{EXPIRED, End};
 use crate::endpoint::{Directory, Endpoint};
@@ -84,20 +84,21 @@ impl Scope {
         services: &dyn Services,
     ) -> Result<Allowed, Fault> {
         let (found, at) = (self.find(name), (handshake, services));
-        let common = match (&self.only, &found) {
+        let locks = |right| match (&self.only, &found) {
             (None, _) => self
                 .directory
-                .common(&self.listen, Protocol::WebSocket, right),
+                .locks(&self.listen, Protocol::WebSocket, right),
             // It is known to be there: what is refused may be told.
-            (Some(_), Some(found)) => match found.access.lock(right) {
-                Some(lock) => Common::Open.with(lock),
-                None => Common::Open,
-            },
-            (Some(_), None) => Common::Open,
+            (Some(_), Some(found)) => Locks::of(found.access.lock(right)),
+            (Some(_), None) => Locks::default(),
         };
+        let subscribe = locks(Right::Subscribe);
         let entered = match right {
-            Right::Subscribe => access::admit(found, common, right, at).await,
-            Right::Publish => access::admit_publisher(found, common, at).await,
+            Right::Subscribe => access::admit(found, &subscribe, right, at).await,
+            Right::Publish => {
+                let publish = locks(Right::Publish);
+                access::admit_publisher(found, [&publish, &subscribe], at).await
+            }
         };
         match entered {
             Ok((endpoint, admitted)) => Ok((endpoint, admitted.map(|it| it.caller))),

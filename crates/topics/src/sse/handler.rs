@@ -128,16 +128,16 @@ impl SseHandler {
                 let mut all = Vec::new();
                 for name in names(&asked)? {
                     let found = directory.find(listen, name, |it| it.settings.sse);
-                    let common = directory.common(listen, Protocol::Sse, right);
-                    let entered = access::admit(found, common, right, at).await;
+                    let locks = directory.locks(listen, Protocol::Sse, right);
+                    let entered = access::admit(found, &locks, right, at).await;
                     all.push(entered.map_err(|refusal| refusal.or(|| missing(name)))?);
                 }
                 Ok((all, IdForm::Composite))
             }
             Of::Axway(directory, listen) => {
                 let found = axway::find(directory, listen, request);
-                let common = directory.common(listen, Protocol::Axway, right);
-                let entered = access::admit(found, common, right, at).await;
+                let locks = directory.locks(listen, Protocol::Axway, right);
+                let entered = access::admit(found, &locks, right, at).await;
                 let entered = entered.map_err(|refusal| refusal.or(axway::missing))?;
                 Ok((vec![entered], IdForm::Axway))
             }
