@@ -70,6 +70,12 @@ pub trait Handler: Send + Sync {
         None
     }
 
+    /// The parameters of the query that carry credentials which the handler judges itself: logs
+    /// must not show them.
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
     /// What its streams may take.
     fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
         None

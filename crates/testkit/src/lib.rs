@@ -24,6 +24,7 @@ mod scripted;
 pub mod servers;
 mod strict;
 pub mod tds;
+mod tokens;
 pub mod websocket;
 pub mod wire;
 
@@ -35,4 +36,5 @@ pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;
 pub use scripted::{Action, ScriptedBackend};
 pub use strict::{Received, StrictBackend};
+pub use tokens::{hs256_token, sha256_hex};
 pub use websocket::WebSocket;

@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use crate::access::Lock;
 use crate::bounds;
 use crate::codes::BAD_PUBLISHER;
 use crate::hub::Hub;
@@ -100,7 +101,9 @@ struct PublishConfig {
     /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
-    /// Who may publish by `http`.
+    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`) and by the path of
+    /// the profile `axway-streams`. Without it everybody may by `http`, and by the others who may
+    /// subscribe.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
     /// Which web pages may publish by HTTP (CORS): `"*"` for all, or a mapping. In place of that of
@@ -153,7 +156,7 @@ fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
     let name = &config.topic.value;
     let topic = hub.declare(name, settings, context.surroundings.states);
     let mut parts = Parts::default();
-    parts.read(node, &topic, context);
+    parts.read((node, &config), &topic, context);
     (context.report.errors() == before).then(|| Declared {
         declaration: Declaration {
             kind: KIND,
@@ -212,28 +215,41 @@ struct Parts {
 
 impl Parts {
     /// Reads the parts of a topic's document. Every problem is reported.
-    fn read(&mut self, node: &Node, topic: &Arc<Topic>, context: &mut DocumentContext<'_>) {
+    fn read(
+        &mut self,
+        (node, config): (&Node, &TopicConfig),
+        topic: &Arc<Topic>,
+        context: &mut DocumentContext<'_>,
+    ) {
         let publish = node.get("publish");
         let http = publish.and_then(|publish| publish.get("http"));
+        let auth = publish.and_then(|publish| publish.entry("auth"));
+        let lock = auth.map(|auth| {
+            let name = format!("publish of topic {}", topic.name());
+            Lock::read(&auth.value, &name, context)
+        });
+        let subscribers_publish = config.subscribe.as_ref().is_some_and(|it| it.publishes());
         match (publish, http) {
             (Some(publish), Some(http)) => {
+                let door = lock.iter().flatten().next();
+                let door = door.map(|it| Arc::clone(it.door()));
                 let edge = RouteEdge::read(publish, context.report);
-                let parts = (http, publish.get("auth"));
-                let route = publisher::read(parts, edge, topic, context);
+                let route = publisher::read((http, door), edge, topic, context);
                 self.routes.extend(route);
             }
             (Some(publish), None) => {
                 refuse_edge(publish, context.report);
-                if let Some(auth) = publish.entry("auth") {
-                    let message = "`auth` has no effect: nobody publishes by `http`";
+                if let Some(auth) = auth.filter(|_| !subscribers_publish) {
+                    let message = "`auth` has no effect: no client publishes";
                     let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
-                    diagnostic.hint("leave it out");
+                    diagnostic
+                        .hint("leave it out, or add `http` or `subscribe.websocket.publish: true`");
                 }
             }
             (None, _) => {}
         }
         if let Some(subscribe) = node.get("subscribe") {
-            let routes = subscribe::read(subscribe, topic, context);
+            let routes = subscribe::read((subscribe, lock), topic, context);
             self.routes.extend(routes.unwrap_or_default());
         }
         let poll = publish.and_then(|publish| publish.get("poll"));

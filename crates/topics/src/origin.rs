@@ -8,6 +8,7 @@ use message::Request;
 
 /// Who opens a WebSocket: a page of some origin, or a program, which says none. Browsers let every
 /// page connect, with the user's cookies (RFC 6455, section 10.2): the server has to look.
+#[derive(Clone)]
 pub(crate) struct Caller {
     origin: Option<Vec<u8>>,
     /// Whether the page is of the host that it asks.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use component::access::DoorContext;
+use component::access::Door;
 use component::document::{DeclaredRoute, DocumentContext, Entrance};
 use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
@@ -23,22 +23,13 @@ const BATCH_COST: usize = 8;
 
 /// Reads the `http` of a topic's `publish`. Every problem is reported.
 pub(crate) fn read(
-    (node, auth): (&Node, Option<&Node>),
+    (node, door): (&Node, Option<Arc<dyn Door>>),
     edge: RouteEdge,
     topic: &Arc<Topic>,
     context: &mut DocumentContext<'_>,
 ) -> Option<DeclaredRoute> {
     let mut entrance = context.entrances.read_http(node, context.report)?;
     let before = context.report.errors();
-    let ways = context.ways;
-    let door = auth.and_then(|auth| {
-        let mut context = DoorContext {
-            report: &mut *context.report,
-            name: &format!("publish of topic {}", topic.name()),
-            evaluation: context.evaluation,
-        };
-        ways.door(auth, &mut context)
-    });
     check_methods(&entrance, context);
     if let Some(decode) = node.entry("decode") {
         let message = "`decode` has no effect: events are JSON";

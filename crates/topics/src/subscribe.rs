@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use crate::access::{Access, Lock};
 use crate::bounds;
 use crate::branch::TICK;
 use crate::channel::{Pace, Policy};
@@ -22,6 +23,7 @@ use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::expressions::ExpressionLimits;
+use crate::only::Only;
 use crate::profile::axway;
 use crate::settings::Payload;
 use crate::socket::WebSocketHandler;
@@ -43,6 +45,15 @@ pub(crate) struct SubscribeConfig {
     /// The protocols of the listener.
     #[allow(dead_code, reason = "read from the tree, as listeners are")]
     protocols: Option<AnyValue>,
+    /// Who may subscribe, by each protocol. To everybody else the topic does not exist. Streams end
+    /// when the credential expires.
+    #[allow(dead_code, reason = "read from the tree, as it is in flows")]
+    auth: Option<AnyValue>,
+    /// Which events a caller gets: a condition over the event and `$auth`, such as
+    /// `.tenant == $auth.claims.tenant`. Events for which it is not true, or fails, are not sent to
+    /// that caller. Callers for whom the members that it uses of `$auth` are equal share its cost.
+    /// For topics of events.
+    only: Option<Spanned<String>>,
     /// The path above `/sse` and `/ws`. The default is `/topics/NAME`.
     path: Option<Spanned<String>>,
     /// The protocols to subscribe with: `sse`, `websocket`. The default is both.
@@ -92,7 +103,8 @@ pub(crate) struct SubscribeConfig {
     /// `expression_limits`.
     #[serde(default)]
     allow_expressions: bool,
-    /// How much CPU time and memory the expressions of all subscribers may use, on each worker.
+    /// How much CPU time and memory `only` and the expressions of all subscribers may use, on each
+    /// worker.
     expression_limits: Option<Spanned<ExpressionLimitsConfig>>,
     /// Settings for subscribers over WebSocket.
     websocket: Option<Spanned<WebSocketConfig>>,
@@ -152,6 +164,10 @@ struct ExpressionLimitsConfig {
     /// further ones get 503. Subscribers with equal expressions share one.
     #[schemars(extend("default" = 64))]
     distinct: Option<Spanned<u64>>,
+    /// The largest number of groups of callers that `only` tells apart, from 1 to 10000; callers of
+    /// further groups get 503.
+    #[schemars(extend("default" = 256))]
+    groups: Option<Spanned<u64>>,
     /// The longest expression, from 16B to 16KiB; longer ones get 400.
     #[schemars(extend("default" = "1KiB"))]
     length: Option<Spanned<ByteSize>>,
@@ -179,9 +195,21 @@ struct WebSocketConfig {
     window: Option<Spanned<u64>>,
 }
 
+impl SubscribeConfig {
+    /// Whether clients publish where they subscribe.
+    pub fn publishes(&self) -> bool {
+        let websocket = self.websocket.as_ref();
+        websocket.is_some_and(|it| it.value.publish) || self.profile.is_some()
+    }
+}
+
 /// The schema of `subscribe`.
 pub(crate) fn complete_schema(schema: &mut Json) {
-    for (key, definition) in [("tls", "listener-tls"), ("protocols", "protocols")] {
+    for (key, definition) in [
+        ("tls", "listener-tls"),
+        ("protocols", "protocols"),
+        ("auth", "auth"),
+    ] {
         let place = schema.pointer_mut(&format!("/properties/{key}"));
         if let Some(Json::Object(place)) = place {
             place.remove("anyOf");
@@ -207,8 +235,9 @@ pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
 }
 
 /// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
+/// `publish` is what `publish.auth` says, if it is there: none within for everybody.
 pub(crate) fn read(
-    node: &Node,
+    (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
     context: &mut DocumentContext<'_>,
 ) -> Option<Vec<DeclaredRoute>> {
@@ -230,12 +259,13 @@ pub(crate) fn read(
         false => RouteEdge::read(node, context.report),
     };
     let settings = reading.settings(listening.as_ref()?, &own, context.report)?;
+    let access = reading.access(node.get("auth"), publish, context);
     if context.report.errors() > before {
         return None;
     }
     let states = context.surroundings.states;
     let directory = Directory::of(states);
-    let endpoint = directory.put(topic, settings, counts(topic, states));
+    let endpoint = directory.put(topic, (settings, access), counts(topic, states));
     let routes = Routes {
         endpoint,
         directory,
@@ -295,6 +325,54 @@ impl Reading<'_> {
             websocket: self.websocket(&via, report),
             is_axway: config.profile.is_some(),
         })
+    }
+
+    /// Who may do what.
+    fn access(
+        &self,
+        auth: Option<&Node>,
+        publish: Option<Option<Lock>>,
+        context: &mut DocumentContext<'_>,
+    ) -> Access {
+        let name = format!("topic {}", self.topic.name());
+        let before = context.report.errors();
+        let subscribe = auth.and_then(|auth| Lock::read(auth, &name, context));
+        if let (Some(auth), Some(lock)) = (auth, &subscribe)
+            && lock.door().reads_body()
+        {
+            let message = "subscribers are not known by what they have signed: they send no body";
+            context
+                .report
+                .error(BAD_SUBSCRIBE, auth.span, message)
+                .hint("use a way whose credential stands in the head, such as `jwt`");
+        }
+        let is_sound = context.report.errors() == before;
+        let only = self.config.only.as_ref().and_then(|only| {
+            let mut refuse = |message: &str, hint: &str| {
+                let diagnostic = context.report.error(BAD_SUBSCRIBE, only.span, message);
+                diagnostic.hint(hint);
+            };
+            if subscribe.is_none() && is_sound {
+                refuse(
+                    "`only` needs callers: the topic is for everybody",
+                    "add `auth`",
+                );
+            }
+            if self.topic.settings().payload == Payload::Snapshot {
+                let hint = "make it a topic of events, or a topic for each group of callers with \
+                            `auth: { any: ..., require: ... }`";
+                refuse(
+                    "`only` selects events: a snapshot is one document for all",
+                    hint,
+                );
+            }
+            Only::read(only, context)
+        });
+        Access {
+            publish: publish.unwrap_or_else(|| subscribe.clone()),
+            subscribe,
+            only,
+        }
     }
 
     fn via(&self, report: &mut Report) -> Vec<Via> {
@@ -414,14 +492,34 @@ impl Reading<'_> {
         let Some(limits) = &self.config.expression_limits else {
             return usual;
         };
-        if !self.config.allow_expressions {
+        let has_only = self.config.only.is_some();
+        if !self.config.allow_expressions && !has_only {
             let message = "`expression_limits` has no effect: the topic does not allow expressions";
             report
                 .error(BAD_SUBSCRIBE, limits.span, message)
                 .hint("add `allow_expressions: true`, or leave this out");
         }
         let limits = &limits.value;
+        let distinct = limits.distinct.as_ref().map(|it| it.span);
+        let length = limits.length.as_ref().map(|it| it.span);
+        let asked = [("distinct", distinct), ("length", length)];
+        for (name, span) in asked.iter().filter_map(|it| Some((it.0, it.1?))) {
+            if !self.config.allow_expressions && has_only {
+                let message = format!("`{name}` has no effect: subscribers send no expressions");
+                report
+                    .error(BAD_SUBSCRIBE, span, message)
+                    .hint("add `allow_expressions: true`, or leave this out");
+            }
+        }
+        if let Some(groups) = limits.groups.as_ref().filter(|_| !has_only) {
+            let message = "`groups` has no effect: the topic has no `only`";
+            report
+                .error(BAD_SUBSCRIBE, groups.span, message)
+                .hint("leave it out");
+        }
         let distinct = bounds::count("distinct", limits.distinct.as_ref(), 1..=1000, report);
+        let range = 1..=10_000;
+        let groups = bounds::count("groups", limits.groups.as_ref(), range, report);
         let length = bounds::size("length", limits.length.as_ref(), 16..=16 << 10, report);
         let range = 10_000..=100_000_000;
         let steps = bounds::count("steps", limits.steps.as_ref(), range, report);
@@ -429,6 +527,7 @@ impl Reading<'_> {
         let memory = bounds::size("memory", limits.memory.as_ref(), range, report);
         ExpressionLimits {
             distinct: distinct.map_or(usual.distinct, |it| it as usize),
+            groups: groups.map_or(usual.groups, |it| it as usize),
             length: length.map_or(usual.length, |it| it as usize),
             steps: steps.unwrap_or(usual.steps),
             memory: memory.unwrap_or(usual.memory),
@@ -448,6 +547,13 @@ impl Reading<'_> {
             report
                 .error(BAD_SUBSCRIBE, config.span, message)
                 .hint("add `websocket` to `via`, or leave this out");
+        }
+        if let (Some(window), Some(_)) = (&config.value.window, &self.config.only) {
+            let message = "a `window` does not go with `only`: what is left out cannot be \
+                           acknowledged";
+            report
+                .error(BAD_SUBSCRIBE, window.span, message)
+                .hint("leave one of them out");
         }
         let window = config.value.window.as_ref();
         Some(endpoint::WebSocket {

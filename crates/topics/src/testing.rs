@@ -8,6 +8,7 @@ use bytes::Bytes;
 use component::state::States;
 use component::trigger::ListenAddress;
 
+use crate::access::Access;
 use crate::branch::Branch;
 use crate::channel::{Pace, Policy};
 use crate::counts::Counts;
@@ -103,7 +104,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         websocket: None,
         is_axway: false,
     };
-    Directory::default().put(topic, settings, Arc::default())
+    Directory::default().put(topic, (settings, Access::default()), Arc::default())
 }
 
 /// What is published, without a key.

@@ -1,5 +1,6 @@
 //! Subscribers of topics through the binary: server-sent events and WebSocket.
 
+mod access;
 mod expressions;
 mod wires;
 

@@ -9,6 +9,7 @@ use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::call::Caller;
 use crate::panics;
+use crate::router::{Route, Target};
 use crate::worker::Worker;
 
 /// Has a door judge a request; `None` when it has to be judged again with its body.
@@ -126,12 +127,16 @@ impl Stripped {
 const MASK: &str = "***";
 
 /// A target for logs, in which no credential stands.
-pub(crate) fn masked(target: &str, door: &dyn Door) -> Option<String> {
-    let names = door.secret_parameters();
+pub(crate) fn masked(target: &str, route: &Route) -> Option<String> {
+    let (path, query) = target.split_once('?')?;
+    let door = route.door.as_deref().map(Door::secret_parameters);
+    let mut names = door.unwrap_or_default().to_vec();
+    if let Target::Handle { handler, .. } = &route.target {
+        names.extend(handler.secret_parameters());
+    }
     if names.is_empty() {
         return None;
     }
-    let (path, query) = target.split_once('?')?;
     let mask = |part: &str| {
         let name = component::access::parameter_name(part);
         match names.iter().any(|it| **it == *name) {

@@ -279,8 +279,8 @@ impl Session {
             found => (None, self.no_route(found).await),
         };
         if let Some((client, method, mut target)) = log {
-            let door = flow.as_ref().and_then(|route| route.door.as_deref());
-            if let Some(masked) = door.and_then(|door| door::masked(&target, door)) {
+            let masked = flow.as_ref().and_then(|it| door::masked(&target, it));
+            if let Some(masked) = masked {
                 target = masked;
             }
             let flow = flow.as_ref().map(|route| &*route.flow);

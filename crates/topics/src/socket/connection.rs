@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use component::access::Caller as Identity;
 use component::handler::{LocalFuture, Services};
 use component::long_work::AT_ONCE;
 use component::trigger::ListenAddress;
-use message::Fault;
+use message::{Fault, Request};
 use net::websocket::{CloseCode, Deflate, Kind};
 use serde_json::{Value as Json, json};
 
 use super::order::{self, Order, Want};
 use super::subscription::{Subscription, Wish};
+use crate::access::{self, Locks, Protocol, Refused, Right};
 use crate::ask::TOPICS_MAX;
-use crate::channel::End;
+use crate::channel::{EXPIRED, End};
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin::Caller;
 use crate::seats::Outlet;
@@ -30,6 +32,7 @@ use crate::websocket::session::Session;
 const WORKS_MAX: usize = 16;
 
 /// Which topics a connection may name.
+#[derive(Clone)]
 pub(super) struct Scope {
     pub directory: Arc<Directory>,
     pub listen: ListenAddress,
@@ -38,24 +41,68 @@ pub(super) struct Scope {
     pub origin: Caller,
     /// The address of the client.
     pub client: IpAddr,
+    /// The request that has opened the connection, with its credential, where some topic is not
+    /// for everybody.
+    pub handshake: Option<Arc<Request>>,
 }
 
+/// A topic that a client may do something with, and who it is.
+type Allowed = (Arc<Endpoint>, Option<Arc<Identity>>);
+
 impl Scope {
-    /// The topic that a client names, or the only one.
-    fn find(&self, name: Option<&str>) -> Result<Arc<Endpoint>, Fault> {
-        let name = match (name, self.only.as_deref()) {
-            (Some(name), None) => name,
-            (Some(name), Some(only)) if name == only => name,
-            (None, Some(only)) => only,
-            (None, None) => return Err(Fault::invalid("`topic` is missing")),
-            (Some(_), Some(_)) => return Err(Fault::invalid("this address is for one topic only")),
-        };
+    /// The name that a client gives, or that of the only topic.
+    fn name(&self, name: Option<&str>) -> Result<Arc<str>, Fault> {
+        match (name, &self.only) {
+            (Some(name), None) => Ok(name.into()),
+            (Some(name), Some(only)) if *name == **only => Ok(Arc::clone(only)),
+            (None, Some(only)) => Ok(Arc::clone(only)),
+            (None, None) => Err(Fault::invalid("`topic` is missing")),
+            (Some(_), Some(_)) => Err(Fault::invalid("this address is for one topic only")),
+        }
+    }
+
+    /// The topic of this name.
+    fn find(&self, name: &str) -> Option<Arc<Endpoint>> {
         let fits = |it: &Endpoint| it.settings.websocket.is_some();
         let found = self.directory.find(&self.listen, name, fits);
-        let found = found
-            .filter(|found| self.only.is_some() || self.origin.may_subscribe(&found.settings.edge));
-        let missing = || Fault::invalid("there is no such topic here").with_status(404);
-        found.ok_or_else(missing)
+        found.filter(|found| self.only.is_some() || self.origin.may_subscribe(&found.settings.edge))
+    }
+
+    /// The topic of this name, unless it is not for everybody.
+    fn find_open(&self, name: &str) -> Result<Allowed, Fault> {
+        let found = self.find(name).filter(|it| !it.access.is_locked());
+        found.map(|it| (it, None)).ok_or_else(missing)
+    }
+
+    /// The topic of this name, where the client has this right. Whether there is none or it may
+    /// not see it makes no difference, not even in when the answer comes.
+    async fn admit(
+        &self,
+        handshake: &Request,
+        (name, right): (&str, Right),
+        services: &dyn Services,
+    ) -> Result<Allowed, Fault> {
+        let (found, at) = (self.find(name), (handshake, services));
+        let locks = |right| match (&self.only, &found) {
+            (None, _) => self
+                .directory
+                .locks(&self.listen, Protocol::WebSocket, right),
+            // It is known to be there: what is refused may be told.
+            (Some(_), Some(found)) => Locks::of(found.access.lock(right)),
+            (Some(_), None) => Locks::default(),
+        };
+        let subscribe = locks(Right::Subscribe);
+        let entered = match right {
+            Right::Subscribe => access::admit(found, &subscribe, right, at).await,
+            Right::Publish => {
+                let publish = locks(Right::Publish);
+                access::admit_publisher(found, [&publish, &subscribe], at).await
+            }
+        };
+        match entered {
+            Ok((endpoint, admitted)) => Ok((endpoint, admitted.map(|it| it.caller))),
+            Err(refusal) => Err(Refused::into_fault(refusal.or(missing))),
+        }
     }
 
     /// The most bytes of what may be published.
@@ -69,6 +116,27 @@ impl Scope {
         };
         self.directory.each(&self.listen, look);
         most
+    }
+}
+
+/// What is said of a topic that does not exist.
+fn missing() -> Fault {
+    Fault::invalid("there is no such topic here").with_status(404)
+}
+
+/// What follows a publication is held until this is dropped.
+struct Held(Rc<Cell<bool>>);
+
+impl Held {
+    fn new(flag: &Rc<Cell<bool>>) -> Self {
+        flag.set(true);
+        Self(Rc::clone(flag))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -258,29 +326,12 @@ impl<'a> Connection<'a> {
                 }
             }
             Want::Publish { data, key } => {
-                let endpoint = self.scope.find(topic.as_deref())?;
-                if !endpoint.settings.websocket.is_some_and(|it| it.publish) {
-                    let detail = "the topic is not published to over WebSocket";
-                    return Err(Fault::invalid(detail).with_status(403));
-                }
+                let name = self.scope.name(topic.as_deref())?;
                 let publication = Publication {
                     body: data,
                     key: key.map(|it| Bytes::from(it.into_bytes())),
                 };
-                // What comes next must not overtake one that is checked beside the worker.
-                let is_long = publication.body.len() > AT_ONCE;
-                self.is_preparing.set(is_long);
-                let held = is_long.then(|| Rc::clone(&self.is_preparing));
-                let publisher = For::client(self.scope.client, self.services);
-                let topic = Arc::clone(&endpoint.topic);
-                self.works.push(Box::pin(async move {
-                    let published = publish(&topic, publisher, publication, held);
-                    Done::Answer(acknowledgement(
-                        &topic,
-                        &published.await,
-                        reference.as_ref(),
-                    ))
-                }));
+                self.publish((name, topic), publication, reference)?;
             }
         }
         Ok(())
@@ -306,8 +357,12 @@ impl<'a> Connection<'a> {
         topic: Option<&str>,
         reference: Option<Json>,
     ) -> Result<(), Fault> {
-        let endpoint = self.scope.find(topic)?;
-        let name = Arc::clone(endpoint.topic.name());
+        let name = self.scope.name(topic)?;
+        let judged = self.judged();
+        let open = match judged {
+            None => Some(self.scope.find_open(&name)?),
+            Some(_) => None,
+        };
         if self.subscriptions.iter().any(|it| it.0 == name) {
             let detail = "the topic is subscribed to already";
             return Err(Fault::invalid(detail).with_status(409));
@@ -318,10 +373,57 @@ impl<'a> Connection<'a> {
         self.coming += 1;
         let (deflate, services) = (self.deflate, self.services);
         self.works.push(Box::pin(async move {
-            match wish.subscribe(&endpoint, deflate, services).await {
+            let subscribed = async {
+                let what = (&*name, Right::Subscribe);
+                let (endpoint, caller) = allowed(open, judged, what, services).await?;
+                wish.subscribe((&endpoint, &caller), deflate, services)
+                    .await
+            };
+            match subscribed.await {
                 Ok(subscription) => Done::Subscribed(name, Box::new(subscription)),
                 Err(fault) => Done::NotSubscribed(shown(&fault, Some(&name), reference.as_ref())),
             }
+        }));
+        Ok(())
+    }
+
+    /// What orders are judged by, where some topic is not for everybody.
+    fn judged(&self) -> Option<(Scope, Arc<Request>)> {
+        let handshake = self.scope.handshake.as_ref()?;
+        Some((self.scope.clone(), Arc::clone(handshake)))
+    }
+
+    fn publish(
+        &mut self,
+        (name, given): (Arc<str>, Option<String>),
+        publication: Publication,
+        reference: Option<Json>,
+    ) -> Result<(), Fault> {
+        let judged = self.judged();
+        let open = match judged {
+            None => Some(publishable(self.scope.find_open(&name)?)?),
+            Some(_) => None,
+        };
+        // What comes next must not overtake one that is judged, or checked beside the worker.
+        let is_long = publication.body.len() > AT_ONCE || judged.is_some();
+        let held = is_long.then(|| Held::new(&self.is_preparing));
+        let publisher = For::client(self.scope.client, self.services);
+        let services = self.services;
+        self.works.push(Box::pin(async move {
+            let what = (&*name, Right::Publish);
+            let allowed = allowed(open, judged, what, services).await;
+            let topic = match allowed.and_then(publishable) {
+                Ok((endpoint, _)) => Arc::clone(&endpoint.topic),
+                Err(fault) => {
+                    return Done::Answer(shown(&fault, given.as_deref(), reference.as_ref()));
+                }
+            };
+            let published = publish(&topic, publisher, publication, held);
+            Done::Answer(acknowledgement(
+                &topic,
+                &published.await,
+                reference.as_ref(),
+            ))
         }));
         Ok(())
     }
@@ -389,6 +491,10 @@ impl<'a> Connection<'a> {
                         let counts = subscription.branch().counts();
                         counts.note_disconnected();
                     }
+                    if end == End::Expired {
+                        let text = format!(r#"{{"type":"expired","data":{EXPIRED}}}"#);
+                        self.session.send(Kind::Text, text.as_bytes());
+                    }
                     return Some(close_code(end));
                 }
                 Poll::Ready(Err(_)) => return Some((CloseCode::NORMAL, "")),
@@ -403,10 +509,37 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// The topic that is open to everybody, or what comes of judging the client.
+async fn allowed(
+    open: Option<Allowed>,
+    judged: Option<(Scope, Arc<Request>)>,
+    what: (&str, Right),
+    services: &dyn Services,
+) -> Result<Allowed, Fault> {
+    match (open, judged) {
+        (Some(open), _) => Ok(open),
+        (None, Some((scope, handshake))) => scope.admit(&handshake, what, services).await,
+        (None, None) => Err(missing()),
+    }
+}
+
+/// The topic, if it is published to over WebSocket.
+fn publishable(allowed: Allowed) -> Result<Allowed, Fault> {
+    match allowed.0.settings.websocket {
+        Some(it) if it.publish => Ok(allowed),
+        _ => {
+            let detail = "the topic is not published to over WebSocket";
+            Err(Fault::invalid(detail).with_status(403))
+        }
+    }
+}
+
 fn close_code(end: End) -> (CloseCode, &'static str) {
     match end {
         End::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
         End::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
+        // "Policy violation" (RFC 6455, section 7.4.1).
+        End::Expired => (CloseCode(1008), "the credential has expired"),
         // "Try again later": the registry of close codes of RFC 6455, section 11.7.
         End::Slow | End::Stalled => (CloseCode(1013), "too slow: come again and go on"),
         End::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),
@@ -418,14 +551,12 @@ async fn publish(
     topic: &Topic,
     publisher: For<'_>,
     publication: Publication,
-    held: Option<Rc<Cell<bool>>>,
+    held: Option<Held>,
 ) -> Result<Receipt, Fault> {
     let size = publication.body.len();
     let prepared = topic.prepare(publisher, size, || Ok(vec![publication]));
     let prepared = prepared.await;
-    if let Some(held) = held {
-        held.set(false);
-    }
+    drop(held);
     only(topic.submit(publisher.client, prepared?).await?)
 }
 

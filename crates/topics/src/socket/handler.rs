@@ -10,6 +10,7 @@ use net::websocket::{CloseCode, Handshake, Terms};
 
 use super::connection::{Connection, Scope};
 use super::subscription::Wish;
+use crate::access::{self, Protocol, Refused, Right};
 use crate::ask::Ask;
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin;
@@ -41,6 +42,13 @@ impl Handler for WebSocketHandler {
         true
     }
 
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        match &self.only {
+            Some(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
+            None => self.directory.secret_parameters(&self.listen),
+        }
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
@@ -49,39 +57,38 @@ impl Handler for WebSocketHandler {
         Box::pin(async move {
             match self.accept(request, services).await {
                 Ok(outcome) => Ok(outcome),
-                Err(Refusal::Reply(reply)) => Ok(Outcome::Reply(*reply)),
-                Err(Refusal::Fault(fault)) => Err(fault),
+                Err(Refused::Reply(reply)) => Ok(Outcome::Reply(*reply)),
+                Err(Refused::Fault(fault)) => Err(fault),
             }
         })
     }
 }
 
-/// Why there is no connection.
-enum Refusal {
-    Reply(Box<message::Reply>),
-    Fault(Fault),
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
 impl WebSocketHandler {
-    async fn accept(&self, request: Request, services: &dyn Services) -> Result<Outcome, Refusal> {
+    async fn accept(
+        &self,
+        mut request: Request,
+        services: &dyn Services,
+    ) -> Result<Outcome, Refused> {
         let only = self.only.as_ref();
         let terms = Terms {
             subprotocols: &[],
             compresses: only.is_none_or(|it| it.settings.compression),
         };
-        let handshake = Handshake::accept(&request, terms).map_err(Refusal::Reply)?;
+        let handshake = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
+        // Each order of the client is judged by what it has sent here.
+        let is_judged = match only {
+            Some(endpoint) => endpoint.access.is_locked(),
+            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
+        };
+        let Handshake { reply, deflate, .. } = handshake;
         let scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
             only: only.map(|it| Arc::clone(it.topic.name())),
             origin: origin::Caller::of(&request),
             client: request.peer,
+            handshake: is_judged.then(|| Arc::new(request.clone())),
         };
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;
@@ -90,12 +97,19 @@ impl WebSocketHandler {
                 let detail = "pages of this origin may not connect";
                 return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
             }
+            let at = (&request, services);
+            let entered = access::admit_to_one(endpoint, Right::Subscribe, at).await;
+            // As paths are answered that do not exist.
+            let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
+            let entered = entered.map_err(|refusal| refusal.or(nothing))?;
+            let (_, callers) = access::enter(vec![entered], &mut request);
+            let caller = callers.into_iter().next().flatten();
             let wish = Wish {
                 ask: Ask::of(&request)?,
                 window: None,
             };
             // What is wrong with it is said before the connection is there.
-            wish.check(endpoint, services).await?;
+            wish.check((endpoint, &caller), services).await?;
             message_max += endpoint.topic.settings().body_max;
             wishes.push(wish);
         } else {
@@ -106,11 +120,11 @@ impl WebSocketHandler {
             wishes,
             options: Options {
                 message_max,
-                deflate: handshake.deflate,
+                deflate,
                 ping: PING,
             },
         };
-        Ok(Outcome::Stream(handshake.reply, Box::new(feed)))
+        Ok(Outcome::Stream(reply, Box::new(feed)))
     }
 }
 

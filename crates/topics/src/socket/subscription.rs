@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use component::access::Caller;
 use component::handler::{LocalFuture, Services};
 use message::Fault;
 use net::websocket::Deflate;
 
+use crate::access;
 use crate::ask::Ask;
 use crate::branch::Branch;
 use crate::channel::{ChannelKey, End};
@@ -63,13 +65,24 @@ impl Wish {
                           acknowledged";
             return Err(Fault::invalid(detail));
         }
+        if window.is_some() && endpoint.access.only.is_some() {
+            let detail = "the topic is not the same for all callers: events cannot be \
+                          acknowledged by a `window`";
+            return Err(Fault::invalid(detail));
+        }
         Ok(window)
     }
 
-    async fn view(&self, endpoint: &Arc<Endpoint>, branch: &Rc<Branch>) -> Result<View, Fault> {
+    async fn view(
+        &self,
+        (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
+        branch: &Rc<Branch>,
+    ) -> Result<View, Fault> {
         let one = [Arc::clone(endpoint)];
+        let callers = std::slice::from_ref(caller);
         let how = (Wire::WebSocket(None), IdForm::Plain);
-        let views = self.ask.views(&one, &[Rc::clone(branch)], how).await;
+        let branches = [Rc::clone(branch)];
+        let views = self.ask.views((&one, callers), &branches, how).await;
         let missing = || Fault::invalid("the topic is not there");
         views?.pop().ok_or_else(missing)
     }
@@ -93,13 +106,13 @@ impl Wish {
     /// That.
     pub async fn check(
         &self,
-        endpoint: &Arc<Endpoint>,
+        (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
         services: &dyn Services,
     ) -> Result<(), Fault> {
         self.window(endpoint)?;
         let (branch, _) = self.starts(endpoint, services).await?;
         let _place = sse::enter(&[Arc::clone(endpoint)])?;
-        self.view(endpoint, &branch).await.map(drop)
+        self.view((endpoint, caller), &branch).await.map(drop)
     }
 
     /// Makes a subscription of it.
@@ -108,7 +121,7 @@ impl Wish {
     /// What is wrong with it, or that there are too many.
     pub async fn subscribe(
         &self,
-        endpoint: &Arc<Endpoint>,
+        (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
         deflate: Option<Deflate>,
         services: &dyn Services,
     ) -> Result<Subscription, Fault> {
@@ -116,7 +129,7 @@ impl Wish {
         let one = [Arc::clone(endpoint)];
         let place = sse::enter(&one)?.pop();
         let (branch, starts) = self.starts(endpoint, services).await?;
-        let view = self.view(endpoint, &branch).await?;
+        let view = self.view((endpoint, caller), &branch).await?;
         let deflate = deflate.filter(|_| endpoint.settings.compression);
         let key = ChannelKey {
             wire: Wire::WebSocket(deflate),
@@ -131,9 +144,11 @@ impl Wish {
         let joining = Joining::new(&channel, starts, Vec::new()).with_window(window);
         let max_time = endpoint.settings.max_time;
         let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
+        let reader = Reader::new(&channel, ticks);
+        reader.expire_at(access::expires(std::slice::from_ref(caller)));
         Ok(Subscription {
             branch,
-            reader: Reader::new(&channel, ticks),
+            reader,
             state: State::find(Box::new(joining)),
             window,
             acknowledged: None,

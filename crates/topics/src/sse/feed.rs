@@ -27,6 +27,8 @@ pub(super) struct SseFeed {
     pub pace: Pace,
     pub retry: Duration,
     pub max_time: Option<Duration>,
+    /// When the client's credential expires, in seconds since 1970.
+    pub expires: Option<u64>,
     pub places: Vec<Place>,
 }
 
@@ -61,6 +63,7 @@ impl SseFeed {
         let channel = Branch::channel(&self.branches, key, self.pace)?;
         let ticks = self.max_time.map(|time| in_ticks(time, chance));
         let mut reader = Reader::new(&channel, ticks);
+        reader.expire_at(self.expires);
         if self.gzip {
             let mut head = gzip::HEAD.to_vec();
             if chunked {
@@ -110,7 +113,11 @@ impl Feed for SseFeed {
                 None => stream::deliver(&mut reader, &mut *client).await,
             };
             if let Some(end) = end {
-                let words = last_words(retry, services.chance());
+                let mut words = Vec::new();
+                match end {
+                    End::Expired => reader.channel().write_expired(&mut words),
+                    _ => words = last_words(retry, services.chance()),
+                }
                 Box::pin(stream::finish(&reader, &mut *client, end, words)).await;
             }
             drop(places);

@@ -26,18 +26,23 @@ fn connection<'a>(
         port: 1,
     };
     let counts = Arc::new(Counts::default());
-    let endpoint = directory.put(topic, endpoint_settings(&listen), counts);
+    let endpoint = directory.put(
+        topic,
+        (endpoint_settings(&listen), Default::default()),
+        counts,
+    );
     // It is served as long as the test runs.
     std::mem::forget(endpoint);
     let scope = Scope {
         directory,
         listen,
         only: None,
-        origin: Caller::of(&message::Request::of_source(
+        origin: Caller::of(&Request::of_source(
             "GET",
             message::Headers::new(),
             Vec::new(),
         )),
+        handshake: None,
         client: IpAddr::from([127, 0, 0, 1]),
     };
     let options = Options {
