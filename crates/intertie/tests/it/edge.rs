@@ -128,10 +128,13 @@ fn the_client_is_who_the_proxy_protocol_says() {
     let mut plain = RawClient::connect(port);
     plain.send(WHO);
     assert!(plain.is_closed(), "a connection without a header");
-    let mut silent = RawClient::connect(port);
-    silent.send("PROXY TC");
-    silent.finish();
-    assert!(silent.is_closed());
+    let mut cut = RawClient::connect(port);
+    cut.send("PROXY TC");
+    cut.finish();
+    assert!(cut.is_closed());
+    let mut check = RawClient::connect(port);
+    check.finish();
+    assert!(check.is_closed(), "a health check by TCP");
     wait_until("both are counted", || metric(&engine, name) == 2.0);
     let output = engine.stop();
     let peers = output

@@ -20,6 +20,9 @@ use tokio::time::Instant;
 use crate::once_per_second::OncePerSecond;
 use crate::worker::{Listener, Worker};
 
+/// Why there is no header when the peer has closed.
+const ENDED: &str = "the connection has ended";
+
 /// How long a connection whose address is served no more waits for its header.
 const LATE_TIME: Duration = Duration::from_millis(250);
 
@@ -110,6 +113,9 @@ impl Entry {
         });
         match read.await {
             Ok(client) => Some(SocketAddr::new(client.unwrap_or(peer.ip()), peer.port())),
+            // A health check by TCP says nothing, and whoever waits at a stop has said nothing yet.
+            Err(ENDED) if reading.header.is_empty() => None,
+            Err(_) if is_late && reading.header.is_empty() => None,
             Err(cause) => {
                 refuse(worker, peer.ip().to_canonical(), cause);
                 None
@@ -146,7 +152,7 @@ impl Reading<'_> {
             let room = space.get_mut(known..).unwrap_or_default();
             let mut room = ReadBuf::new(room);
             let count = match ready!(self.socket.poll_peek(context, &mut room)) {
-                Ok(0) => return Poll::Ready(Err("the connection has ended")),
+                Ok(0) => return Poll::Ready(Err(ENDED)),
                 Ok(count) => count,
                 Err(_) => return Poll::Ready(Err("the connection has failed")),
             };
