@@ -75,8 +75,8 @@ struct Check<J> {
 }
 
 impl<J> CheckQueue<J> {
-    /// At most so many checks run at once, at least one; at most so many requests wait, those of
-    /// checks that run not counted.
+    /// At most so many checks run at once, at least one. A request that starts none is refused when
+    /// as many as both numbers together wait for a result already.
     #[must_use]
     pub fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
@@ -96,7 +96,6 @@ impl<J> CheckQueue<J> {
         let key = (identity, generation);
         let known = self.by_identity.get(&key).copied();
         let starts = known.is_none() && self.running < self.running_max;
-        // Those that run have one waiter each for whom there is room.
         if !starts && self.waiters >= self.running_max + self.waiting_max {
             return Entry::Refuse(job);
         }

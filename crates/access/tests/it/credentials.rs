@@ -149,7 +149,7 @@ fn what_is_too_long_is_refused() {
 #[test]
 fn a_request_has_one_credential() {
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Result<&'a str, Problem>);
-    let cases: [Case<'_>; 19] = [
+    let cases: [Case<'_>; 20] = [
         (&[], "", Ok("")),
         (&[("X-API-KEY", " itk_1 ")], "", Ok("Field(0) itk_1")),
         (&[], "a=b&api_key=itk%5F1", Ok("Parameter(0) itk_1")),
@@ -168,6 +168,7 @@ fn a_request_has_one_credential() {
         (&[], "access_token=a%2", Err(Problem::Malformed)),
         (&[], "access_token=%C3%A4", Err(Problem::Malformed)),
         (&[], "api_key=a%20b", Err(Problem::Malformed)),
+        (&[], "api_key=a%2", Err(Problem::Malformed)),
         (
             &[],
             "xaccess_token=a&access_tokenx=b&Access_token=c",
