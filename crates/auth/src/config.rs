@@ -1,7 +1,5 @@
 //! `engine.auth` and `auth:` as flow files have them.
 
-use std::collections::BTreeMap;
-
 use config::Spanned;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -239,13 +237,11 @@ pub(crate) struct AuthConfig {
 
 /// The schema of the value under `engine.auth`.
 pub(crate) fn ways_schema() -> Json {
-    let mut ways = config::schema_for::<BTreeMap<String, WayConfig>>();
-    if let Json::Object(ways) = &mut ways {
-        let description =
-            "The ways to know a caller, by name. `auth:` of flows and topics uses them.";
-        ways.insert("description".to_owned(), json!(description));
-    }
-    ways
+    json!({
+        "type": "object",
+        "description": "The ways to know a caller, by name. `auth:` of flows and topics uses them.",
+        "additionalProperties": config::schema_for::<WayConfig>()
+    })
 }
 
 /// The schema of the value under `auth`.

@@ -3,8 +3,8 @@
 //!
 //! [`config`] reads both. A [`way`] takes one kind of credential: [`jwt`] with the keys of an
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`hmac`] with signed
-//! bodies; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A [`door`]
-//! finds the credential of a request ([`credential`]), has its way check it, and decides; [`refusal`] is what
+//! bodies; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A
+//! [`door`] finds the credential of a request ([`credential`]), has its way check it, and decides; [`refusal`] is what
 //! whoever is not let in is told. What is right and wrong about a credential is the business of
 //! the crate `access`.
 
@@ -33,10 +33,9 @@ use component::access::AccessDefinition;
 
 /// How ways and doors are read.
 pub const DEFINITION: AccessDefinition = AccessDefinition {
+    documentation: include_str!("auth.md"),
+    example: include_str!("auth.yaml"),
     ways: config::ways_schema,
     auth: config::auth_schema,
     build: ways::build,
 };
-
-#[cfg(test)]
-mod tests;

@@ -157,7 +157,7 @@ impl std::fmt::Debug for Settlement {
 
 impl Admitted {
     /// Takes the credential out of a message and notes who has sent it.
-    pub fn enter(self, request: &mut Request) {
+    pub fn enter(&self, request: &mut Request) {
         match &self.strip {
             None => {}
             Some(Place::Field(name)) => request.headers.remove(name),
@@ -166,7 +166,7 @@ impl Admitted {
                 request.query = query.and_then(|query| without_parameter(&query, name));
             }
         }
-        request.caller = Some(self.caller);
+        request.caller = Some(Arc::clone(&self.caller) as _);
     }
 }
 
@@ -282,6 +282,10 @@ impl Ways for NoWays {
 /// How ways are read, so that loader, schema and reference pages read the same table.
 #[derive(Clone, Copy)]
 pub struct AccessDefinition {
+    /// Prose for the reference page, in Markdown.
+    pub documentation: &'static str,
+    /// Complete flow files that show it; a test loads them.
+    pub example: &'static str,
     /// The JSON Schema of the value under `engine.auth`.
     pub ways: fn() -> serde_json::Value,
     /// The JSON Schema of the value under `auth` of flows and topics.

@@ -9,8 +9,10 @@ use config::{Node, Report, Span};
 use crate::access::{Door, Ways};
 use crate::connection::Connections;
 use crate::definition::Surroundings;
+use crate::edge::RouteEdge;
 use crate::evaluation::Evaluation;
 use crate::handler::Handler;
+use crate::limits::Gate;
 use crate::source::SourcePlan;
 use crate::tls::{ListenerTls, Protocol};
 use crate::trigger::{HttpTrigger, ListenAddress};
@@ -38,6 +40,8 @@ pub struct Listening {
     pub tls: Option<ListenerTls>,
     /// The protocols that it takes, the preferred one first.
     pub protocols: Vec<Protocol>,
+    /// What holds for all its requests.
+    pub edge: RouteEdge,
 }
 
 /// A route of a document.
@@ -45,6 +49,8 @@ pub struct Listening {
 pub struct DeclaredRoute {
     /// Where its requests come in.
     pub entrance: Entrance,
+    /// What a client meets before the handler, without that of the listener.
+    pub edge: RouteEdge,
     /// Who takes them.
     pub handler: Arc<dyn Handler>,
     /// What stands in front of it.
@@ -85,6 +91,16 @@ pub trait EntranceReader {
     /// Reads the keys `listen`, `tls` and `protocols` of a mapping that may have others too, or
     /// the default when there is no mapping.
     fn read_listening(&self, node: Option<&Node>, report: &mut Report) -> Option<Listening>;
+
+    /// Reads the limits per caller under a key of a document of this name: `throttle`, `plan`, `by`
+    /// and `headers`. Every problem goes into the report; `None` when there was one.
+    fn read_gate(
+        &self,
+        node: &Node,
+        name: (&str, &str),
+        reading: (&Evaluation, &Surroundings<'_>),
+        report: &mut Report,
+    ) -> Option<Arc<Gate>>;
 
     /// The trigger for these methods (`GET`, `GET,POST`) and this path of a listener. The texts are
     /// the document's kind's own, `span` is where problems with them are shown.

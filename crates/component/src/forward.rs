@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use message::Method;
 
+use crate::limits::Gate;
 use crate::stream_limits::StreamLimits;
 use crate::upstream::UpstreamPlan;
 
@@ -42,6 +43,8 @@ pub struct ForwardPlan {
     pub websocket: bool,
     /// What its streams may take, when it is all that its flow does.
     pub streams: Option<Arc<StreamLimits>>,
+    /// What its requests have to pass, when it is all that its flow does.
+    pub gate: Option<Arc<Gate>>,
 }
 
 impl ForwardPlan {
@@ -63,6 +66,7 @@ impl ForwardPlan {
             early_hints: false,
             websocket: false,
             streams: None,
+            gate: None,
         }
     }
 }

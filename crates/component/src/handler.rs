@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use message::{Fault, Reply, Request};
 
+use crate::edge::RouteEdge;
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
+use crate::limits::{Admission, Gate};
 use crate::resources::{Resources, Share};
 use crate::stream::Feed;
 use crate::stream_limits::StreamLimits;
@@ -48,6 +50,23 @@ pub trait Handler: Send + Sync {
     /// Other handlers with the same answer do the same: of those whose requests coincide the first
     /// one takes them all.
     fn shares(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What holds for a request for this path and query, in place of what holds for the route: asked
+    /// of handlers that [share](Handler::shares) a route.
+    fn edge(&self, _path: &str, _query: Option<&str>) -> Option<Arc<RouteEdge>> {
+        None
+    }
+
+    /// Whether it looks at the `Origin` of WebSocket handshakes itself.
+    fn checks_origin(&self) -> bool {
+        false
+    }
+
+    /// What a request has to pass before its body is read and [`Handler::handle`] is called.
+    /// Whoever calls that sees to it.
+    fn gate(&self) -> Option<&Arc<Gate>> {
         None
     }
 
@@ -150,6 +169,11 @@ pub trait Services {
 
     /// What connectors keep on this worker.
     fn resources(&self) -> &Resources;
+
+    /// The plan of the caller whose request this is, where the door has found one.
+    fn admission(&self) -> Option<&Admission> {
+        None
+    }
 
     /// Which of the workers this is: limits of a connection are divided among them.
     fn share(&self) -> Share {

@@ -46,6 +46,11 @@ const WAITING_MAX: usize = 256;
 /// The least stack beside the workers: bodies and schemas nest. Only what is used of it is memory.
 const STACK_LEAST: usize = 64 << 20;
 
+/// The `nice` value of threads that do long work, above that of the process: a worker that shares a
+/// core with one preempts it when it has something to do, and a core on which a worker never rests
+/// leaves it a tenth (the kernel's weights are 1024 and 110).
+const NICE: i32 = 10;
+
 /// How far expressions may go down on a thread that has no stack of its choice.
 const STACK_OF_OTHERS: usize = 1 << 20;
 
@@ -275,12 +280,22 @@ impl<T: Send + 'static> Drop for Unclaimed<T> {
     }
 }
 
+/// Lets the workers go before this thread, for good.
+fn step_back() {
+    // `setpriority` with the process 0 is about the calling thread alone on Linux. Elsewhere, or
+    // where it is refused, the thread shares the cores evenly.
+    if let Ok(own) = rustix::process::getpriority_process(None) {
+        let _ = rustix::process::setpriority_process(None, own.saturating_add(NICE));
+    }
+}
+
 /// Does work on a thread on which expressions may go as deep as on the worker, and values and
 /// schemas nest. `None` when it panicked.
 fn on_a_stack<T: Send>(expressions: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
     let mut work = Some(work);
     let mut run = || {
         let work = work.take()?;
+        step_back();
         expr::jq::set_stack(expressions);
         Some(work())
     };

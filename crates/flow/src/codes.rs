@@ -58,11 +58,17 @@ pub const UNKNOWN_FLOW: Code = Code::new("IT0227");
 pub const BAD_TEST: Code = Code::new("IT0228");
 /// An entry of `engine.trusted_proxies` that is no address.
 pub const BAD_PROXY: Code = Code::new("IT0232");
+/// An entry of `engine.listeners` that cannot be.
+pub const BAD_LISTENER: Code = Code::new("IT0239");
 /// A name in a test that stands for nothing.
 pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
 /// Limits of streams in a flow that forwards none.
 pub const NO_STREAMS: Code = Code::new("IT0621");
+/// A limit per caller that cannot be counted as it is written.
+pub const BAD_LIMIT: Code = Code::new("IT0230");
+/// A plan that is not there.
+pub const UNKNOWN_PLAN: Code = Code::new("IT0231");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -175,6 +181,10 @@ pub const ALL: &[CodeInfo] = &[
         title: "contradictory test",
     },
     CodeInfo {
+        code: BAD_LISTENER,
+        title: "bad listener",
+    },
+    CodeInfo {
         code: BAD_PROXY,
         title: "bad address of a trusted proxy",
     },
@@ -185,5 +195,13 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NO_STREAMS,
         title: "limits of streams without effect",
+    },
+    CodeInfo {
+        code: BAD_LIMIT,
+        title: "bad limit per caller",
+    },
+    CodeInfo {
+        code: UNKNOWN_PLAN,
+        title: "unknown plan",
     },
 ];

@@ -1,9 +1,11 @@
 //! The `engine:` document: settings of the whole engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::access::AccessDefinition;
+use component::limits::CALLERS_DEFAULT;
 use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
 use component::trusted_proxies::TrustedProxies;
@@ -14,11 +16,10 @@ use serde_json::json;
 
 use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
+use crate::gates::PlanConfig;
+use crate::listeners::{ListenerConfig, Listeners};
 use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
-
-/// The most entries of `trusted_proxies`: an address is compared with each.
-const PROXIES_MAX: usize = 1000;
 
 /// What the engine is set to beside the plan's own settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,12 +85,20 @@ struct EngineConfig {
         reason = "read from the tree, by the crate that knows the ways"
     )]
     auth: Option<AnyValue>,
+    /// What all flows and topics on one address share, by the address as they write it, such as
+    /// `":8443"`.
+    #[serde(default)]
+    listeners: BTreeMap<String, ListenerConfig>,
     /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(
         dead_code,
         reason = "read before the other settings, by the module environment"
     )]
     env: Option<Vec<String>>,
+    /// Plans: named sets of limits, counted over all flows and topics that say `limits.plan`. The
+    /// one named `default` is for callers who have no other.
+    #[allow(dead_code, reason = "read from the tree, with what has been counted")]
+    plans: Option<BTreeMap<String, PlanConfig>>,
     /// The sources of secrets, which flow files use as `${ $secret.NAME }`.
     secrets: Option<SecretsConfig>,
     /// Limits on what a peer can make the engine hold or do.
@@ -132,6 +141,11 @@ struct LimitsConfig {
     /// addresses of one IPv6 network of 64 bits count as one. Behind a load balancer all come from
     /// its address. Without it there is no such limit.
     connections_per_address: Option<Spanned<u64>>,
+    /// The largest number of callers that each limit per caller remembers, from 64 to 10000000. A
+    /// caller takes up to 36 bytes, with four windows up to 72. When there are as many, those whose
+    /// bucket is full again are forgotten; if there is none, further callers share one bucket.
+    #[schemars(extend("default" = 1_000_000))]
+    callers: Option<Spanned<u64>>,
     /// The largest number of idle connections of a worker to one upstream, from 1 to 100000.
     #[schemars(extend("default" = 1024))]
     upstream_idle: Option<Spanned<u64>>,
@@ -226,7 +240,10 @@ struct LogConfig {
 /// Everything an engine document says, or its defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
+    /// The most callers that each limit remembers.
+    pub callers_max: usize,
     pub listen: ListenAddress,
+    pub listeners: Arc<Listeners>,
     pub settings: Settings,
     pub engine: EngineSettings,
     pub expressions: expr::jq::Limits,
@@ -235,10 +252,12 @@ pub(crate) struct Engine {
 impl Default for Engine {
     fn default() -> Self {
         Self {
+            callers_max: CALLERS_DEFAULT,
             listen: ListenAddress {
                 host: Some("127.0.0.1".to_owned()),
                 port: 8080,
             },
+            listeners: Arc::default(),
             settings: Settings::default(),
             engine: EngineSettings::default(),
             expressions: expr::jq::Limits::default(),
@@ -296,8 +315,16 @@ fn read(node: &Node, report: &mut Report) -> Engine {
         secrets::check(config, report);
     }
     engine.settings.trusted_proxies = read_proxies(&config.trusted_proxies, report);
+    let proxies = engine.settings.trusted_proxies.as_deref();
+    let listeners = node.get("listeners");
+    let listeners = Listeners::read(&config.listeners, listeners, proxies, report);
+    engine.listeners = Arc::new(listeners);
     let limits = config.limits.unwrap_or_default();
     read_limits(&limits, &mut engine.settings.limits, report);
+    if let Some(callers) = &limits.callers {
+        let count = CALLERS.check_count("callers", callers, report);
+        set_count(&mut engine.callers_max, count);
+    }
     read_expression_limits(&limits, &mut engine.expressions, report);
     read_timeouts(
         &config.timeouts.unwrap_or_default(),
@@ -315,21 +342,14 @@ fn read(node: &Node, report: &mut Report) -> Engine {
 
 fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<TrustedProxies>> {
     let mut trusted = TrustedProxies::default();
-    for (number, proxy) in proxies.iter().enumerate() {
-        if number == PROXIES_MAX {
-            let message = format!("there are more than {PROXIES_MAX} trusted proxies");
-            let hint = "name blocks of addresses, such as `10.0.0.0/8`";
-            report.error(BAD_PROXY, proxy.span, message).hint(hint);
-            break;
-        }
-        if let Err(why) = trusted.add(&proxy.value) {
-            let message = format!("`{}`: {why}", proxy.value.escape_debug());
-            let hint = "write `10.0.0.7`, `10.0.0.0/8` or `2001:db8::/32`; names are not looked up";
-            report.error(BAD_PROXY, proxy.span, message).hint(hint);
-        }
-    }
+    trusted.add_all(proxies, BAD_PROXY, report);
     (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
+
+const CALLERS: Bounds<u64> = Bounds {
+    least: 64,
+    greatest: 10_000_000,
+};
 
 const CONNECTIONS: Bounds<u64> = Bounds {
     least: 1,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use component::endpoint::{Envelope, Opened};
 use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services};
+use component::limits::Gate;
 use component::long_work::{AT_ONCE, beside};
 use component::source::Started;
 use component::stream_limits::StreamLimits;
@@ -120,6 +121,15 @@ impl Handler for Enveloped {
 
     fn detaches(&self) -> bool {
         Handler::detaches(&*self.flow)
+    }
+
+    fn checks_origin(&self) -> bool {
+        self.envelope.streams()
+    }
+
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        // Each message of a conversation passes it, not the handshake.
+        self.flow.gate().filter(|_| !self.envelope.streams())
     }
 
     fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {

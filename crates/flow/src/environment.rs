@@ -88,7 +88,9 @@ impl Environment {
         for entry in entries {
             refuse_hole_in_key(entry, places, report);
             match entry.key.as_str() {
-                "steps" | "on_error" => self.expand_steps(&mut entry.value, places, report),
+                "steps" | "on_error" | "limits" => {
+                    self.expand_steps(&mut entry.value, places, report)
+                }
                 "tests" | "doc" => {}
                 "use" => self.expand(&mut entry.value, Some(secrets), places, report),
                 "engine" => self.expand_engine(&mut entry.value, secrets, places, report),

@@ -19,7 +19,9 @@ mod document;
 mod engine;
 mod enveloped;
 mod environment;
+mod gates;
 mod limits;
+mod listeners;
 mod modifiers;
 mod names;
 mod problem;
@@ -49,6 +51,7 @@ pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
 use crate::compile::{Flow, Reader};
 use crate::environment::{Environment, Places};
+use crate::listeners::Listeners;
 use crate::tests_section::TestCase;
 use crate::trigger::Defaults;
 
@@ -133,6 +136,8 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     };
     let values = (&secrets.values, input.table.evaluated);
     documents.expand(&names, values, &mut places, report);
+    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
+    let callers = gates::read_plans(settings, engine.callers_max, input.surroundings, report);
     let connections = input.table.connections;
     let shared = documents.engine.as_ref();
     let mut shared = shared
@@ -140,9 +145,11 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         .unwrap_or_default();
     let defaults = Defaults {
         listen: engine.listen.clone(),
+        listeners: Arc::clone(&engine.listeners),
         body_max: engine.settings.limits.body,
         body_memory: engine.settings.limits.body_memory,
         expressions: engine.expressions,
+        callers,
     };
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
     let settings = shared_settings(&documents);
@@ -170,7 +177,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
-    routes::check(&flows, &read.declared, report);
+    routes::check(&flows, &read.declared, &engine.listeners, report);
     let context = tests_section::Context::new(&names, secrets, input.surroundings);
     let tests = (documents.flows.as_slice(), documents.tests.as_slice());
     tests_section::read_all(&mut flows, tests, &context, report);
@@ -184,7 +191,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     missing.extend(read.missing.iter().cloned());
     missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
     Some(Loaded {
-        plan: plan(&flows, &read, &*ways, engine.settings),
+        plan: plan(&flows, &read, (&*ways, &engine.listeners), engine.settings),
         engine: engine.engine,
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
@@ -205,12 +212,17 @@ fn refuse_nothing(flows: &[Flow], read: &declared::Read, report: &mut Report) {
 }
 
 /// What listens where and what it serves.
-fn plan(flows: &[Flow], read: &declared::Read, ways: &dyn Ways, settings: Settings) -> Plan {
+fn plan(
+    flows: &[Flow],
+    read: &declared::Read,
+    (ways, listeners): (&dyn Ways, &Listeners),
+    settings: Settings,
+) -> Plan {
     let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
     let mut upstreams = connections::gather(flows, &read.declared);
     upstreams.extend(ways.upstreams());
     Plan {
-        listeners: routes::group(flows, &read.declared),
+        listeners: routes::group(flows, &read.declared, listeners),
         upstreams,
         callees: compile::callees(flows),
         sources: compile::sources(flows)

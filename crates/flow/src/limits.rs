@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::Surroundings;
-use component::resilience::{Bulkhead, BulkheadSettings, Throttle, ThrottleSettings};
+use component::evaluation::Evaluation;
+use component::resilience::{Bulkhead, BulkheadSettings};
 use component::state::{State, StateKey};
 use component::stream_limits::{MessageLimit, Over, Scope, StreamLimits, StreamSettings};
-use config::{Node, Report, Spanned};
+use config::{AnyValue, Node, Report, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{Bounds, WAIT};
 use crate::codes::NO_STREAMS;
-use crate::modifiers::{ThrottleConfig, count_or, time_or};
+use crate::gates::{CallerLimits, CallerThrottleConfig, GateConfig, GateReader, OneOrMore};
+use crate::modifiers::{count_or, time_or};
 use crate::running::FlowLimits;
 
 /// Limits of a flow.
@@ -21,15 +23,27 @@ use crate::running::FlowLimits;
 #[serde(deny_unknown_fields)]
 struct LimitsConfig {
     /// The deadline of a message: for all steps, and for waiting before them because of
-    /// `concurrent` or `throttle`.
+    /// `concurrent`. Waiting because of `throttle` has a limit of its own, `wait`.
     /// When it passes, calls in progress are cancelled and the flow fails with `timeout`, status
     /// 504. For a streamed reply it applies to the head.
     time: Option<Spanned<config::Duration>>,
     /// The largest number of messages in progress, from 1 to 1000000; others fail with
     /// `unavailable`, status 503.
     concurrent: Option<Spanned<u64>>,
-    /// A rate limit: messages beyond it wait, or fail with `limited`, status 429.
-    throttle: Option<ThrottleConfig>,
+    /// Rate limits: one, or up to 8. A message that exceeds one waits, or fails with `limited`,
+    /// status 429. Requests are counted before their body is read.
+    throttle: Option<OneOrMore<CallerThrottleConfig>>,
+    /// The caller's plan: the name of one of `engine.plans`, or an expression that gives it, such
+    /// as `${ $headers["x-plan"] }`. If there is no plan of that name, the one named `default`
+    /// applies; without it the request is refused with `forbidden`, status 403.
+    plan: Option<Spanned<String>>,
+    /// Who is counted by the plan: an expression, as in `throttle`. The default is the client's
+    /// address.
+    by: Option<AnyValue>,
+    /// Whether every reply tells what is left (`RateLimit` and `RateLimit-Policy`), not only those
+    /// with status 429.
+    #[serde(default)]
+    headers: bool,
     /// The largest number of open streams (WebSocket connections, and event streams that the flow
     /// forwards), from 1 to 1000000; others fail with `unavailable`, status 503.
     connections: Option<Spanned<u64>>,
@@ -109,9 +123,10 @@ impl FlowLimits {
         streams.is_some_and(|streams| streams.messages().is_some())
     }
 
-    /// Whether there is no limit but perhaps that of time, and those of streams.
-    pub fn is_only_time(&self) -> bool {
-        self.concurrent.is_none() && self.throttle.is_none()
+    /// Whether there is no limit but those that the forward path sees to: of time, of streams and
+    /// per caller.
+    pub fn suits_forward_path(&self) -> bool {
+        self.concurrent.is_none()
     }
 }
 
@@ -124,7 +139,7 @@ pub(crate) fn schema() -> serde_json::Value {
 pub(crate) fn read(
     document: &Node,
     flow: &Arc<str>,
-    surroundings: &Surroundings<'_>,
+    (callers, evaluation, surroundings): (&CallerLimits, &Evaluation, &Surroundings<'_>),
     report: &mut Report,
 ) -> Option<FlowLimits> {
     let Some(node) = document.get("limits") else {
@@ -140,7 +155,20 @@ pub(crate) fn read(
     };
     let count = config.concurrent.as_ref();
     let count = count.and_then(|count| bounds.check_count("concurrent", count, report));
-    let throttle = config.throttle.as_ref().map(|it| it.settings(report));
+    let gate = GateConfig {
+        throttle: config.throttle,
+        plan: config.plan,
+        by: config.by,
+        headers: config.headers,
+    };
+    let reader = GateReader {
+        name: flow,
+        place: "limits",
+        limits: callers,
+        evaluation,
+        surroundings,
+    };
+    let gate = reader.read(node, &gate, report);
     let connections = config.connections.as_ref();
     let connections = connections.and_then(|it| bounds.check_count("connections", it, report));
     let streams = StreamSettings {
@@ -161,9 +189,7 @@ pub(crate) fn read(
             };
             keep.state("bulkhead", settings, || Bulkhead::new(settings))
         }),
-        throttle: throttle.map(|settings: ThrottleSettings| {
-            keep.state("throttle", settings, || Throttle::new(settings))
-        }),
+        gate: gate.map(Arc::new),
         streams: (streams != StreamSettings::default())
             .then(|| keep.state("streams", streams, || StreamLimits::new(streams))),
     })

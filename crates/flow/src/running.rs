@@ -10,7 +10,8 @@ use component::exchange::{Exchange, FlowContext};
 use component::failure::{Handled, Handlers};
 use component::forward::ForwardPlan;
 use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services, until};
-use component::resilience::{Bulkhead, Permit, Throttle};
+use component::limits::Gate;
+use component::resilience::{Bulkhead, Permit};
 use component::source::Started;
 use component::step::Next;
 use component::stream_limits::StreamLimits;
@@ -38,17 +39,26 @@ pub(crate) struct FlowLimits {
     pub time: Option<Duration>,
     /// How many at a time.
     pub concurrent: Option<Arc<Bulkhead>>,
-    /// How often.
-    pub throttle: Option<Arc<Throttle>>,
+    /// How often, and by whom.
+    pub gate: Option<Arc<Gate>>,
     /// What the streams may take that it forwards.
     pub streams: Option<Arc<StreamLimits>>,
 }
 
 impl FlowLimits {
-    /// Whether messages never wait before the flow starts.
-    fn admits_at_once(&self) -> bool {
-        self.throttle.is_none() && self.concurrent.is_none()
+    /// Whether messages never wait before the flow starts, which have passed the gate or not.
+    fn admits_at_once(&self, door: Door) -> bool {
+        (self.gate.is_none() || door == Door::Passed) && self.concurrent.is_none()
     }
+}
+
+/// Whether a message has passed the flow's gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    /// A request: it did so before its body was read.
+    Passed,
+    /// A message that no request brings.
+    Ahead,
 }
 
 /// How a flow has ended.
@@ -58,14 +68,19 @@ enum End {
 }
 
 impl RunningFlow {
-    async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<End, Fault> {
+    async fn run(
+        &self,
+        door: Door,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<End, Fault> {
         // What a calling flow allows holds for the steps; the calling flow itself sees to it.
         let inherited = exchange.deadline;
         let deadline = self.begin(inherited, exchange, services);
-        let _permit = match self.limits.admits_at_once() {
+        let _permit = match self.limits.admits_at_once(door) {
             true => None,
             // On the heap, as all that few messages need: every message would pay for its size.
-            false => Box::pin(self.admit(deadline, exchange, services)).await?,
+            false => Box::pin(self.admit((door, deadline), exchange, services)).await?,
         };
         let before = exchange.checkpoint();
         let ended = {
@@ -150,13 +165,16 @@ impl RunningFlow {
     /// Waits until the flow may be started, within its time.
     async fn admit(
         &self,
-        deadline: Option<Instant>,
+        (door, deadline): (Door, Option<Instant>),
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Option<Permit>, Fault> {
+        let head = &exchange.request;
         let admitted = async {
-            if let Some(throttle) = &self.limits.throttle {
-                throttle.pass(services).await?;
+            if let Some(gate) = self.limits.gate.as_ref().filter(|_| door == Door::Ahead) {
+                let entered = gate.enter_by_value(head, services).await?;
+                entered.wait(services).await;
+                entered.finish(services.now());
             }
             match &self.limits.concurrent {
                 Some(concurrent) => concurrent.enter(services).await.map(Some),
@@ -250,6 +268,10 @@ impl Handler for RunningFlow {
         self.detaches
     }
 
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        self.limits.gate.as_ref()
+    }
+
     fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
         self.limits.streams.as_ref()
     }
@@ -262,7 +284,7 @@ impl Handler for RunningFlow {
         Box::pin(async move {
             // Made here, not moved in: it is several times as large as the request.
             let mut exchange = Exchange::new(&self.context, request);
-            let end = self.run(&mut exchange, services).await;
+            let end = self.run(Door::Passed, &mut exchange, services).await;
             services.ended(&exchange);
             self.outcome(end, exchange, services)
         })
@@ -284,7 +306,7 @@ impl Callee for RunningFlow {
                 let detail = "flows call each other without end";
                 return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
             }
-            let end = self.run(&mut exchange, services).await;
+            let end = self.run(Door::Ahead, &mut exchange, services).await;
             services.ended(&exchange);
             match end? {
                 End::Reply(reply) => Ok(reply),

@@ -50,6 +50,7 @@ pub fn file(table: Table<'_>) -> Value {
         clause: json!({ "$ref": "#/$defs/clause" }),
         limits: json!({ "$ref": "#/$defs/limits" }),
         auth: json!({ "$ref": "#/$defs/auth" }),
+        edge: compile::edge_schemas(),
         test: test(),
     });
     if let Some(name) = flow
@@ -103,6 +104,7 @@ pub fn flow() -> Value {
         clause: json!({ "type": "object" }),
         limits: json!({ "type": "object", "description": "Limits of the flow." }),
         auth: json!({ "description": "Who may start the flow: see [Access control](auth.md)." }),
+        edge: compile::edge_schemas(),
         test: json!({ "type": "object" }),
     })
 }

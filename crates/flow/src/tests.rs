@@ -147,6 +147,8 @@ const TABLE: Table<'static> = Table {
 
 /// Flows that nobody guards.
 const NO_ACCESS: AccessDefinition = AccessDefinition {
+    documentation: "",
+    example: "",
     ways: || json!({}),
     auth: || json!({}),
     build: |_, _, _| Arc::new(NoWays),

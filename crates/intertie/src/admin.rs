@@ -126,6 +126,7 @@ pub(crate) async fn start(
             address: listen,
             tls: None,
             protocols: vec![Protocol::Http1],
+            edge: Default::default(),
             routes,
         }],
         ..Plan::default()
@@ -147,6 +148,7 @@ fn route(name: &str, page: Page) -> RoutePlan {
             segments: vec![Segment::Literal(name.to_owned())],
             rest: false,
         },
+        edge: None,
         target: RouteTarget::Handle {
             handler: Arc::new(page),
             body_max: 0,

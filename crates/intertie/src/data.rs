@@ -2,6 +2,7 @@
 //! open until the process ends.
 
 pub(crate) mod command;
+pub(crate) mod limits;
 pub(crate) mod topics;
 
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ::topics::hub::{Hub, PreparedTopics};
 use anyhow::Context;
+use component::limits::KeptLimits;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
 use steps::KeyedState;
@@ -38,6 +40,10 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
     let is_there = depot.is_open() || hub.has_disk() || path.exists();
     if kept.is_required() || (kept.is_wanted() && is_there) {
         shared_keyed(path, &kept)?;
+    }
+    let limits = KeptLimits::of(states);
+    if limits.is_needed() {
+        limits::restore(&limits, &shared_keyed(path, &kept)?).await?;
     }
     Ok(hub.prepare().await?)
 }
@@ -71,6 +77,7 @@ pub(crate) fn accept_loss(path: &Path) -> anyhow::Result<()> {
 /// Finishes what waits to be written.
 pub(crate) async fn close(states: &States) {
     Hub::of(states).close().await;
+    limits::save(states).await;
     KeyedState::of(states).close().await;
 }
 

@@ -148,7 +148,36 @@ pub enum Of {
     Type(Box<(String, Option<String>)>),
     /// The status that another system answered with.
     Status(u16),
+    /// The rate limits that the caller is subject to.
+    Limit(Box<RateLimit>),
 }
+
+/// The fields of draft-ietf-httpapi-ratelimit-headers-10, as structured fields (RFC 9651).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimit {
+    /// The value of `RateLimit-Policy`: what the caller is allowed.
+    pub policy: String,
+    /// The value of `RateLimit`: what is left of it.
+    pub left: String,
+    /// The name of the policy that has been exceeded.
+    pub exceeded: Option<String>,
+}
+
+impl RateLimit {
+    /// The fields with their names.
+    pub fn fields(&self) -> [(&'static str, &str); 2] {
+        [
+            ("RateLimit-Policy", &self.policy),
+            ("RateLimit", &self.left),
+        ]
+    }
+}
+
+/// The problem type of a quota that is exceeded, and its title (section 6.1 of the draft).
+const QUOTA_EXCEEDED: (&str, &str) = (
+    "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    "Request cannot be satisfied as assigned quota has been exceeded",
+);
 
 impl Fault {
     /// A failure with its kind's status, which no retry helps.
@@ -206,7 +235,7 @@ impl Fault {
             Of::Status(400..=499) => "4xx",
             Of::Status(500..=599) => "5xx",
             Of::Status(300..=399) => "3xx",
-            Of::Status(_) | Of::Nothing => self.kind.name(),
+            Of::Status(_) | Of::Limit(_) | Of::Nothing => self.kind.name(),
         }
     }
 
@@ -214,7 +243,7 @@ impl Fault {
     pub fn seen_status(&self) -> u16 {
         match self.of {
             Of::Status(status) => status,
-            Of::Nothing | Of::Type(_) => self.status,
+            Of::Nothing | Of::Type(_) | Of::Limit(_) => self.status,
         }
     }
 
@@ -260,6 +289,7 @@ impl Fault {
     pub fn to_reply(&self) -> Reply {
         let (name, title) = match &self.of {
             Of::Type(names) => (names.0.as_str(), names.1.as_deref()),
+            Of::Limit(_) => (QUOTA_EXCEEDED.0, Some(QUOTA_EXCEEDED.1)),
             Of::Status(_) | Of::Nothing => ("about:blank", None),
         };
         let mut problem = serde_json::Map::new();
@@ -271,6 +301,13 @@ impl Fault {
             let detail = secret::redact(&self.detail).into_owned();
             problem.insert("detail".into(), detail.into());
         }
+        let limit = match &self.of {
+            Of::Limit(limit) => Some(limit),
+            _ => None,
+        };
+        if let Some(exceeded) = limit.and_then(|limit| limit.exceeded.as_deref()) {
+            problem.insert("violated-policies".into(), vec![exceeded].into());
+        }
         let mut content = serde_json::Value::Object(problem).to_string().into_bytes();
         content.push(b'\n');
         let mut reply = Reply::with_content(self.status, "application/problem+json", content);
@@ -278,6 +315,9 @@ impl Fault {
             // Rounded up: whoever comes at that time must not be too early.
             let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
             reply.headers.append("Retry-After", seconds);
+        }
+        for (name, value) in limit.into_iter().flat_map(|limit| limit.fields()) {
+            reply.headers.append(name, value);
         }
         reply
     }
@@ -313,6 +353,27 @@ mod tests {
              \"detail\":\"the back end refused\"}\n"
         );
         assert!(fault.to_string().contains("10.0.0.7"));
+    }
+
+    #[test]
+    fn a_limit_is_told_in_the_fields_of_the_draft() {
+        let mut fault = Fault::new(Kind::Limited, Origin::Engine, "too many requests");
+        fault.of = Of::Limit(Box::new(RateLimit {
+            policy: "\"gold\";q=100;w=60".to_owned(),
+            left: "\"gold\";r=0;t=7".to_owned(),
+            exceeded: Some("gold".to_owned()),
+        }));
+        let reply = fault
+            .with_retry_after(Duration::from_millis(6100))
+            .to_reply();
+        assert_eq!(reply.status, 429);
+        let field = |name| reply.headers.get(name).unwrap_or_default().to_vec();
+        assert_eq!(field("Retry-After"), b"7");
+        assert_eq!(field("RateLimit-Policy"), b"\"gold\";q=100;w=60");
+        assert_eq!(field("RateLimit"), b"\"gold\";r=0;t=7");
+        let text = String::from_utf8_lossy(reply.body.as_bytes()).into_owned();
+        assert!(text.contains("#quota-exceeded\""), "{text}");
+        assert!(text.contains(r#""violated-policies":["gold"]"#), "{text}");
     }
 
     #[test]

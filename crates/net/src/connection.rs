@@ -13,6 +13,10 @@ use crate::Buffer;
 use crate::endpoint::Permit;
 use crate::tls::{self, Protocol, TlsStream};
 
+/// The most bytes that are written without getting ready to wait for the socket first: a head and
+/// a small body.
+const SMALL: usize = 4096;
+
 /// A connected socket and the bytes read from it that nobody has used yet.
 #[derive(Debug)]
 pub struct Connection {
@@ -210,20 +214,19 @@ impl Connection {
         if !self.input.is_empty() {
             return true;
         }
-        let mut context = Context::from_waker(Waker::noop());
         match &mut self.stream {
-            Stream::Plain(stream) => match stream.poll_read_ready(&mut context) {
-                Poll::Pending => false,
-                Poll::Ready(Err(_)) => true,
-                Poll::Ready(Ok(())) => {
-                    let unread = stream.try_read(&mut [0]);
-                    !matches!(unread, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-                }
-            },
+            // Asks the kernel only when it has reported something.
+            Stream::Plain(stream) => {
+                let unread = stream.try_read(&mut [0]);
+                !matches!(unread, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            }
             // Session tickets may arrive at any time and are no news.
-            Stream::Tls(stream) => stream
-                .poll_read(&mut context, &mut ReadBuf::new(&mut [0]))
-                .is_ready(),
+            Stream::Tls(stream) => {
+                let mut context = Context::from_waker(Waker::noop());
+                stream
+                    .poll_read(&mut context, &mut ReadBuf::new(&mut [0]))
+                    .is_ready()
+            }
         }
     }
 }
@@ -250,7 +253,15 @@ impl Stream {
     #[inline]
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Plain(stream) => {
+                // The socket has room for so few bytes nearly always: then nobody need be woken.
+                if bytes.len() <= SMALL
+                    && let Ok(count) = stream.try_write(bytes)
+                {
+                    return Poll::Ready(Ok(count));
+                }
+                Pin::new(stream).poll_write(context, bytes)
+            }
             Self::Tls(stream) => stream.poll_write(context, bytes),
         }
     }

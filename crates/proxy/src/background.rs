@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::handler::{Handler, Outcome, Work};
+use component::limits::Admission;
 use component::plan::Plan;
 use component::source::{SourcePlan, Started};
 use message::{Fault, Request};
@@ -28,12 +29,12 @@ const SOURCE_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 
 /// handler that detaches goes on all the same.
 pub(crate) async fn run(
     worker: &Rc<Worker>,
-    handler: &Arc<dyn Handler>,
-    forwards: &Rc<ForwardTargets>,
+    (handler, forwards): (&Arc<dyn Handler>, &Rc<ForwardTargets>),
+    admission: Option<&Admission>,
     request: Request,
     mut has_left: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Option<Result<Outcome, Fault>> {
-    let caller = Caller::new(worker, forwards);
+    let caller = Caller::admitted(worker, forwards, admission);
     if !handler.detaches() {
         let mut work = pin!(panics::caught(|| handler.handle(request, &caller)));
         return poll_fn(|context| match work.as_mut().poll(context) {

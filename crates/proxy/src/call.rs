@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use component::handler::{self, Callee, LocalFuture, Services, Work};
+use component::limits::Admission;
 use component::resources::{Resources, Share};
 use component::settings::Settings;
 use message::memory::Exhausted;
@@ -28,6 +29,7 @@ use crate::worker::Worker;
 pub(crate) struct Caller {
     pub worker: Rc<Worker>,
     forwards: Rc<ForwardTargets>,
+    admission: Option<Admission>,
 }
 
 impl Caller {
@@ -36,6 +38,19 @@ impl Caller {
         Self {
             worker: Rc::clone(worker),
             forwards: Rc::clone(forwards),
+            admission: None,
+        }
+    }
+
+    /// The same for a request of a caller with this plan.
+    pub fn admitted(
+        worker: &Rc<Worker>,
+        forwards: &Rc<ForwardTargets>,
+        admission: Option<&Admission>,
+    ) -> Self {
+        Self {
+            admission: admission.cloned(),
+            ..Self::new(worker, forwards)
         }
     }
 }
@@ -97,6 +112,10 @@ impl Services for Caller {
 
     fn share(&self) -> Share {
         self.worker.share
+    }
+
+    fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
     }
 }
 

@@ -45,9 +45,7 @@ impl Ask {
     /// # Errors
     /// `invalid` when it cannot be read.
     pub fn of(request: &Request) -> Result<Self, Fault> {
-        let query = request.query.as_deref().unwrap_or_default();
-        let query = expr::format::from_form(query.as_bytes());
-        let query = query.map_err(|_| Fault::invalid("the query cannot be read"))?;
+        let query = read_query(request.query.as_deref())?;
         let mut ask = Self {
             topics: all(&query, "topic"),
             mode: None,
@@ -209,6 +207,20 @@ fn one(query: &Value, name: &str) -> Result<Option<String>, Fault> {
         0 | 1 => Ok(values.pop()),
         _ => Err(Fault::invalid(format!("`{name}` stands more than once"))),
     }
+}
+
+/// The values of a query.
+fn read_query(query: Option<&str>) -> Result<Value, Fault> {
+    let query = expr::format::from_form(query.unwrap_or_default().as_bytes());
+    query.map_err(|_| Fault::invalid("the query cannot be read"))
+}
+
+/// The topics that a query names.
+///
+/// # Errors
+/// `invalid` when it cannot be read.
+pub(crate) fn topics(query: Option<&str>) -> Result<Vec<String>, Fault> {
+    read_query(query).map(|query| all(&query, "topic"))
 }
 
 /// All values of a name.

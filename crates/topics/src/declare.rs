@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::cors::CorsConfig;
 use component::document::{
     Declaration, Declared, DeclaredRoute, DocumentContext, DocumentDefinition,
 };
+use component::edge::{self, RouteEdge};
+use component::networks::NetworksConfig;
+use component::security_headers::SecurityHeadersConfig;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 use config::{AnyValue, ByteSize, Node, Report, Spanned};
@@ -99,6 +103,18 @@ struct PublishConfig {
     /// Who may publish by `http`.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
+    /// Which web pages may publish by HTTP (CORS): `"*"` for all, or a mapping. In place of that of
+    /// the listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    cors: Option<CorsConfig>,
+    /// From where clients may publish by HTTP: a list of networks that are allowed, or `allow` and
+    /// `deny`. Others get 403.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    networks: Option<NetworksConfig>,
+    /// Security headers of the replies by HTTP: `api`, `page` or a mapping. In place of those of
+    /// the listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    security_headers: Option<SecurityHeadersConfig>,
     /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
@@ -127,6 +143,9 @@ fn schema() -> Json {
 }
 
 fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
+    if !subscribe::check_renamed(node, context.report) {
+        return None;
+    }
     let config: TopicConfig = config::decode(node, context.report)?;
     let before = context.report.errors();
     let settings = read_settings(&config, context.report);
@@ -173,6 +192,16 @@ fn read_settings(config: &TopicConfig, report: &mut Report) -> Settings {
     }
 }
 
+/// Refuses what is asked of clients where nobody publishes by HTTP.
+fn refuse_edge(publish: &Node, report: &mut Report) {
+    for entry in edge::KEYS.iter().filter_map(|key| publish.entry(key)) {
+        let message = format!("`{}` has no effect: nobody publishes by HTTP", entry.key);
+        report
+            .error(BAD_PUBLISHER, entry.key_span, message)
+            .hint("leave it out, or add `http`");
+    }
+}
+
 /// What a topic serves and does by itself.
 #[derive(Default)]
 struct Parts {
@@ -185,14 +214,23 @@ impl Parts {
     /// Reads the parts of a topic's document. Every problem is reported.
     fn read(&mut self, node: &Node, topic: &Arc<Topic>, context: &mut DocumentContext<'_>) {
         let publish = node.get("publish");
-        if let Some(http) = publish.and_then(|publish| publish.get("http")) {
-            let auth = publish.and_then(|publish| publish.get("auth"));
-            self.routes
-                .extend(publisher::read((http, auth), topic, context));
-        } else if let Some(auth) = publish.and_then(|publish| publish.entry("auth")) {
-            let message = "`auth` has no effect: nobody publishes by `http`";
-            let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
-            diagnostic.hint("leave it out");
+        let http = publish.and_then(|publish| publish.get("http"));
+        match (publish, http) {
+            (Some(publish), Some(http)) => {
+                let edge = RouteEdge::read(publish, context.report);
+                let parts = (http, publish.get("auth"));
+                let route = publisher::read(parts, edge, topic, context);
+                self.routes.extend(route);
+            }
+            (Some(publish), None) => {
+                refuse_edge(publish, context.report);
+                if let Some(auth) = publish.entry("auth") {
+                    let message = "`auth` has no effect: nobody publishes by `http`";
+                    let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
+                    diagnostic.hint("leave it out");
+                }
+            }
+            (None, _) => {}
         }
         if let Some(subscribe) = node.get("subscribe") {
             let routes = subscribe::read(subscribe, topic, context);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use component::edge::RouteEdge;
 use component::handler::Services;
 use component::state::{State, StateKey, States};
 use component::trigger::ListenAddress;
@@ -33,8 +34,8 @@ pub(crate) struct Settings {
     pub max_time: Option<Duration>,
     /// Whether events are compressed for those who ask.
     pub compression: bool,
-    /// The origins of web pages that may read it.
-    pub origins: Vec<String>,
+    /// Which web pages may read it, and from where clients may come; that of the listener included.
+    pub edge: Arc<RouteEdge>,
     /// The most subscribers.
     pub connections: usize,
     /// Whether subscribers may send expressions.

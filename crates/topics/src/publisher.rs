@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use component::access::DoorContext;
 use component::document::{DeclaredRoute, DocumentContext, Entrance};
+use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::Methods;
 use config::Node;
@@ -23,6 +24,7 @@ const BATCH_COST: usize = 8;
 /// Reads the `http` of a topic's `publish`. Every problem is reported.
 pub(crate) fn read(
     (node, auth): (&Node, Option<&Node>),
+    edge: RouteEdge,
     topic: &Arc<Topic>,
     context: &mut DocumentContext<'_>,
 ) -> Option<DeclaredRoute> {
@@ -59,6 +61,7 @@ pub(crate) fn read(
     }
     (context.report.errors() == before).then(|| DeclaredRoute {
         entrance,
+        edge,
         handler: Arc::new(Publisher(Arc::clone(topic))),
         door,
     })

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::cors::CorsConfig;
 use component::document::{DeclaredRoute, DocumentContext, Listening};
+use component::edge::RouteEdge;
 use component::handler::Handler;
+use component::networks::NetworksConfig;
+use component::security_headers::SecurityHeadersConfig;
 use component::state::{StateKey, States};
 use config::{AnyValue, ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::JsonSchema;
@@ -24,7 +28,6 @@ use crate::socket::WebSocketHandler;
 use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
-use crate::websocket::codes::BAD_ORIGIN;
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -69,10 +72,18 @@ pub(crate) struct SubscribeConfig {
     /// for each subscriber.
     #[serde(default)]
     compression: bool,
-    /// The origins of web pages that may read the topic across origins (CORS), such as
-    /// `https://app.example`, or `*` for all.
-    #[serde(default)]
-    origins: Vec<Spanned<String>>,
+    /// Which web pages may read the topic (CORS), and open WebSockets to it: `"*"` for all, or a
+    /// mapping. In place of that of the listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    cors: Option<CorsConfig>,
+    /// From where clients may subscribe: a list of networks that are allowed, or `allow` and
+    /// `deny`. Others get 403.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    networks: Option<NetworksConfig>,
+    /// Security headers of all replies: `api`, `page` or a mapping. In place of those of the
+    /// listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    security_headers: Option<SecurityHeadersConfig>,
     /// The largest number of subscribers, from 1 to 10000000; further ones get 503.
     #[schemars(extend("default" = 100_000))]
     connections: Option<Spanned<u64>>,
@@ -179,6 +190,22 @@ pub(crate) fn complete_schema(schema: &mut Json) {
     }
 }
 
+/// Reports a key that has another name now. False when there was one.
+pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
+    let subscribe = topic.get("subscribe");
+    let Some(origins) = subscribe.and_then(|it| it.entry("origins")) else {
+        return true;
+    };
+    report
+        .error(
+            BAD_SUBSCRIBE,
+            origins.key_span,
+            "`origins` has become `cors`",
+        )
+        .hint("write `cors: { origins: [...] }`, or `cors: \"*\"` for all pages");
+    false
+}
+
 /// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
 pub(crate) fn read(
     node: &Node,
@@ -198,7 +225,11 @@ pub(crate) fn read(
         config: &config,
         topic,
     };
-    let settings = reading.settings(listening.as_ref()?, context.report)?;
+    let own = match is_bare {
+        true => RouteEdge::default(),
+        false => RouteEdge::read(node, context.report),
+    };
+    let settings = reading.settings(listening.as_ref()?, &own, context.report)?;
     if context.report.errors() > before {
         return None;
     }
@@ -209,6 +240,7 @@ pub(crate) fn read(
         endpoint,
         directory,
         listening: listening?,
+        own,
         span: node.span,
     };
     routes.make(&config, context)
@@ -230,7 +262,12 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn settings(&self, listening: &Listening, report: &mut Report) -> Option<endpoint::Settings> {
+    fn settings(
+        &self,
+        listening: &Listening,
+        own: &RouteEdge,
+        report: &mut Report,
+    ) -> Option<endpoint::Settings> {
         let config = self.config;
         let via = self.via(report);
         let (modes, mode) = self.modes(report)?;
@@ -249,7 +286,7 @@ impl Reading<'_> {
             retry: time("retry", config.retry.as_ref(), retry, second * 2, report),
             max_time: self::time("max_time", config.max_time.as_ref(), max_time, report),
             compression: config.compression,
-            origins: self.origins(report),
+            edge: Arc::new(own.within(&listening.edge)),
             connections: bounds::count("connections", connections, 1..=10_000_000, report)
                 .unwrap_or(100_000) as usize,
             allow_expressions: config.allow_expressions,
@@ -398,20 +435,6 @@ impl Reading<'_> {
         }
     }
 
-    fn origins(&self, report: &mut Report) -> Vec<String> {
-        for origin in &self.config.origins {
-            if !is_origin(&origin.value) {
-                let shown = origin.value.escape_debug();
-                let message = format!("`{shown}` is not the origin of a web page");
-                report
-                    .error(BAD_ORIGIN, origin.span, message)
-                    .hint("write scheme and host, such as `https://app.example`, or `*`");
-            }
-        }
-        let origins = self.config.origins.iter();
-        origins.map(|it| it.value.clone()).collect()
-    }
-
     fn websocket(&self, via: &[Via], report: &mut Report) -> Option<endpoint::WebSocket> {
         let is_served = via.contains(&Via::WebSocket);
         let Some(config) = &self.config.websocket else {
@@ -448,21 +471,13 @@ fn ticks(time: Duration) -> u32 {
     u32::try_from(ticks).unwrap_or(u32::MAX / 2)
 }
 
-/// Scheme, host and port, without anything behind (RFC 6454, section 6.1); or all of them.
-fn is_origin(text: &str) -> bool {
-    let rest = match text.split_once("://") {
-        Some(("http" | "https", rest)) => rest,
-        _ => return text == "*",
-    };
-    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
-    !rest.is_empty() && rest.bytes().all(is_host)
-}
-
 /// The routes of a topic that is subscribed to.
 struct Routes {
     endpoint: Arc<Endpoint>,
     directory: Arc<Directory>,
     listening: Listening,
+    /// What its document says of its clients.
+    own: RouteEdge,
     span: Span,
 }
 
@@ -516,9 +531,7 @@ impl Routes {
         let routes = wanted.into_iter().map(|(path, handler)| {
             let methods = match path.as_str() {
                 axway::POST => "POST",
-                path if path.ends_with("/ws") => "GET",
-                _ if settings.origins.is_empty() => "GET",
-                _ => "GET,OPTIONS",
+                _ => "GET",
             };
             let entrance = context.entrances.entrance(
                 methods,
@@ -528,6 +541,7 @@ impl Routes {
             )?;
             Some(DeclaredRoute {
                 entrance,
+                edge: self.own.clone(),
                 handler,
                 door: None,
             })

@@ -3,9 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod basic;
 mod cache;
+mod credentials;
+mod guessing;
 mod issuer;
 mod key_source;
 mod keys;
+mod random;
 mod signed_body;
 mod wycheproof;

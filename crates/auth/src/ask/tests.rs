@@ -1,3 +1,5 @@
+//! A service that decides.
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;

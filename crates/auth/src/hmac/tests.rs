@@ -1,3 +1,5 @@
+//! Signed bodies before a door.
+
 use aws_lc_rs::hmac;
 use component::state::States;
 use message::{Body, Request};

@@ -29,7 +29,6 @@ pub fn database(dialect: Dialect, port: u16, (user, password): (&str, &str)) -> 
         dialect,
         place: Place::Server(Server {
             is_secure: false,
-            caller: None,
             host: "127.0.0.1".to_owned(),
             port,
             user: Some(user.to_owned()),

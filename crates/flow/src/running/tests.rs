@@ -11,8 +11,10 @@ use super::*;
 use component::block::StepNode;
 use component::failure::{Clause, Matcher};
 use component::handler::{Call, Work};
+use component::limits::{KeptLimits, LimiterSettings, Patience, Throttled, Who, WindowSettings};
 use component::resilience::Guard;
 use component::resources::Resources;
+use component::state::{StateKey, States};
 use component::step::{Progress, Step};
 use message::{Headers, Method};
 
@@ -339,16 +341,32 @@ fn what_steps_held_is_let_go_when_the_time_is_over() {
 fn waiting_to_be_started_is_part_of_the_time() {
     let mut flow = flow(vec![Fake::Append("1")]);
     flow.limits.time = Some(Duration::from_millis(100));
-    let settings = component::resilience::ThrottleSettings {
-        requests: 1,
-        per: Duration::from_millis(500),
-        burst: 1,
-        queue: 10,
-        wait: Duration::from_secs(10),
+    let states = States::default();
+    let settings = LimiterSettings {
+        windows: vec![WindowSettings {
+            count: 1,
+            per: Duration::from_millis(500),
+            burst: 1,
+        }],
+        patience: Patience {
+            wait: Duration::from_secs(10),
+            queue: None,
+        },
+        callers_max: 64,
     };
-    flow.limits.throttle = Some(Arc::new(Throttle::new(settings)));
+    flow.limits.gate = Some(Arc::new(Gate {
+        context: FlowContext::new("test").into(),
+        kept: KeptLimits::of(&states),
+        throttles: vec![Throttled {
+            name: "throttle".into(),
+            by: Who::Everybody,
+            limiter: KeptLimits::limiter(&states, StateKey::shared("test", "throttle"), &settings),
+        }],
+        plan: None,
+        headers: false,
+    }));
     let services = Jumping::new();
-    let run = || services.finish(flow.handle(request(""), &services));
+    let run = || services.finish(flow.call(request(""), CallerContext::default(), &services));
     assert!(run().is_ok());
     let fault = run().unwrap_err();
     assert_eq!(

@@ -1,11 +1,18 @@
 //! Triggers and listeners of documents beside flows.
 
+use std::sync::Arc;
+
+use component::definition::Surroundings;
 use component::document::{Entrance, EntranceReader, Listening};
+use component::evaluation::Evaluation;
+use component::limits::Gate;
 use component::tls::Protocol;
 use component::trigger::HttpTrigger;
 use config::{Node, Report, Span, Spanned, Value};
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use crate::gates::{GateConfig, GateReader};
 
 use super::{Defaults, HttpStart, TlsConfig, methods, parse_listen, path, put_all, read_http, tls};
 
@@ -56,11 +63,31 @@ impl EntranceReader for Defaults {
         };
         let tls = config.tls.as_ref().map(|config| tls::read(config, report));
         let protocols = tls::read_protocols(config.protocols.as_ref(), tls.is_some(), report);
+        let address = address?;
         Some(Listening {
-            address: address?,
+            edge: self.listeners.edge(&address).requests,
+            address,
             tls,
             protocols,
         })
+    }
+
+    fn read_gate(
+        &self,
+        node: &Node,
+        (name, place): (&str, &str),
+        (evaluation, surroundings): (&Evaluation, &Surroundings<'_>),
+        report: &mut Report,
+    ) -> Option<Arc<Gate>> {
+        let config: GateConfig = config::decode(node, report)?;
+        let reader = GateReader {
+            name,
+            place,
+            limits: &self.callers,
+            evaluation,
+            surroundings,
+        };
+        reader.read(node, &config, report).map(Arc::new)
     }
 
     fn entrance(

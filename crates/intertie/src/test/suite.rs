@@ -315,6 +315,11 @@ async fn start(
             .call(request, CallerContext::default(), services)
             .await;
     }
+    if let Some(gate) = flow.handler.gate() {
+        let entered = gate.enter_by_value(&request, services).await?;
+        entered.wait(services).await;
+        entered.finish(services.now());
+    }
     let outcome = flow.handler.handle(request, services).await?;
     services.finish(outcome).await
 }

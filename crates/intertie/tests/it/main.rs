@@ -6,9 +6,11 @@
     reason = "a test fails by panicking"
 )]
 
+mod auth;
 mod check;
 mod design;
 mod docs;
+mod edge;
 mod examples;
 mod failed_disk;
 mod failures;

@@ -93,7 +93,7 @@ subscribe:
   retry: 100ms
   connections: 3
   allow_expressions: true
-  origins: ["https://shop.example"]
+  cors: {{ origins: ["https://shop.example"] }}
   websocket: {{ publish: true }}
 ---
 topic: prices

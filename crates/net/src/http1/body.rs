@@ -1,6 +1,7 @@
 //! Bodies on the wire (RFC 9112, sections 6 and 7): where they end, and which of their bytes are
 //! content. The decoder looks at bytes where they lie and copies nothing.
 
+use super::grammar::Stop;
 use super::head::HeadLimits;
 use message::Field;
 
@@ -202,31 +203,20 @@ impl BodyDecoder {
     fn trailers(&mut self, input: &[u8]) -> Result<Piece, BodyError> {
         let limit = self.trailer_limits;
         let bytes_max = limit.bytes.min(TRAILERS_MAX);
-        let room = &mut [httparse::EMPTY_HEADER; super::head::FIELDS_MAX];
-        let room = room
-            .get_mut(..limit.fields.min(super::head::FIELDS_MAX))
-            .unwrap_or_default();
-        match httparse::parse_headers(input, room) {
+        let fields_max = limit.fields.min(super::head::FIELDS_MAX);
+        let mut is_refused = false;
+        let note = |name: &[u8], _: &[u8]| is_refused |= Field::of(name).breaks_trailers();
+        match super::head::read_trailers(input, fields_max, note) {
+            Err(Stop::Incomplete) if input.len() > bytes_max => {
+                Err(BodyError("the trailer section is too large"))
+            }
+            Err(Stop::Incomplete) => Ok(Piece::NeedMore),
             Err(_) => Err(BodyError("malformed trailer section")),
-            Ok(httparse::Status::Partial) if input.len() > bytes_max => {
-                Err(BodyError("the trailer section is too large"))
-            }
-            Ok(httparse::Status::Partial) => Ok(Piece::NeedMore),
-            Ok(httparse::Status::Complete((length, _))) if length > bytes_max => {
-                Err(BodyError("the trailer section is too large"))
-            }
-            Ok(httparse::Status::Complete((length, lines))) => {
-                let section = input.get(..length).unwrap_or_default();
-                let refused =
-                    |line: &httparse::Header<'_>| Field::of(line.name.as_bytes()).breaks_trailers();
-                if super::head::check_line_ends(section).is_err() {
-                    return Err(BodyError("malformed trailer section"));
-                }
-                if lines.iter().any(refused) {
-                    return Err(BodyError(
-                        "a trailer names a field that belongs to the head",
-                    ));
-                }
+            Ok(length) if length > bytes_max => Err(BodyError("the trailer section is too large")),
+            Ok(_) if is_refused => Err(BodyError(
+                "a trailer names a field that belongs to the head",
+            )),
+            Ok(length) => {
                 self.state = State::End;
                 Ok(Piece::Trailers(length))
             }

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use component::access::{Admitted, Door, RequestHead};
 use component::handler::{Handler, Outcome};
+use component::limits::{Admission, Gate, Passed};
 use component::settings::Settings;
 use component::stream::Feed;
 use message::memory::{self, Collected, Exhausted};
-use message::{Body, Fault, Field, Method, Reply, Request};
+use message::{Body, Fault, Field, Method, RateLimit, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
 use net::http2::{Code, Head, Stream};
@@ -22,7 +23,9 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
-use crate::client::door::{self, Gate, Stripped};
+use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
+use crate::client::edge::{self, Asked, ReplyFields};
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -65,7 +68,11 @@ pub(crate) struct StreamSession {
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
+    /// What replies get, where the listener or the route says so.
+    pub reply_fields: Option<Box<ReplyFields>>,
     captures: Captures,
+    /// What the reply tells of the caller's limits.
+    pub told: Option<Box<RateLimit>>,
     /// What takes the stream over.
     pub begun: Cell<Option<Box<Begun>>>,
 }
@@ -98,9 +105,11 @@ impl StreamSession {
     pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, stream: Stream, origin: Origin) -> Self {
         Self {
             deadline: worker.deadlines.add(),
-            settings: worker.settings(),
+            settings: listener.settings(),
+            reply_fields: None,
             now: Instant::now(),
             captures: Captures::new(),
+            told: None,
             begun: Cell::default(),
             worker,
             listener,
@@ -115,11 +124,14 @@ impl StreamSession {
             return;
         };
         let started = self.now;
-        let method = Method::from_token(&String::from_utf8_lossy(head.method()));
+        let method = Method::from_token(head.method());
         let (flow, served) = match check(&head) {
             Ok(place) => self.route(&head, &method, place, started).await,
             Err(fault) => {
                 self.reject(fault.status);
+                let table = self.listener.table();
+                let (fields, is_secure) = (head.fields.view(), self.origin.is_secure);
+                self.reply_fields = edge::of_refused(&table, Some(fields), is_secure);
                 (None, self.answer_fault(&fault, &method).await)
             }
         };
@@ -128,8 +140,8 @@ impl StreamSession {
         self.stream.recycle(head);
         if let Some(begun) = self.begun.take() {
             let owners = (self.worker, self.listener);
-            let (peer, metrics) = (self.origin.peer, Arc::clone(&begun.open.metrics));
-            let client = Http2Client::new(owners, (self.stream, self.deadline), peer, metrics);
+            let (peer, stream) = (self.origin.peer, (self.stream, self.deadline));
+            let client = Http2Client::new(owners, stream, peer, &begun.open);
             return stream::start_http2(*begun, client);
         }
         if !is_end && served.status != 0 {
@@ -167,10 +179,23 @@ impl StreamSession {
         let path = normal.as_deref().unwrap_or(place.path);
         let place = Place { path, ..place };
         let table = self.listener.table();
-        match table.find(method, path, &mut self.captures) {
+        let found = table.find(method, path, &mut self.captures);
+        let (found, answer) = match table.edge() {
+            None => (found, None),
+            Some(edge) => {
+                let asked = self.asked(head, method, place);
+                let entered = edge::enter((&table, edge), found, asked);
+                self.reply_fields = entered.fields;
+                (entered.found, entered.answer)
+            }
+        };
+        match found {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = self.serve(&route, head, method, place).await;
+                let served = match answer {
+                    Some(reply) => self.answer(&reply, method).await,
+                    None => self.serve(&route, head, method, place).await,
+                };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
                 (Some(route), served)
@@ -183,6 +208,56 @@ impl StreamSession {
                 (None, self.answer(&reply, method).await)
             }
         }
+    }
+
+    /// The head, as far as the edge looks at it.
+    fn asked<'a>(&'a self, head: &'a Head, method: &'a Method, place: Place<'a>) -> Asked<'a> {
+        Asked {
+            method,
+            path: place.path,
+            query: place.query,
+            headers: head.fields.view(),
+            peer: self.origin.peer,
+            is_secure: self.origin.is_secure,
+            upgrades: false,
+            proxies: self.settings.trusted_proxies.as_deref(),
+        }
+    }
+
+    async fn enter(
+        &mut self,
+        gate: &Gate,
+        route: &Route,
+        head: &Head,
+        (method, place, admitted): (&Method, Place<'_>, Option<&Admitted>),
+    ) -> Result<Passed, Refusal> {
+        let now = self.now.into_std();
+        let stream = &self.stream;
+        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        let passed = if gate.needs_evaluation() {
+            let mut request = self.take_request(route, head, method, place);
+            if let Some(admitted) = admitted {
+                admitted.enter(&mut request);
+            }
+            let visitor = Visitor {
+                gate,
+                worker: &self.worker,
+                now,
+                request,
+                has_left,
+            };
+            visitor.pass().await
+        } else {
+            let from = (self.origin.peer, head.fields.view());
+            let proxies = self.settings.trusted_proxies.as_deref();
+            match gate::enter(gate, from, proxies, now) {
+                Err(fault) => return Err(Refusal::Fault(fault)),
+                Ok(entered) if entered.wait.is_zero() => return Ok(entered.finish(now)),
+                Ok(entered) => gate::wait(entered, &self.worker, has_left).await,
+            }
+        };
+        self.now = Instant::now();
+        passed
     }
 
     async fn serve(
@@ -202,10 +277,36 @@ impl StreamSession {
                 }
             }
         };
-        // It judges again when the body has been read.
-        let door = route.door.as_ref().filter(|_| admitted.is_none());
+        let mut admission = None;
+        // Those whom the door judges by their bodies count when they are known.
+        let is_known = admitted.is_some() || route.door.is_none();
+        if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
+            let asked = (method, place, admitted.as_ref());
+            match Box::pin(self.enter(gate, route, head, asked)).await {
+                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Err(Refusal::Gone) => return Served::GONE,
+                Err(Refusal::Fault(fault)) => {
+                    log_fault(&fault);
+                    return self.answer_fault(&fault, method).await;
+                }
+            }
+        }
+        let cleared = (admitted, admission.as_ref());
+        self.serve_admitted(route, head, (method, place), cleared)
+            .await
+    }
+
+    async fn serve_admitted(
+        &mut self,
+        route: &Rc<Route>,
+        head: &Head,
+        (method, place): (&Method, Place<'_>),
+        (admitted, admission): (Option<Admitted>, Option<&Admission>),
+    ) -> Served {
+        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
-            Target::Forward(_) if door.is_some() => {
+            Target::Forward(_) if door.reads_body() => {
                 self.answer(&door::undecided().to_reply(), method).await
             }
             Target::Forward(target) => {
@@ -238,6 +339,8 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    expires,
+                    admission,
                 };
                 let inbound = Inbound {
                     request: outgoing,
@@ -258,11 +361,12 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    expires,
+                    admission,
                 };
                 let to = (handler, *body_max, forwards);
-                let mut gate = Gate::new(door);
-                let served = self.handle((request, head), &mut gate, to, streams).await;
-                gate.settle(served.status, handler.detaches());
+                let served = self.handle((request, head), &mut door, to, streams).await;
+                door.settle(served.status, handler.detaches());
                 served
             }
         }
@@ -327,30 +431,48 @@ impl StreamSession {
     async fn handle(
         &mut self,
         (mut request, head): (Request, &Head),
-        gate: &mut Gate<'_>,
+        door: &mut BodyDoor<'_>,
         (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
         streams: Streams<'_>,
     ) -> Served {
         let method = request.method.clone();
         if head.is_end() {
             request.body = Body::Empty;
-        } else if handler.reads_body() || gate.reads_body() {
+        } else if handler.reads_body() || door.reads_body() {
             match self.read_body(head, body_max).await {
                 Ok(body) => request.body = body,
                 Err(failure) => return self.fail_body(failure, &method).await,
             }
         }
-        if let Err(reply) = gate.pass(&mut request, &self.worker).await {
-            return self.answer(&reply, &method).await;
-        }
         let worker = Rc::clone(&self.worker);
         let stream = &self.stream;
-        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let outcome = background::run(&worker, handler, forwards, request, has_left).await;
+        let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        if door.reads_body() {
+            match door.pass(&mut request, &worker, &mut has_left).await {
+                Ok(told) => self.told = told,
+                Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
+                Err(TurnedAway::Gone) => return Served::GONE,
+            }
+        }
+        let streams = Streams {
+            admission: door.admission().or(streams.admission),
+            ..streams
+        };
+        let outcome = background::run(
+            &worker,
+            (handler, forwards),
+            streams.admission,
+            request,
+            has_left,
+        )
+        .await;
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
-            Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
+            Some(Ok(Outcome::Reply(mut reply))) => match {
+                gate::tell(self.told.as_deref(), &mut reply);
+                hold(&reply, 1)
+            } {
                 Ok(_room) => self.answer(&reply, &method).await,
                 Err(fault) => self.answer_fault(&fault, &method).await,
             },
@@ -359,7 +481,8 @@ impl StreamSession {
                 let sent = (&*request, head);
                 self.forward_message(&target, sent, time, streams).await
             }
-            Some(Ok(Outcome::Stream(reply, feed))) => {
+            Some(Ok(Outcome::Stream(mut reply, feed))) => {
+                gate::tell(self.told.as_deref(), &mut reply);
                 self.begin_stream(&method, (reply, feed), streams, forwards)
                     .await
             }
@@ -448,7 +571,7 @@ impl StreamSession {
     async fn begin_stream(
         &mut self,
         method: &Method,
-        (reply, feed): (Reply, Box<dyn Feed>),
+        (mut reply, feed): (Reply, Box<dyn Feed>),
         streams: Streams<'_>,
         forwards: &Rc<ForwardTargets>,
     ) -> Served {
@@ -458,6 +581,9 @@ impl StreamSession {
             Err(fault) => return self.answer_fault(&fault, method).await,
         };
         let (now, date) = (self.now, &self.worker.date);
+        if let Some(fields) = &self.reply_fields {
+            fields.put_into(&mut reply.headers);
+        }
         let fields = response_head::own_fields(&reply, true, |out| date.append(now, out));
         let is_head = *method == Method::Head;
         let sent = self
@@ -467,7 +593,7 @@ impl StreamSession {
             return Served::GONE;
         }
         if !is_head {
-            let caller = Caller::new(&self.worker, forwards);
+            let caller = Caller::admitted(&self.worker, forwards, streams.admission);
             let begun = Begun { feed, caller, open };
             self.begun.set(Some(Box::new(begun)));
         }
@@ -588,6 +714,8 @@ impl StreamSession {
     }
 
     async fn send_reply(&mut self, reply: &Reply, method: &Method) -> Option<()> {
+        let edited = self.reply_fields.as_ref().map(|it| it.put_on(reply));
+        let reply = edited.as_ref().unwrap_or(reply);
         let now = self.now;
         let date = |out: &mut Vec<u8>| self.worker.date.append(now, out);
         let head = response_head::own_fields(reply, false, date);

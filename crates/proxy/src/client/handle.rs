@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
-use crate::client::door::Gate;
+use crate::client::door::{BodyDoor, TurnedAway};
 use crate::client::forward;
+use crate::client::gate;
 use crate::client::session::{After, Served, Session};
 use crate::memory::{hold, no_room};
 use crate::relay::downstream_http1::RequestSource;
@@ -26,16 +27,23 @@ use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
 use crate::upstream::request_head::take_fields;
 
-/// Serves one request through a handler, when its gate lets it pass.
+/// The client has disconnected.
+const GONE: Served = Served {
+    status: 0,
+    after: After::Gone,
+    received: 0,
+};
+
+/// Serves one request through a handler, when its door lets it in.
 pub(crate) async fn handle(
     session: &mut Session,
     mut request: Request,
-    gate: &mut Gate<'_>,
+    door: &mut BodyDoor<'_>,
     (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
     streams: Streams<'_>,
 ) -> Served {
     let mut body = session.take_head();
-    if handler.reads_body() || gate.reads_body() {
+    if handler.reads_body() || door.reads_body() {
         match read_body(session, &mut body, body_max).await {
             Ok(content) => request.body = content,
             Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
@@ -45,22 +53,36 @@ pub(crate) async fn handle(
         request.body = Body::Empty;
     }
     let worker = Rc::clone(&session.worker);
-    if let Err(reply) = gate.pass(&mut request, &worker).await {
-        return session.answer(&reply, &mut body).await;
-    }
     let watches = body.is_done();
     let client = &mut session.client;
-    let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
-    let outcome = background::run(&worker, handler, forwards, request, has_left).await;
+    let mut has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+    if door.reads_body() {
+        match door.pass(&mut request, &worker, &mut has_left).await {
+            Ok(told) => session.told = told,
+            Err(TurnedAway::Reply(reply)) => return session.answer(&reply, &mut body).await,
+            Err(TurnedAway::Gone) => return GONE,
+        }
+    }
+    let streams = Streams {
+        admission: door.admission().or(streams.admission),
+        ..streams
+    };
+    let outcome = background::run(
+        &worker,
+        (handler, forwards),
+        streams.admission,
+        request,
+        has_left,
+    )
+    .await;
     session.now = Instant::now();
     match outcome {
-        None => Served {
-            status: 0,
-            after: After::Gone,
-            received: 0,
-        },
+        None => GONE,
         // The body is copied behind the head.
-        Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 2) {
+        Some(Ok(Outcome::Reply(mut reply))) => match {
+            gate::tell(session.told.as_deref(), &mut reply);
+            hold(&reply, 2)
+        } {
             Ok(_room) => session.answer(&reply, &mut body).await,
             Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
         },
@@ -74,7 +96,8 @@ pub(crate) async fn handle(
             let source = RequestSource::Message(request);
             forward::forward(session, &target, source, time, streams).await
         }
-        Some(Ok(Outcome::Stream(reply, feed))) => {
+        Some(Ok(Outcome::Stream(mut reply, feed))) => {
+            gate::tell(session.told.as_deref(), &mut reply);
             stream::begin(session, (reply, feed), streams, forwards, &mut body).await
         }
         Some(Err(fault)) => {

@@ -10,27 +10,30 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::access::{self, Admitted, Door};
+use component::limits::{Admission, Entered, Gate, Passed};
 use component::settings::Settings;
-use message::{Fault, Reply};
+use message::{Fault, RateLimit, Reply};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, Version};
+use net::http1::{BodyDecoder, Framing, HeadError, HeadLimits, Piece, RequestHead, Version};
 use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
-use crate::client::door::{self, Gate, Stripped};
+use crate::client::door::{self, BodyDoor, Stripped};
+use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::handle;
 use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
 use crate::observe::AccessEntry;
-use crate::relay::Progress;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
 use crate::relay::failure::Failure;
 use crate::relay::least_rate::ClientShare;
+use crate::relay::{Progress, has_left};
 use crate::router::{Captures, Found, Route, Target};
 use crate::stream::events::Events;
 use crate::stream::h1_client::Way;
@@ -41,6 +44,10 @@ use crate::worker::{Listener, Worker};
 
 /// How long a connection whose address is served no more waits for its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(250);
+
+/// How many requests that lie behind each other in the input are served before others have their
+/// turn: what a client has pipelined could be hundreds.
+const PIPELINED_IN_A_ROW: u8 = 8;
 
 /// One client connection.
 pub(crate) struct Session {
@@ -54,9 +61,13 @@ pub(crate) struct Session {
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
+    /// What replies to the request get, where its listener or route says so.
+    pub reply_fields: Option<Box<ReplyFields>>,
     head_started: bool,
     first_request: FirstRequest,
     captures: Captures,
+    /// What the reply tells of the caller's limits.
+    pub told: Option<Box<RateLimit>>,
     /// What takes the connection over.
     stream: Option<Box<(Begun, Way)>>,
 }
@@ -105,7 +116,7 @@ enum NoHead {
 impl Session {
     pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) -> Self {
         let deadline = worker.deadlines.add();
-        let settings = worker.settings();
+        let settings = listener.settings();
         Self {
             worker,
             listener,
@@ -114,16 +125,26 @@ impl Session {
             head: RequestHead::default(),
             now: Instant::now(),
             settings,
+            reply_fields: None,
             head_started: false,
             first_request: FirstRequest::Awaited,
             captures: Captures::new(),
+            told: None,
             stream: None,
         }
     }
 
     /// Serves the connection to its end, or until a stream takes it over.
     pub async fn run(mut self) -> Option<HandOver> {
+        let mut in_a_row = 0;
         loop {
+            if !self.client.input.is_empty() {
+                in_a_row += 1;
+                if in_a_row >= PIPELINED_IN_A_ROW {
+                    in_a_row = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
             self.head_started = false;
             self.deadline.set(self.now, self.settings.timeouts.idle);
             match poll_fn(|context| self.poll_head(context)).await {
@@ -214,6 +235,8 @@ impl Session {
         }
         tracing::debug!(target: "proxy", peer = %self.client.peer(), error.reason, "refused");
         self.head.connection.close = true;
+        let table = self.listener.table();
+        self.reply_fields = edge::of_refused(&table, None, self.client.is_tls());
         let _ = self
             .reply(&rescue::fault_of_head(error).to_reply(), true)
             .await;
@@ -222,7 +245,7 @@ impl Session {
     /// Routes and serves the request whose head lies at the front of the input.
     async fn serve_one(&mut self) -> After {
         self.first_request = FirstRequest::Served;
-        self.settings = self.worker.settings();
+        self.settings = self.listener.settings();
         let started = Instant::now();
         self.now = started;
         let bytes = self.client.input.bytes();
@@ -231,11 +254,24 @@ impl Session {
         let table = self.listener.table();
         let routed = normal.as_deref().unwrap_or(path);
         let found = table.find(&self.head.method, routed, &mut self.captures);
+        self.reply_fields = None;
+        let (found, answer) = match table.edge() {
+            None => (found, None),
+            Some(edge) => {
+                let asked = self.asked(routed);
+                let entered = edge::enter((&table, edge), found, asked);
+                self.reply_fields = entered.fields;
+                (entered.found, entered.answer)
+            }
+        };
         let log = self.access_line();
         let (flow, served) = match found {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = self.serve_route(&route, normal).await;
+                let served = match answer {
+                    Some(reply) => self.answer_at_edge(&reply).await,
+                    None => self.serve_route(&route, normal).await,
+                };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
                 (Some(route), served)
@@ -264,10 +300,110 @@ impl Session {
                 }
             },
         };
-        // It judges again when the body has been read.
-        let door = route.door.as_ref().filter(|_| admitted.is_none());
+        let mut admission = None;
+        // Those whom the door judges by their bodies count when they are known.
+        let is_known = admitted.is_some() || route.door.is_none();
+        if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
+            let passed = match self.enter(gate) {
+                Some(Ok(entered)) if entered.wait.is_zero() => {
+                    Ok(entered.finish(self.now.into_std()))
+                }
+                // On the heap, as all that few requests need: every connection would pay for it.
+                entered => {
+                    let asked = (&**route, path.as_deref(), admitted.as_ref());
+                    Box::pin(self.pass(gate, entered, asked)).await
+                }
+            };
+            match passed {
+                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Err(refusal) => return Box::pin(self.turn_away(refusal)).await,
+            }
+        } else if self.told.is_some() {
+            self.told = None;
+        }
+        self.serve_admitted(route, path, (admitted, admission.as_ref()))
+            .await
+    }
+
+    /// Answers a request that does not pass the gate.
+    async fn turn_away(&mut self, refusal: Refusal) -> Served {
+        let Refusal::Fault(fault) = refusal else {
+            return Served {
+                status: 0,
+                after: After::Gone,
+                received: 0,
+            };
+        };
+        call::log_fault(&fault);
+        let mut body = self.take_head();
+        self.answer(&fault.to_reply(), &mut body).await
+    }
+
+    /// Asks a gate that needs no expression.
+    fn enter<'g>(&self, gate: &'g Gate) -> Option<Result<Entered<'g>, Fault>> {
+        if gate.needs_evaluation() {
+            return None;
+        }
+        let bytes = self.client.input.bytes();
+        let head = bytes.get(..self.head.length).unwrap_or_default();
+        let from = (self.client.peer(), self.head.headers(head));
+        let proxies = self.settings.trusted_proxies.as_deref();
+        Some(gate::enter(gate, from, proxies, self.now.into_std()))
+    }
+
+    /// Waits until a request may go on.
+    async fn pass(
+        &mut self,
+        gate: &Gate,
+        entered: Option<Result<Entered<'_>, Fault>>,
+        (route, path, admitted): (&Route, Option<&[u8]>, Option<&Admitted>),
+    ) -> Result<Passed, Refusal> {
+        let worker = Rc::clone(&self.worker);
+        let now = self.now.into_std();
+        let copied = match &entered {
+            None => {
+                let mut request = handle::take_request(self, route, path.map(<[u8]>::to_vec));
+                if let Some(admitted) = admitted {
+                    admitted.enter(&mut request);
+                }
+                Some(request)
+            }
+            Some(_) => None,
+        };
+        // What comes behind a head without a body is another request.
+        let watches = self.head.framing == Framing::None;
+        let client = &mut self.client;
+        let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+        let passed = match (entered, copied) {
+            (Some(Err(fault)), _) => Err(Refusal::Fault(fault)),
+            (Some(Ok(entered)), _) => gate::wait(entered, &worker, has_left).await,
+            (None, Some(request)) => {
+                let visitor = Visitor {
+                    gate,
+                    worker: &worker,
+                    now,
+                    request,
+                    has_left,
+                };
+                visitor.pass().await
+            }
+            // Copied above.
+            (None, None) => Err(Refusal::Gone),
+        };
+        self.now = Instant::now();
+        passed
+    }
+
+    async fn serve_admitted(
+        &mut self,
+        route: &Rc<Route>,
+        path: Option<Vec<u8>>,
+        (admitted, admission): (Option<Admitted>, Option<&Admission>),
+    ) -> Served {
+        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
-            Target::Forward(_) if door.is_some() => {
+            Target::Forward(_) if door.reads_body() => {
                 let mut upload = self.take_head();
                 self.answer(&door::undecided().to_reply(), &mut upload)
                     .await
@@ -282,6 +418,8 @@ impl Session {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    expires,
+                    admission,
                 };
                 let query = self.head.query(self.client.input.bytes());
                 let stripped = Stripped::of(admitted.as_ref(), query);
@@ -304,11 +442,12 @@ impl Session {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    expires,
+                    admission,
                 };
                 let to = (handler, *body_max, forwards);
-                let mut gate = Gate::new(door);
-                let served = handle::handle(self, request, &mut gate, to, streams).await;
-                gate.settle(served.status, handler.detaches());
+                let served = handle::handle(self, request, &mut door, to, streams).await;
+                door.settle(served.status, handler.detaches());
                 served
             }
         }
@@ -336,14 +475,33 @@ impl Session {
         door::judge(door, head, &self.worker).await
     }
 
+    /// The head, as far as the edge looks at it.
+    fn asked<'a>(&'a self, path: &'a [u8]) -> Asked<'a> {
+        let bytes = self.client.input.bytes();
+        Asked {
+            method: &self.head.method,
+            path,
+            query: self.head.query(bytes),
+            headers: self.head.headers(bytes),
+            peer: self.client.peer(),
+            is_secure: self.client.is_tls(),
+            upgrades: self.head.upgrades_to_websocket,
+            proxies: self.settings.trusted_proxies.as_deref(),
+        }
+    }
+
+    async fn answer_at_edge(&mut self, reply: &Reply) -> Served {
+        let mut upload = self.take_head();
+        self.answer(reply, &mut upload).await
+    }
+
     async fn no_route(&mut self, found: Found) -> Served {
         let reply = rescue::unrouted(&found);
         let rejected = self.worker.metrics.rejected.get(4);
         if let Some(counter) = rejected.filter(|_| reply.status >= 400) {
             counter.add(1);
         }
-        let mut upload = self.take_head();
-        self.answer(&reply, &mut upload).await
+        self.answer_at_edge(&reply).await
     }
 
     /// Takes the head off the input. What follows is the body.
@@ -468,6 +626,8 @@ impl Session {
     }
 
     async fn reply(&mut self, reply: &Reply, closes: bool) -> io::Result<()> {
+        let edited = self.reply_fields.as_ref().map(|it| it.put_on(reply));
+        let reply = edited.as_ref().unwrap_or(reply);
         let mut out = self.worker.take_scratch();
         let client = ClientSide {
             version: self.head.version,

@@ -300,6 +300,7 @@ impl Downstream for Http1Downstream<'_> {
                 client,
                 method: &self.session.head.method,
                 edits: &plan.reply_fields,
+                told: None,
                 date: None,
             };
             reply.write(self.writer.staged_mut());
@@ -316,12 +317,15 @@ impl Downstream for Http1Downstream<'_> {
         // A refusal before the request's end: nobody will read the rest.
         let is_refused = head.status >= 400 && !self.is_whole();
         self.closes = self.ends_with_connection || is_refused || self.session.closes_after_this();
+        let own = self.session.reply_fields.as_ref();
+        let own = own.map(|own| own.edits(&plan.reply_fields, head.fields));
         let reply = response_head::Relayed {
             head,
             framing,
             client: self.client_side(self.closes),
             method: &self.session.head.method,
-            edits: &plan.reply_fields,
+            edits: own.as_ref().unwrap_or(&plan.reply_fields),
+            told: self.session.told.as_deref(),
             date: Some((&self.session.worker.date, self.session.now)),
         };
         let staged = self.writer.staged_mut();

@@ -173,13 +173,24 @@ impl Downstream for Http2Downstream<'_> {
         // Of a reply without a body the length is what the body would have.
         let keeps_length =
             has_body || asks_for_head || head.status == 304 || head.framing == Framing::Length(0);
-        let edits = &plan.reply_fields;
+        let own = self.session.reply_fields.as_ref();
+        let own = own.map(|own| own.edits(&plan.reply_fields, head.fields));
+        let edits = own.as_ref().unwrap_or(&plan.reply_fields);
         let date = &self.session.worker.date;
         let date = needs_date(head.status, head.fields, edits).then(|| date.text(self.session.now));
         let fields = relayed_fields(head.fields, head.connection, edits, date.as_deref()).filter(
             |(field, _, value)| keeps_length || *field != Field::ContentLength || *value == b"0",
         );
-        let sent = self.session.stream.respond(head.status, fields, !has_body);
+        let stream = &self.session.stream;
+        let sent = match &self.session.told {
+            None => stream.respond(head.status, fields, !has_body),
+            Some(told) => {
+                let names = [&b"ratelimit-policy"[..], b"ratelimit"];
+                let told = names.into_iter().zip(told.fields());
+                let told = told.map(|(name, (_, it))| (Field::Other, name, it.as_bytes()));
+                stream.respond(head.status, fields.chain(told), !has_body)
+            }
+        };
         sent.map_err(|_| ClientGone)?;
         Ok(match has_body {
             true => Download::Content,

@@ -62,6 +62,7 @@ pub(crate) async fn begin(
         client,
         method: &session.head.method,
         edits: &target.plan.reply_fields,
+        told: session.told.as_deref(),
         date: None,
     };
     reply.write(&mut out);
@@ -113,6 +114,8 @@ enum Why {
     UpstreamLeft,
     /// Nothing has moved for too long, or the engine stops.
     Over,
+    /// The client's credential has expired.
+    Expired,
     OverLimit,
     Malformed,
 }
@@ -124,7 +127,7 @@ impl Why {
             Self::ClientLeft => (None, Some(GOING_AWAY)),
             Self::UpstreamLeft => (Some(INTERNAL_ERROR), None),
             Self::Over => (Some(GOING_AWAY), Some(GOING_AWAY)),
-            Self::OverLimit => (Some(POLICY_VIOLATION), Some(GOING_AWAY)),
+            Self::OverLimit | Self::Expired => (Some(POLICY_VIOLATION), Some(GOING_AWAY)),
             Self::Malformed => (Some(PROTOCOL_ERROR), Some(PROTOCOL_ERROR)),
         }
     }
@@ -167,7 +170,10 @@ impl Tunnel {
             });
         }
         if client.poll_stop(context).is_ready() {
-            return Poll::Ready(Why::Over);
+            return Poll::Ready(match client.has_expired() {
+                true => Why::Expired,
+                false => Why::Over,
+            });
         }
         let records = client.records_taken() + self.upstream.records_taken();
         let progress = self.down.moved + self.up.moved + records;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use component::forward::{ForwardPlan, HostField};
 use component::trusted_proxies::TrustedProxies;
-use message::{Body, Entry, Field, Headers, HeadersView, Method, Request};
+use message::{Body, Entry, Field, FieldLine, Headers, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
@@ -61,7 +61,7 @@ impl ForwardTarget {
         let tails = own_fields.each_ref().map(|fields| {
             let mut tail = Vec::new();
             for (name, value) in fields {
-                line(&mut tail, name.as_bytes(), &[value]);
+                line(&mut tail, name.as_bytes(), value);
             }
             tail
         });
@@ -189,12 +189,6 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// Whether lines of this name are left out.
-    fn strips(&self, name: &[u8]) -> bool {
-        self.strip
-            .is_some_and(|it| name.eq_ignore_ascii_case(it.as_bytes()))
-    }
-
     /// The host that the target is asked for.
     fn host<'b>(&'b self, target: &'b ForwardTarget, spare: &'b str) -> &'b [u8] {
         match (&target.host, self.headers.first(Field::Host)) {
@@ -211,9 +205,10 @@ pub(crate) trait Lines {
     fn begin(&mut self, name: &[u8]);
     fn text(&mut self) -> &mut Vec<u8>;
     fn end(&mut self);
-    /// A line that came from elsewhere; `whole` is it without its end, where it can be copied at
-    /// once.
-    fn copy(&mut self, name: &[u8], value: &[u8], whole: Option<&[u8]>);
+    /// A whole line.
+    fn line(&mut self, name: &[u8], value: &[u8]);
+    /// A line that came from elsewhere.
+    fn copy(&mut self, line: FieldLine<'_>);
     /// Whether `TE: trailers` may be written.
     fn keeps_te(&self) -> bool;
 }
@@ -234,8 +229,13 @@ impl Lines for Vec<u8> {
     }
 
     #[inline]
-    fn copy(&mut self, name: &[u8], value: &[u8], whole: Option<&[u8]>) {
-        copy_line(self, name, value, whole);
+    fn line(&mut self, name: &[u8], value: &[u8]) {
+        line(self, name, value);
+    }
+
+    #[inline]
+    fn copy(&mut self, line: FieldLine<'_>) {
+        copy_line(self, line);
     }
 
     fn keeps_te(&self) -> bool {
@@ -268,10 +268,15 @@ impl Lines for Fields {
     }
 
     #[inline]
-    fn copy(&mut self, name: &[u8], value: &[u8], _: Option<&[u8]>) {
+    fn line(&mut self, name: &[u8], value: &[u8]) {
         self.begin(name);
         self.bytes.extend_from_slice(value);
         self.end();
+    }
+
+    #[inline]
+    fn copy(&mut self, line: FieldLine<'_>) {
+        self.line(line.name(), line.value());
     }
 
     fn keeps_te(&self) -> bool {
@@ -329,11 +334,11 @@ pub(crate) fn write_http2(target: &ForwardTarget, request: &Outgoing<'_>, head: 
         write_decimal(length, out.text());
         out.end();
     } else if request.framing == Framing::None && usually_has_body(method) {
-        out.copy(b"content-length", b"0", None);
+        out.line(b"content-length", b"0");
     }
     write_proxy_fields(plan, request, out);
     for (name, value) in request.came_by.pick(&target.own_fields) {
-        out.copy(name.as_bytes(), value, None);
+        out.line(name.as_bytes(), value);
     }
 }
 
@@ -353,7 +358,9 @@ pub(crate) fn write(target: &ForwardTarget, request: &Outgoing<'_>, out: &mut Ve
     out.push(b' ');
     write_path(plan, request, out);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    line(out, b"Host", &[request.host(target, &spare_host(target))]);
+    out.extend_from_slice(b"Host: ");
+    out.extend_from_slice(request.host(target, &spare_host(target)));
+    out.extend_from_slice(b"\r\n");
     write_fields(plan, request, out);
     write_framing(request.framing, method, out);
     write_proxy_fields(plan, request, out);
@@ -400,8 +407,8 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
     let edits = Some(&plan.request_fields).filter(|edits| !edits.is_empty());
     let mut is_believed = None;
     let mut is_believed = || *is_believed.get_or_insert_with(|| request.is_believed());
-    for (field, name, value, whole) in request.headers.lines() {
-        let ours = match field {
+    for line in request.headers.lines() {
+        let ours = match line.field() {
             Field::Host | Field::ContentLength => true,
             Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto => {
                 plan.x_forwarded || !is_believed()
@@ -413,13 +420,15 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
             field => field.is_hop_by_hop(),
         };
         if ours
-            || listed.is_some_and(|(options, head)| options.lists(head, name))
-            || edits.is_some_and(|edits| edits.drops(name))
-            || request.strips(name)
+            || listed.is_some_and(|(options, head)| options.lists(head, line.name()))
+            || edits.is_some_and(|edits| edits.drops(line.name()))
+            || request
+                .strip
+                .is_some_and(|it| line.name().eq_ignore_ascii_case(it.as_bytes()))
         {
             continue;
         }
-        out.copy(name, value, whole);
+        out.copy(line);
     }
 }
 
@@ -464,10 +473,10 @@ fn write_x_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
     write_address(request.peer, out.text());
     out.end();
     if let Some(host) = host {
-        out.copy(b"X-Forwarded-Host", host, None);
+        out.line(b"X-Forwarded-Host", host);
     }
     let protocol = protocol.unwrap_or(scheme(request));
-    out.copy(b"X-Forwarded-Proto", protocol, None);
+    out.line(b"X-Forwarded-Proto", protocol);
 }
 
 /// One more element of `Forwarded` (RFC 7239, section 4).
@@ -512,26 +521,23 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a field line that came from elsewhere; `whole` is it without its end, where it can be
-/// copied at once.
+/// Appends a field line that came from elsewhere.
 #[inline]
-pub(crate) fn copy_line(out: &mut Vec<u8>, name: &[u8], value: &[u8], whole: Option<&[u8]>) {
-    match whole {
+pub(crate) fn copy_line(out: &mut Vec<u8>, from: FieldLine<'_>) {
+    match from.whole() {
         Some(whole) => {
             out.extend_from_slice(whole);
             out.extend_from_slice(b"\r\n");
         }
-        None => line(out, name, &[value]),
+        None => line(out, from.name(), from.value()),
     }
 }
 
 /// Appends a field line.
-pub(crate) fn line(out: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {
+pub(crate) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
-    for part in value {
-        out.extend_from_slice(part);
-    }
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
 use message::{Body, Fault, Reply, Request};
@@ -20,16 +21,26 @@ pub(crate) const SSE: &str = "/streams/subscribers/sse/api/v1/topics/{topic}";
 /// Where events are published, by name or id.
 pub(crate) const POST: &str = "/streams/publishers/http-post/api/v1/topics/{topic}";
 
-/// The topic that a path names.
+/// What holds for requests for this path.
+pub(crate) fn edge(
+    directory: &Directory,
+    listen: &ListenAddress,
+    path: &str,
+) -> Option<Arc<RouteEdge>> {
+    let named = path.rsplit('/').next()?;
+    let endpoint = find(directory, listen, named).ok()?;
+    Some(Arc::clone(&endpoint.settings.edge))
+}
+
+/// The topic of this name or id.
 ///
 /// # Errors
 /// 404 when there is none, and when the id is one of a log that is not there any more.
 pub(crate) fn find(
     directory: &Directory,
     listen: &ListenAddress,
-    request: &Request,
+    named: &str,
 ) -> Result<Arc<Endpoint>, Fault> {
-    let named = named(request);
     let has_id = |it: &Endpoint| {
         let name = &**it.topic.name();
         let is_id = |epoch| frame::topic_uuid(name, epoch).eq_ignore_ascii_case(named);
@@ -42,7 +53,7 @@ pub(crate) fn find(
 }
 
 /// What a path names: a topic, or the id of one.
-fn named(request: &Request) -> &str {
+pub(crate) fn named(request: &Request) -> &str {
     let mut parameters = request.parameters.iter();
     let named = parameters.find(|it| &*it.0 == "topic");
     named.map_or("", |it| it.1.as_str())
@@ -148,7 +159,7 @@ impl Publisher {
 
     async fn publish(&self, request: Request, services: &dyn Services) -> Result<Reply, Fault> {
         let (directory, listen) = (&*self.directory, &self.listen);
-        let endpoint = find(directory, listen, &request).map_err(|fault| {
+        let endpoint = find(directory, listen, named(&request)).map_err(|fault| {
             // A publisher with the id of a topic that has been made anew is not to try it again.
             match is_gone(directory, listen, named(&request)) {
                 true => Fault::invalid("the topic of this id is gone").with_status(410),
@@ -189,6 +200,10 @@ impl Handler for Publisher {
 
     fn shares(&self) -> Option<&'static str> {
         Some("publishers of axway-streams")
+    }
+
+    fn edge(&self, path: &str, _: Option<&str>) -> Option<Arc<RouteEdge>> {
+        edge(&self.directory, &self.listen, path)
     }
 
     fn handle<'a>(

@@ -52,9 +52,8 @@ impl Scope {
         };
         let fits = |it: &Endpoint| it.settings.websocket.is_some();
         let found = self.directory.find(&self.listen, name, fits);
-        let found = found.filter(|found| {
-            self.only.is_some() || self.origin.may_connect(&found.settings.origins)
-        });
+        let found = found
+            .filter(|found| self.only.is_some() || self.origin.may_subscribe(&found.settings.edge));
         let missing = || Fault::invalid("there is no such topic here").with_status(404);
         found.ok_or_else(missing)
     }

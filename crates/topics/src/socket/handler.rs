@@ -37,6 +37,10 @@ impl Handler for WebSocketHandler {
         self.only.is_none().then_some("topics over WebSocket")
     }
 
+    fn checks_origin(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
@@ -82,7 +86,7 @@ impl WebSocketHandler {
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;
         if let Some(endpoint) = only {
-            if !scope.origin.may_connect(&endpoint.settings.origins) {
+            if !scope.origin.may_subscribe(&endpoint.settings.edge) {
                 let detail = "pages of this origin may not connect";
                 return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
             }

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Method, Origin, Reply, Request};
+use message::{Fault, Kind, Origin, Reply, Request};
 
 use super::feed::SseFeed;
 use crate::ask::{self, Accepted, Ask, TOPICS_MAX};
@@ -14,7 +15,6 @@ use crate::channel::{Pace, Policy};
 use crate::counts::Place;
 use crate::endpoint::{Directory, Endpoint};
 use crate::frame::{IdForm, Wire};
-use crate::origin;
 use crate::profile::axway;
 
 /// Which topics a route serves.
@@ -43,6 +43,20 @@ impl Handler for SseHandler {
         }
     }
 
+    /// What all topics of a stream allow.
+    fn edge(&self, path: &str, query: Option<&str>) -> Option<Arc<RouteEdge>> {
+        match &self.0 {
+            Of::One(endpoint) => Some(Arc::clone(&endpoint.settings.edge)),
+            Of::Several(directory, listen) => {
+                let names = ask::topics(query).ok()?;
+                let endpoints = several(directory, listen, &names).ok()?;
+                let edges = endpoints.iter().map(|it| Arc::clone(&it.settings.edge));
+                RouteEdge::common(&edges.collect::<Vec<_>>())
+            }
+            Of::Axway(directory, listen) => axway::edge(directory, listen, path),
+        }
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
@@ -62,9 +76,6 @@ impl Handler for SseHandler {
 impl SseHandler {
     async fn open(&self, request: &Request, services: &dyn Services) -> Result<Outcome, Fault> {
         let (endpoints, ids) = self.endpoints(request)?;
-        if request.method == Method::Options {
-            return Ok(Outcome::Reply(origin::preflight(&endpoints, request)));
-        }
         let accept = request.headers.get("Accept");
         let accepted = ask::accepted(accept, ids == IdForm::Axway)?;
         let Accepted::Events(mode) = accepted else {
@@ -79,7 +90,7 @@ impl SseHandler {
             ids,
         };
         let feed = opening.feed(request, services).await?;
-        let reply = head(&endpoints, request, feed.is_gzip());
+        let reply = head(&endpoints, feed.is_gzip());
         Ok(Outcome::Stream(reply, Box::new(feed)))
     }
 
@@ -93,7 +104,7 @@ impl SseHandler {
                 Ok((found, IdForm::Composite))
             }
             Of::Axway(directory, listen) => {
-                let found = axway::find(directory, listen, request);
+                let found = axway::find(directory, listen, axway::named(request));
                 Ok((vec![found?], IdForm::Axway))
             }
         }
@@ -230,7 +241,7 @@ pub(crate) fn pace(paces: impl Iterator<Item = Pace>) -> Pace {
 }
 
 /// The head of a stream.
-fn head(endpoints: &[Arc<Endpoint>], request: &Request, is_gzip: bool) -> Reply {
+fn head(endpoints: &[Arc<Endpoint>], is_gzip: bool) -> Reply {
     let mut reply = Reply::new(200);
     let headers = &mut reply.headers;
     headers.append("Content-Type", "text/event-stream");
@@ -242,6 +253,5 @@ fn head(endpoints: &[Arc<Endpoint>], request: &Request, is_gzip: bool) -> Reply 
     if endpoints.iter().all(|it| it.settings.compression) {
         headers.append("Vary", "Accept-Encoding");
     }
-    origin::allow(endpoints, request, headers);
     reply
 }

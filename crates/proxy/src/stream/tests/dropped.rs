@@ -113,13 +113,16 @@ impl Setting {
             address: address.clone(),
             tls: None,
             protocols: vec![Protocol::Http1, Protocol::Http2],
+            edge: Default::default(),
             routes: vec![RoutePlan {
+                door: None,
                 flow: "test".into(),
                 methods: Methods::Any,
                 path: PathPattern {
                     segments: Vec::new(),
                     rest: true,
                 },
+                edge: None,
                 target: RouteTarget::Forward(plan),
             }],
         };
@@ -130,6 +133,8 @@ impl Setting {
             tls: None,
             takes_h2: true,
             takes_h1: true,
+            settings: Rc::default(),
+            entry: None,
         };
         Self {
             listener: Acceptor::new(address, service).listener(),
@@ -497,7 +502,6 @@ fn a_request_for_an_event_stream_over_http2_may_be_dropped_anywhere() {
                 let origin = Peer {
                     peer: connection.peer(),
                     is_secure: false,
-                    caller: None,
                 };
                 let limits = http2_limits(&setting.worker.settings());
                 let (_link, mut driver) =
