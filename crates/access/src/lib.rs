@@ -4,9 +4,9 @@
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
 //! [`api_keys`] knows callers by keys of our own, [`basic`] by passwords, [`signed_body`] by the
 //! signature of what they send; [`introspection`] reads what the issuer of an opaque token says
-//! about it. [`credentials`] finds what a request carries, and has the challenges for one that is refused;
-//! [`guessing`] bounds the checks that fail. Who reads requests, fetches keys and writes replies is
-//! somebody else's matter; the time is an argument everywhere.
+//! about it. [`credentials`] finds what a request carries, and has the challenges for one that is
+//! refused; [`guessing`] bounds the checks that fail. Who reads requests, fetches keys and writes
+//! replies is somebody else's matter; the time is an argument everywhere.
 
 pub mod api_keys;
 pub mod basic;

@@ -310,44 +310,14 @@ impl StreamSession {
                 self.answer(&door::undecided().to_reply(), method).await
             }
             Target::Forward(target) => {
-                let last = self.captures.last().copied();
-                let rest = last.filter(|_| target.plan.appends_rest);
-                let rest =
-                    rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
-                // A clone, since the request is served by all of this session.
-                let settings = Rc::clone(&self.settings);
-                let stripped = Stripped::of(admitted.as_ref(), place.query);
-                let query = stripped.as_ref().and_then(|it| it.query.as_ref());
-                let outgoing = Outgoing {
-                    method,
-                    query: match query {
-                        None => place.query,
-                        Some(query) => query.as_deref().map(str::as_bytes),
-                    },
-                    rest,
-                    headers: head.fields.view(),
-                    connection: None,
-                    framing: framing(head),
-                    upgrades: false,
-                    peer: self.origin.peer,
-                    sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
-                    is_secure: self.origin.is_secure,
-                    came_by: CameBy::Http2,
-                    strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
-                };
-                let time = target.plan.timeouts.total;
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                     expires,
                     admission,
                 };
-                let inbound = Inbound {
-                    request: outgoing,
-                    path: place.path,
-                    content: None,
-                };
-                self.forward(target, inbound, time, streams).await
+                self.forward_client(target, (head, method, place), admitted.as_ref(), streams)
+                    .await
             }
             Target::Handle {
                 handler,
@@ -370,6 +340,47 @@ impl StreamSession {
                 served
             }
         }
+    }
+
+    /// Forwards a request as its client has sent it.
+    async fn forward_client(
+        &mut self,
+        target: &Rc<ForwardTarget>,
+        (head, method, place): (&Head, &Method, Place<'_>),
+        admitted: Option<&Admitted>,
+        streams: Streams<'_>,
+    ) -> Served {
+        let last = self.captures.last().copied();
+        let rest = last.filter(|_| target.plan.appends_rest);
+        let rest = rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
+        // A clone, since the request is served by all of this session.
+        let settings = Rc::clone(&self.settings);
+        let stripped = Stripped::of(admitted, place.query);
+        let query = stripped.as_ref().and_then(|it| it.query.as_ref());
+        let outgoing = Outgoing {
+            method,
+            query: match query {
+                None => place.query,
+                Some(query) => query.as_deref().map(str::as_bytes),
+            },
+            rest,
+            headers: head.fields.view(),
+            connection: None,
+            framing: framing(head),
+            upgrades: false,
+            peer: self.origin.peer,
+            sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
+            is_secure: self.origin.is_secure,
+            came_by: CameBy::Http2,
+            strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
+        };
+        let time = target.plan.timeouts.total;
+        let inbound = Inbound {
+            request: outgoing,
+            path: place.path,
+            content: None,
+        };
+        self.forward(target, inbound, time, streams).await
     }
 
     /// Has the door judge the request.
@@ -458,14 +469,8 @@ impl StreamSession {
             admission: door.admission().or(streams.admission),
             ..streams
         };
-        let outcome = background::run(
-            &worker,
-            (handler, forwards),
-            streams.admission,
-            request,
-            has_left,
-        )
-        .await;
+        let (to, admission) = ((handler, forwards), streams.admission);
+        let outcome = background::run(&worker, to, admission, request, has_left).await;
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,

@@ -67,14 +67,8 @@ pub(crate) async fn handle(
         admission: door.admission().or(streams.admission),
         ..streams
     };
-    let outcome = background::run(
-        &worker,
-        (handler, forwards),
-        streams.admission,
-        request,
-        has_left,
-    )
-    .await;
+    let (to, admission) = ((handler, forwards), streams.admission);
+    let outcome = background::run(&worker, to, admission, request, has_left).await;
     session.now = Instant::now();
     match outcome {
         None => GONE,
