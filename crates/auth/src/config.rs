@@ -15,11 +15,11 @@ pub(crate) struct WayConfig {
     /// API keys in a header or a parameter of the query. The file has their hashes; `intertie keys`
     /// makes it.
     pub api_key: Option<Spanned<ApiKeyConfig>>,
-    /// Bodies that their sender has signed, as the webhooks of GitHub, Stripe, Slack and of Standard
-    /// Webhooks are.
+    /// Bodies that their sender has signed, as the webhooks of GitHub, Stripe, Slack and of
+    /// Standard Webhooks are.
     pub hmac: Option<Spanned<HmacConfig>>,
-    /// Opaque tokens in `Authorization: Bearer`, which the server that has issued them is asked about
-    /// (RFC 7662).
+    /// Opaque tokens in `Authorization: Bearer`, which the server that has issued them is asked
+    /// about (RFC 7662).
     pub introspect: Option<Spanned<IntrospectConfig>>,
     /// An HTTP service that decides, as nginx's `auth_request` and Envoy's `ext_authz` ask one.
     pub ask: Option<Spanned<AskConfig>>,
@@ -77,10 +77,10 @@ pub(crate) struct ApiKeyConfig {
 /// checked; a missing field and an old time are refused before.
 ///
 /// A request that has been answered with a success is remembered for as long as its time allows
-/// another one: a repetition gets 200 and starts nothing. One that comes while the first is under way
-/// gets 409. Every other answer lets the sender repeat the request. The memory is this process's, has
-/// room for 100,000 requests and survives a reload, not a restart; when it is full, requests get 503,
-/// for forgetting one would let it in again.
+/// another one: a repetition gets 200 and starts nothing. One that comes while the first is under
+/// way gets 409. Every other answer lets the sender repeat the request. The memory is this
+/// process's, has room for 100,000 requests and survives a reload, not a restart; when it is full,
+/// requests get 503, for forgetting one would let it in again.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HmacConfig {
@@ -111,8 +111,8 @@ pub(crate) enum SignatureScheme {
     StandardWebhooks,
 }
 
-/// Token introspection (RFC 7662). Answers are kept in memory for all workers, by a keyed hash of the
-/// token; requests with one token share one question.
+/// Token introspection (RFC 7662). Answers are kept in memory for all workers, by a keyed hash of
+/// the token; requests with one token share one question.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IntrospectConfig {
@@ -125,8 +125,8 @@ pub(crate) struct IntrospectConfig {
     pub client_secret: Option<Spanned<String>>,
     /// A bearer token of the engine's own, in place of `client_id` and `client_secret`.
     pub bearer: Option<Spanned<String>>,
-    /// How long an answer holds, from 1s to 1h, and at most until the token expires: a token that is
-    /// revoked is taken for so long. That a token is not active is kept 5s at most.
+    /// How long an answer holds, from 1s to 1h, and at most until the token expires: a token that
+    /// is revoked is taken for so long. That a token is not active is kept 5s at most.
     #[schemars(extend("default" = "30s"))]
     pub check: Option<Spanned<config::Duration>>,
     /// For whom a token must be: one of these in `aud`.
@@ -146,9 +146,10 @@ pub(crate) struct IntrospectConfig {
 }
 
 /// A service that decides. It is told the method, host, path, query, protocol and client
-/// (`X-Forwarded-Method`, `-Host`, `-Uri`, `-Proto`, `-For`, and `X-Original-Method`, `-URI`, `-URL`)
-/// and the fields under `headers`, not the body. A status of 2xx lets the request in; 401 and 403 are
-/// passed on with `WWW-Authenticate` and the body; everything else is answered with 503.
+/// (`X-Forwarded-Method`, `-Host`, `-Uri`, `-Proto`, `-For`, and `X-Original-Method`, `-URI`,
+/// `-URL`) and the fields under `headers`, not the body. A status of 2xx lets the request in; 401
+/// and 403 are passed on with `WWW-Authenticate` and the body; everything else is answered with
+/// 503.
 ///
 /// It takes every request, with or without a credential, so it is the last under `any`.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -52,8 +52,8 @@ fn fault(detail: &'static str) -> Fault {
     Fault::new(Kind::Unauthorized, Origin::Client, detail)
 }
 
-/// A 401 with challenges. A key in a header or query and a signature have no registered scheme; 401 must have a
-/// challenge all the same, and clients ignore those that they do not know.
+/// A 401 with challenges. A key in a header or query and a signature have no registered scheme; 401
+/// must have a challenge all the same, and clients ignore those that they do not know.
 fn refuse(fault: Fault, carriers: &[Carrier], parameters: &str) -> Box<Reply> {
     let mut reply = fault.to_reply();
     for carrier in carriers {

@@ -1,5 +1,5 @@
-//! For tests: doors from YAML, and a worker whose clock stands still while anything can go on. Other
-//! systems are what a test says.
+//! For tests: doors from YAML, and a worker whose clock stands still while anything can go on.
+//! Other systems are what a test says.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tokio::task::LocalSet;
 /// The time of day when a test begins.
 pub(crate) const START: u64 = 1_800_000_000;
 
-/// Reads the ways and the `auth` of `ways: …` and `auth: …`, or tells every problem as `CODE message`.
+/// Reads the values of `ways` and `auth`, or tells every problem as `CODE message`.
 pub(crate) fn door(yaml: &str, states: &States) -> Result<Arc<dyn Door>, Vec<String>> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let source = sources

@@ -1,3 +1,5 @@
+//! Questions and what is kept of their answers.
+
 use std::time::{Duration, Instant};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Signed bodies before a door.
+
 use aws_lc_rs::hmac;
 use component::state::States;
 use message::{Body, Request};
@@ -72,10 +74,9 @@ fn who_has_signed_comes_in_with_what_was_signed() {
         let admitted = judged.unwrap().unwrap();
         assert_eq!(admitted.strip, None);
         let shown = admitted.caller.value().to_string();
-        let expected = format!(
-            r#"{{"way":"hook","id":"hook","scopes":[],"plan":null,"claims":{{"scheme":"stripe","timestamp":{START}}}}}"#
-        );
-        assert_eq!(shown, expected);
+        let claims = format!(r#"{{"scheme":"stripe","timestamp":{START}}}"#);
+        let who = r#"{"way":"hook","id":"hook","scopes":[],"plan":null,"claims":"#;
+        assert_eq!(shown, format!("{who}{claims}}}"));
         let mut other = stripe("{}", START);
         other.body = Body::from(b"{ }".to_vec());
         assert_eq!(worker.outcome(&*door, &other).await, "401");
@@ -148,13 +149,16 @@ fn settings_that_cannot_be_are_refused() {
         ));
         assert!(found[0].starts_with("IT0700 `tolerance`"), "{found:?}");
     }
-    let passes = "ways: { hook: { hmac: { scheme: github, secret: a secret that is long }, pass: true } }\nauth: hook\n";
+    let passes = way("scheme: github", SECRET).replace("} } }", "}, pass: true } }");
     assert_eq!(
-        problems(passes),
+        problems(&passes),
         ["IT0700 `pass` has no effect here: everything is passed on"]
     );
+    let one = |name: &str| format!("  {name}: {{ hmac: {{ scheme: github, secret: {SECRET} }} }}");
     let two = format!(
-        "ways:\n  a: {{ hmac: {{ scheme: github, secret: {SECRET} }} }}\n  b: {{ hmac: {{ scheme: github, secret: {OTHER} }} }}\nauth: {{ any: [a, b] }}\n"
+        "ways:\n{}\n{}\nauth: {{ any: [a, b] }}\n",
+        one("a"),
+        one("b")
     );
     assert_eq!(
         problems(&two),

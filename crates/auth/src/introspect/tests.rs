@@ -1,3 +1,5 @@
+//! Tokens that an issuer is asked about.
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;

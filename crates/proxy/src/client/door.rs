@@ -3,11 +3,14 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use component::access::{Admitted, Door, Place, RequestHead, Settlement, without_parameter};
-use message::{Fault, Kind, Origin, Reply, Request};
+use component::limits::{Admission, Gate};
+use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 
-use crate::call::Caller;
+use crate::call::{Caller, log_fault};
+use crate::client::gate::{Refusal, Visitor};
 use crate::panics;
 use crate::router::{Route, Target};
 use crate::worker::Worker;
@@ -44,19 +47,27 @@ async fn judge_message(
     Ok(settlement)
 }
 
-/// A message on its way to a handler, and the door that judges it with its body, if one does.
+/// The door that has yet to judge a message by its body, if there is one, and the limits that hold
+/// for whoever it lets in: who is not known counts against nobody's.
 #[derive(Default)]
-pub(crate) struct MessageDoor<'a> {
+pub(crate) struct BodyDoor<'a> {
     door: Option<&'a Arc<dyn Door>>,
+    gate: Option<&'a Gate>,
     settlement: Option<Settlement>,
+    admission: Option<Admission>,
 }
 
-impl<'a> MessageDoor<'a> {
-    /// One for a request that this door has yet to judge by its body.
-    pub fn new(door: Option<&'a Arc<dyn Door>>) -> Self {
-        Self {
-            door,
-            settlement: None,
+impl<'a> BodyDoor<'a> {
+    /// The door of a route whose request has been let in by its head, or not yet.
+    pub fn of(route: &'a Route, is_admitted: bool) -> Self {
+        match &route.door {
+            Some(door) if !is_admitted => Self {
+                door: Some(door),
+                gate: route.gate.as_deref(),
+                settlement: None,
+                admission: None,
+            },
+            _ => Self::default(),
         }
     }
 
@@ -65,19 +76,55 @@ impl<'a> MessageDoor<'a> {
         self.door.is_some()
     }
 
-    /// Lets in a message whose body has been read, if the door does.
-    ///
-    /// # Errors
-    /// The reply of one that may not come in.
+    /// Lets in a message whose body has been read, if the door and the limits do. Gives what the
+    /// reply tells of the limits.
     pub async fn pass(
         &mut self,
         request: &mut Request,
         worker: &Rc<Worker>,
-    ) -> Result<(), Box<Reply>> {
-        if let Some(door) = self.door {
-            self.settlement = Box::pin(judge_message(door, request, worker)).await?;
+        has_left: impl FnMut(&mut Context<'_>) -> bool,
+    ) -> Result<Option<Box<RateLimit>>, TurnedAway> {
+        match self.door {
+            None => Ok(None),
+            Some(door) => Box::pin(self.judge(door, request, worker, has_left)).await,
         }
-        Ok(())
+    }
+
+    async fn judge(
+        &mut self,
+        door: &Arc<dyn Door>,
+        request: &mut Request,
+        worker: &Rc<Worker>,
+        has_left: impl FnMut(&mut Context<'_>) -> bool,
+    ) -> Result<Option<Box<RateLimit>>, TurnedAway> {
+        let judged = judge_message(door, request, worker).await;
+        self.settlement = judged.map_err(TurnedAway::Reply)?;
+        let Some(gate) = self.gate else {
+            return Ok(None);
+        };
+        let visitor = Visitor {
+            gate,
+            worker,
+            now: std::time::Instant::now(),
+            request: request.clone(),
+            has_left,
+        };
+        match visitor.pass().await {
+            Ok(passed) => {
+                self.admission = passed.admission;
+                Ok(passed.fields)
+            }
+            Err(Refusal::Gone) => Err(TurnedAway::Gone),
+            Err(Refusal::Fault(fault)) => {
+                log_fault(&fault);
+                Err(TurnedAway::Reply(Box::new(fault.to_reply())))
+            }
+        }
+    }
+
+    /// The plan of whoever it has let in.
+    pub fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
     }
 
     /// The message has been served with this status; 0 when its client has disconnected.
@@ -87,6 +134,14 @@ impl<'a> MessageDoor<'a> {
             settlement.settle(is_success || (status == 0 && detaches));
         }
     }
+}
+
+/// What becomes of a message that is not let in.
+pub(crate) enum TurnedAway {
+    /// It gets this reply.
+    Reply(Box<Reply>),
+    /// Its client has disconnected.
+    Gone,
 }
 
 /// A request that its door has not let in goes nowhere.

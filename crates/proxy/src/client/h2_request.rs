@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
-use crate::client::door::{self, MessageDoor, Stripped};
+use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::rescue;
@@ -279,7 +279,9 @@ impl StreamSession {
             }
         };
         let mut admission = None;
-        if let Some(gate) = &route.gate {
+        // Those whom the door judges by their bodies count when they are known.
+        let is_known = admitted.is_some() || route.door.is_none();
+        if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
             let asked = (method, place, admitted.as_ref());
             match Box::pin(self.enter(gate, route, head, asked)).await {
                 Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
@@ -303,51 +305,20 @@ impl StreamSession {
         (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
         let expires = admitted.as_ref().and_then(|it| it.caller.expires);
-        // It judges again when the body has been read.
-        let door = route.door.as_ref().filter(|_| admitted.is_none());
+        let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
-            Target::Forward(_) if door.is_some() => {
+            Target::Forward(_) if door.reads_body() => {
                 self.answer(&door::undecided().to_reply(), method).await
             }
             Target::Forward(target) => {
-                let last = self.captures.last().copied();
-                let rest = last.filter(|_| target.plan.appends_rest);
-                let rest =
-                    rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
-                // A clone, since the request is served by all of this session.
-                let settings = Rc::clone(&self.settings);
-                let stripped = Stripped::of(admitted.as_ref(), place.query);
-                let query = stripped.as_ref().and_then(|it| it.query.as_ref());
-                let outgoing = Outgoing {
-                    method,
-                    query: match query {
-                        None => place.query,
-                        Some(query) => query.as_deref().map(str::as_bytes),
-                    },
-                    rest,
-                    headers: head.fields.view(),
-                    connection: None,
-                    framing: framing(head),
-                    upgrades: false,
-                    peer: self.origin.peer,
-                    sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
-                    is_secure: self.origin.is_secure,
-                    came_by: CameBy::Http2,
-                    strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
-                };
-                let time = target.plan.timeouts.total;
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
                     expires,
                     admission,
                 };
-                let inbound = Inbound {
-                    request: outgoing,
-                    path: place.path,
-                    content: None,
-                };
-                self.forward(target, inbound, time, streams).await
+                self.forward_client(target, (head, method, place), admitted.as_ref(), streams)
+                    .await
             }
             Target::Handle {
                 handler,
@@ -365,12 +336,52 @@ impl StreamSession {
                     admission,
                 };
                 let to = (handler, *body_max, forwards);
-                let mut door = MessageDoor::new(door);
                 let served = self.handle((request, head), &mut door, to, streams).await;
                 door.settle(served.status, handler.detaches());
                 served
             }
         }
+    }
+
+    /// Forwards a request as its client has sent it.
+    async fn forward_client(
+        &mut self,
+        target: &Rc<ForwardTarget>,
+        (head, method, place): (&Head, &Method, Place<'_>),
+        admitted: Option<&Admitted>,
+        streams: Streams<'_>,
+    ) -> Served {
+        let last = self.captures.last().copied();
+        let rest = last.filter(|_| target.plan.appends_rest);
+        let rest = rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
+        // A clone, since the request is served by all of this session.
+        let settings = Rc::clone(&self.settings);
+        let stripped = Stripped::of(admitted, place.query);
+        let query = stripped.as_ref().and_then(|it| it.query.as_ref());
+        let outgoing = Outgoing {
+            method,
+            query: match query {
+                None => place.query,
+                Some(query) => query.as_deref().map(str::as_bytes),
+            },
+            rest,
+            headers: head.fields.view(),
+            connection: None,
+            framing: framing(head),
+            upgrades: false,
+            peer: self.origin.peer,
+            sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
+            is_secure: self.origin.is_secure,
+            came_by: CameBy::Http2,
+            strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
+        };
+        let time = target.plan.timeouts.total;
+        let inbound = Inbound {
+            request: outgoing,
+            path: place.path,
+            content: None,
+        };
+        self.forward(target, inbound, time, streams).await
     }
 
     /// Has the door judge the request.
@@ -432,7 +443,7 @@ impl StreamSession {
     async fn handle(
         &mut self,
         (mut request, head): (Request, &Head),
-        door: &mut MessageDoor<'_>,
+        door: &mut BodyDoor<'_>,
         (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
         streams: Streams<'_>,
     ) -> Served {
@@ -445,30 +456,32 @@ impl StreamSession {
                 Err(failure) => return self.fail_body(failure, &method).await,
             }
         }
-        if let Err(reply) = door.pass(&mut request, &self.worker).await {
-            return self.answer(&reply, &method).await;
-        }
         let worker = Rc::clone(&self.worker);
         let stream = &self.stream;
-        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let outcome = background::run(
-            &worker,
-            (handler, forwards),
-            streams.admission,
-            request,
-            has_left,
-        )
-        .await;
+        let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        if door.reads_body() {
+            match door.pass(&mut request, &worker, &mut has_left).await {
+                Ok(told) => self.told = told,
+                Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
+                Err(TurnedAway::Gone) => return Served::GONE,
+            }
+        }
+        let streams = Streams {
+            admission: door.admission().or(streams.admission),
+            ..streams
+        };
+        let (to, admission) = ((handler, forwards), streams.admission);
+        let outcome = background::run(&worker, to, admission, request, has_left).await;
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
-            Some(Ok(Outcome::Reply(mut reply))) => match {
+            Some(Ok(Outcome::Reply(mut reply))) => {
                 gate::tell(self.told.as_deref(), &mut reply);
-                hold(&reply, 1)
-            } {
-                Ok(_room) => self.answer(&reply, &method).await,
-                Err(fault) => self.answer_fault(&fault, &method).await,
-            },
+                match hold(&reply, 1) {
+                    Ok(_room) => self.answer(&reply, &method).await,
+                    Err(fault) => self.answer_fault(&fault, &method).await,
+                }
+            }
             Some(Ok(Outcome::Forward(plan, request, time))) => {
                 let target = forwards.get(&plan, &worker.upstreams);
                 let sent = (&*request, head);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::log_fault;
-use crate::client::door::MessageDoor;
+use crate::client::door::{BodyDoor, TurnedAway};
 use crate::client::forward;
 use crate::client::gate;
 use crate::client::session::{After, Served, Session};
@@ -27,11 +27,18 @@ use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
 use crate::upstream::request_head::take_fields;
 
+/// The client has disconnected.
+const GONE: Served = Served {
+    status: 0,
+    after: After::Gone,
+    received: 0,
+};
+
 /// Serves one request through a handler, when its door lets it in.
 pub(crate) async fn handle(
     session: &mut Session,
     mut request: Request,
-    door: &mut MessageDoor<'_>,
+    door: &mut BodyDoor<'_>,
     (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
     streams: Streams<'_>,
 ) -> Served {
@@ -46,35 +53,33 @@ pub(crate) async fn handle(
         request.body = Body::Empty;
     }
     let worker = Rc::clone(&session.worker);
-    if let Err(reply) = door.pass(&mut request, &worker).await {
-        return session.answer(&reply, &mut body).await;
-    }
     let watches = body.is_done();
     let client = &mut session.client;
-    let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
-    let outcome = background::run(
-        &worker,
-        (handler, forwards),
-        streams.admission,
-        request,
-        has_left,
-    )
-    .await;
+    let mut has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+    if door.reads_body() {
+        match door.pass(&mut request, &worker, &mut has_left).await {
+            Ok(told) => session.told = told,
+            Err(TurnedAway::Reply(reply)) => return session.answer(&reply, &mut body).await,
+            Err(TurnedAway::Gone) => return GONE,
+        }
+    }
+    let streams = Streams {
+        admission: door.admission().or(streams.admission),
+        ..streams
+    };
+    let (to, admission) = ((handler, forwards), streams.admission);
+    let outcome = background::run(&worker, to, admission, request, has_left).await;
     session.now = Instant::now();
     match outcome {
-        None => Served {
-            status: 0,
-            after: After::Gone,
-            received: 0,
-        },
+        None => GONE,
         // The body is copied behind the head.
-        Some(Ok(Outcome::Reply(mut reply))) => match {
+        Some(Ok(Outcome::Reply(mut reply))) => {
             gate::tell(session.told.as_deref(), &mut reply);
-            hold(&reply, 2)
-        } {
-            Ok(_room) => session.answer(&reply, &mut body).await,
-            Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
-        },
+            match hold(&reply, 2) {
+                Ok(_room) => session.answer(&reply, &mut body).await,
+                Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
+            }
+        }
         Some(Ok(Outcome::Forward(plan, request, time))) => {
             if !request.body.is_unread() && !session.discard(&mut body) {
                 // Nobody reads the body that the client is still sending: it must not be taken for

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
-use crate::client::door::{self, MessageDoor, Stripped};
+use crate::client::door::{self, BodyDoor, Stripped};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
 use crate::client::gate::{self, Refusal, Visitor};
@@ -301,7 +301,9 @@ impl Session {
             },
         };
         let mut admission = None;
-        if let Some(gate) = &route.gate {
+        // Those whom the door judges by their bodies count when they are known.
+        let is_known = admitted.is_some() || route.door.is_none();
+        if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
             let caller = admitted.as_ref().map(|it| &*it.caller);
             let passed = match self.enter(gate, caller) {
                 Some(Ok(entered)) if entered.wait.is_zero() => {
@@ -404,10 +406,9 @@ impl Session {
         (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
         let expires = admitted.as_ref().and_then(|it| it.caller.expires);
-        // It judges again when the body has been read.
-        let door = route.door.as_ref().filter(|_| admitted.is_none());
+        let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
-            Target::Forward(_) if door.is_some() => {
+            Target::Forward(_) if door.reads_body() => {
                 let mut upload = self.take_head();
                 self.answer(&door::undecided().to_reply(), &mut upload)
                     .await
@@ -450,7 +451,6 @@ impl Session {
                     admission,
                 };
                 let to = (handler, *body_max, forwards);
-                let mut door = MessageDoor::new(door);
                 let served = handle::handle(self, request, &mut door, to, streams).await;
                 door.settle(served.status, handler.detaches());
                 served
