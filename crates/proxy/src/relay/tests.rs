@@ -325,7 +325,6 @@ impl Downstream for Client {
             peer: [127, 0, 0, 1].into(),
             sent_by: SentBy::Peer(None),
             is_secure: false,
-            caller: None,
             came_by: CameBy::Http1,
             strip: None,
         }

@@ -40,6 +40,7 @@ fn table(routes: &[&str]) -> Table {
             methods: methods(names),
             path: pattern(path),
             target: RouteTarget::Forward(Arc::clone(&plan)),
+            door: None,
         }
     });
     let address = ListenAddress {

@@ -121,6 +121,7 @@ impl Setting {
                     rest: true,
                 },
                 target: RouteTarget::Forward(plan),
+                door: None,
             }],
         };
         let registry = &worker.engine.registry;
@@ -497,7 +498,6 @@ fn a_request_for_an_event_stream_over_http2_may_be_dropped_anywhere() {
                 let origin = Peer {
                     peer: connection.peer(),
                     is_secure: false,
-                    caller: None,
                 };
                 let limits = http2_limits(&setting.worker.settings());
                 let (_link, mut driver) =
