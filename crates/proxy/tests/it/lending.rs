@@ -144,6 +144,7 @@ fn plan_of(address: ListenAddress, protocols: Vec<Protocol>, target: RouteTarget
             rest: true,
         },
         target,
+        door: None,
     };
     let listener = ListenerPlan {
         address,

@@ -185,6 +185,7 @@ impl Proxy {
             methods: Methods::Any,
             path,
             target,
+            door: None,
         });
         ListenerPlan {
             address: self.address(),
