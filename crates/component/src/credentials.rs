@@ -1,5 +1,6 @@
-//! Credentials of requests to other systems that are made for each request: tokens that expire, and
-//! signatures. `proxy` asks for them before a head is written, and again when a system refuses them.
+//! Credentials of requests to other systems that are made for each request: tokens that expire,
+//! and signatures. `proxy` asks for them before a head is written, and again when a system refuses
+//! them.
 
 use std::fmt;
 use std::sync::Arc;

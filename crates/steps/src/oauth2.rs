@@ -127,7 +127,9 @@ pub(crate) fn read(
         ("refresh_token", config.refresh_token.as_ref()),
     ];
     for (name, text) in texts {
-        text.map(|text| check_text(name, text, report));
+        if let Some(text) = text {
+            check_text(name, text, report);
+        }
     }
     let (margin, timeout) = (Duration::from_secs(30), Duration::from_secs(10));
     let margin = range::time_or("margin", config.margin.as_ref(), margin, report);

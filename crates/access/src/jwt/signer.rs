@@ -27,7 +27,7 @@ enum SigningKey {
     Rsa(Box<RsaKeyPair>),
     Ec(EcdsaKeyPair),
     Ed(Ed25519KeyPair),
-    Secret(hmac::Key),
+    Secret(Box<hmac::Key>),
 }
 
 /// Without the key.
@@ -106,7 +106,7 @@ impl Signer {
     pub fn from_secret(secret: &[u8]) -> Self {
         Self {
             algorithm: Algorithm::Hs256,
-            key: SigningKey::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret)),
+            key: SigningKey::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret))),
             key_id: None,
         }
     }

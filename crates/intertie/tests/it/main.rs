@@ -22,6 +22,7 @@ mod life;
 mod limits;
 mod mail;
 mod outage;
+mod outbound;
 mod paths;
 mod peers;
 mod polling;

@@ -42,6 +42,7 @@ fn table(routes: &[&str]) -> Table {
             path: pattern(path),
             edge: None,
             target: RouteTarget::Forward(Arc::clone(&plan)),
+            door: None,
         }
     });
     let address = ListenAddress {

@@ -187,6 +187,7 @@ impl Proxy {
             path,
             edge: None,
             target,
+            door: None,
         });
         ListenerPlan {
             address: self.address(),

@@ -124,6 +124,7 @@ impl Setting {
                 },
                 edge: None,
                 target: RouteTarget::Forward(plan),
+                door: None,
             }],
         };
         let registry = &worker.engine.registry;
