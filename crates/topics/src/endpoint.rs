@@ -110,7 +110,8 @@ pub(crate) struct Directory {
 struct Known {
     topics: HashMap<Arc<str>, OfTopic>,
     /// The locks of the topics of a listener that are served by a protocol, and after how many
-    /// changes of the directory that was so: to look at all topics for each request would take long.
+    /// changes of the directory that was so: to look at all topics for each request would take
+    /// long.
     locks: BTreeMap<(ListenAddress, Protocol, Right), (u64, Locks)>,
     /// How many entries have been looked at, of whichever topics.
     #[cfg(test)]
