@@ -271,45 +271,50 @@ impl StreamSession {
         }
     }
 
-    async fn handle(
-        &mut self,
+    /// Serves a request through a handler. No `async fn`, which would have room for the request
+    /// twice.
+    fn handle<'a>(
+        &'a mut self,
         mut request: Request,
-        head: &Head,
-        (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
-        streams: Streams<'_>,
-    ) -> Served {
+        head: &'a Head,
+        (handler, body_max, forwards): (&'a Arc<dyn Handler>, u64, &'a Rc<ForwardTargets>),
+        streams: Streams<'a>,
+    ) -> impl Future<Output = Served> + 'a {
         let method = request.method.clone();
-        if head.is_end() {
-            request.body = Body::Empty;
-        } else if handler.reads_body() {
-            match self.read_body(head, body_max).await {
-                Ok(body) => request.body = body,
-                Err(failure) => return self.fail_body(failure, &method).await,
+        async move {
+            if head.is_end() {
+                request.body = Body::Empty;
+            } else if handler.reads_body() {
+                match self.read_body(head, body_max).await {
+                    Ok(body) => request.body = body,
+                    Err(failure) => return self.fail_body(failure, &method).await,
+                }
             }
-        }
-        let worker = Rc::clone(&self.worker);
-        let stream = &self.stream;
-        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let outcome = background::run(&worker, handler, forwards, request, has_left).await;
-        self.now = Instant::now();
-        match outcome {
-            None => Served::GONE,
-            Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
-                Ok(_room) => self.answer(&reply, &method).await,
-                Err(fault) => self.answer_fault(&fault, &method).await,
-            },
-            Some(Ok(Outcome::Forward(plan, request, time))) => {
-                let target = forwards.get(&plan, &worker.upstreams);
-                let sent = (&*request, head);
-                self.forward_message(&target, sent, time, streams).await
-            }
-            Some(Ok(Outcome::Stream(reply, feed))) => {
-                self.begin_stream(&method, (reply, feed), streams, forwards)
-                    .await
-            }
-            Some(Err(fault)) => {
-                log_fault(&fault);
-                self.answer_fault(&fault, &method).await
+            let worker = Rc::clone(&self.worker);
+            let stream = &self.stream;
+            let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+            let caller = Caller::new(&worker, forwards);
+            let outcome = background::run(&caller, handler, request, has_left).await;
+            self.now = Instant::now();
+            match outcome {
+                None => Served::GONE,
+                Some(Ok(Outcome::Reply(reply))) => match hold(&reply, 1) {
+                    Ok(_room) => self.answer(&reply, &method).await,
+                    Err(fault) => self.answer_fault(&fault, &method).await,
+                },
+                Some(Ok(Outcome::Forward(plan, request, time))) => {
+                    let target = forwards.get(&plan, &worker.upstreams);
+                    let sent = (&*request, head);
+                    self.forward_message(&target, sent, time, streams).await
+                }
+                Some(Ok(Outcome::Stream(reply, feed))) => {
+                    self.begin_stream(&method, (reply, feed), streams, forwards)
+                        .await
+                }
+                Some(Err(fault)) => {
+                    log_fault(&fault);
+                    self.answer_fault(&fault, &method).await
+                }
             }
         }
     }

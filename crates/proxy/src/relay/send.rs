@@ -53,7 +53,7 @@ pub(crate) enum Outcome {
 /// it has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110,
 /// section 9.2.2; RFC 9112, section 9.3.1).
 pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
-    let Order { target, .. } = order;
+    let target = order.target;
     let key = match &target.plan.upstream.balance {
         Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
         _ => 0,
@@ -66,16 +66,16 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
             reused,
             lease,
             now,
-        } = lend(down, order, &mut attempt).await?;
+        } = lend(down, &order, &mut attempt).await?;
         let failed = match line {
             Line::Http1(connection) => {
-                match over_http1(down, order, connection, lease, now).await {
+                match over_http1(down, &order, connection, lease, now).await {
                     Ok(outcome) => return Ok(outcome),
                     Err(failed) => failed,
                 }
             }
             // Boxed, for every session would carry its room.
-            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease, now)).await {
+            Line::Http2(link) => match Box::pin(over_http2(down, &order, link, lease, now)).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failed) => failed,
             },
@@ -98,7 +98,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
 #[inline]
 async fn lend<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
+    order: &Order<'_>,
     attempt: &mut Attempt,
 ) -> Result<Lent, Failure> {
     let connect = order.target.plan.timeouts.connect;
@@ -133,8 +133,8 @@ async fn wait<D: Requester>(
     .await
 }
 
-fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
-    let Order { target, method, .. } = order;
+fn terms<'a, D: Requester>(down: &D, order: &Order<'a>) -> Terms<'a> {
+    let Order { target, method, .. } = *order;
     Terms {
         plan: &target.plan,
         method,
@@ -147,20 +147,31 @@ fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
 
 type Attempted = Result<Outcome, (Failed, Lease)>;
 
+/// Writes the head of a request. Not within [`over_http1`], which would keep what it is written
+/// from until the reply has come.
+#[inline]
+fn begin_http1<D: Requester>(
+    down: &D,
+    order: &Order<'_>,
+    connection: Box<Connection>,
+) -> Http1Upstream {
+    let worker = down.worker();
+    let mut head = worker.take_scratch();
+    let request = down.request();
+    request_head::write(order.target, &request, &mut head);
+    let is_chunked = request.framing == Framing::Chunked;
+    Http1Upstream::begin(connection, head, is_chunked, worker.take_reply_head())
+}
+
 async fn over_http1<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
+    order: &Order<'_>,
     connection: Box<Connection>,
     lease: Lease,
     now: Instant,
 ) -> Attempted {
     let worker = Rc::clone(down.worker());
-    let mut head = worker.take_scratch();
-    let request = down.request();
-    let is_chunked = request.framing == Framing::Chunked;
-    request_head::write(order.target, &request, &mut head);
-    let spare = worker.take_reply_head();
-    let mut up = Http1Upstream::begin(connection, head, is_chunked, spare);
+    let mut up = begin_http1(down, order, connection);
     let terms = terms(down, order);
     let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
     let reply = exchange.run(|| lease.answered()).await;
@@ -190,17 +201,20 @@ async fn over_http1<D: Requester>(
 
 async fn over_http2<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
+    order: &Order<'_>,
     link: Link,
     lease: Lease,
     now: Instant,
 ) -> Attempted {
-    let request = down.request();
-    let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
-    let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
     let worker = Rc::clone(down.worker());
-    let mut head = worker.take_http2_head();
-    request_head::write_http2(order.target, &request, &mut head);
+    let (head, is_long, has_body) = {
+        let request = down.request();
+        let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
+        let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
+        let mut head = worker.take_http2_head();
+        request_head::write_http2(order.target, &request, &mut head);
+        (head, is_long, has_body)
+    };
     let is_secure = order.target.plan.upstream.tls.is_some();
     let line = RequestLine {
         method: order.method.as_str().as_bytes(),
