@@ -65,8 +65,8 @@ pub(crate) fn handle<'a>(
             },
             Some(Ok(Outcome::Forward(plan, request, time))) => {
                 if !request.body.is_unread() && !session.discard(&mut body) {
-                    // Nobody reads the body that the client is still sending: it must not be taken for
-                    // the next request.
+                    // Nobody reads the body that the client is still sending: it must not be taken
+                    // for the next request.
                     session.head.connection.close = true;
                 }
                 let target = forwards.get(&plan, &worker.upstreams);
