@@ -314,7 +314,7 @@ fn read_expect(
 
 impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let request = exchange
+        let mut request = exchange
             .preemptible(services, |it| self.request(it, services))
             .await?;
         let step = Arc::clone(&exchange.at);
@@ -323,7 +323,7 @@ impl HttpCall {
             body_max: self.body_max,
             deadline: exchange.deadline,
         };
-        let reply = self.ask(request, options, services).await?;
+        let reply = self.ask(&mut request, options, services).await?;
         if !self
             .expect
             .iter()
@@ -342,20 +342,20 @@ impl HttpCall {
     /// Sends a request, and those that redirects ask for; the reply whatever its status.
     async fn ask(
         &self,
-        mut request: Request,
+        request: &mut Request,
         options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
         let mut followed = 0;
         loop {
-            let reply = services.call(self.call_of(&request, options)).await?;
+            let reply = services.call(self.call_of(request, options)).await?;
             match location(&reply) {
                 Some(location) if self.redirects > 0 => {
                     if followed == self.redirects {
                         return Err(redirect_fault("too many redirects"));
                     }
                     followed += 1;
-                    self.follow(&reply, &location, &mut request)?;
+                    self.follow(&reply, &location, request)?;
                 }
                 _ => return Ok(reply),
             }

@@ -64,10 +64,11 @@ pub(crate) async fn forward(
         }
         Ok(Outcome::EventStream(stream, source, lease)) => {
             down.finish();
-            begin_events(down, stream, source, lease, streams).await
+            // Boxed, for it is rare and large, and every session would carry its room.
+            Box::pin(begin_events(down, stream, source, lease, streams)).await
         }
         Ok(Outcome::Switched(up, lease)) => {
-            tunnel::begin(session, target, (*up, lease), streams).await
+            Box::pin(tunnel::begin(session, target, (*up, lease), streams)).await
         }
     };
     session.deadline.lift();

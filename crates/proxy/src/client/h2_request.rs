@@ -440,61 +440,65 @@ impl StreamSession {
         }
     }
 
-    async fn handle(
-        &mut self,
-        (mut request, head): (Request, &Head),
-        door: &mut BodyDoor<'_>,
-        (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
-        streams: Streams<'_>,
-    ) -> Served {
+    /// Serves a request through a handler. No `async fn`, which would have room for the request
+    /// twice.
+    fn handle<'a>(
+        &'a mut self,
+        (mut request, head): (Request, &'a Head),
+        door: &'a mut BodyDoor<'_>,
+        (handler, body_max, forwards): (&'a Arc<dyn Handler>, u64, &'a Rc<ForwardTargets>),
+        streams: Streams<'a>,
+    ) -> impl Future<Output = Served> {
         let method = request.method.clone();
-        if head.is_end() {
-            request.body = Body::Empty;
-        } else if handler.reads_body() || door.reads_body() {
-            match self.read_body(head, body_max).await {
-                Ok(body) => request.body = body,
-                Err(failure) => return self.fail_body(failure, &method).await,
-            }
-        }
-        let worker = Rc::clone(&self.worker);
-        let stream = &self.stream;
-        let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        if door.reads_body() {
-            match door.pass(&mut request, &worker, &mut has_left).await {
-                Ok(told) => self.told = told,
-                Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
-                Err(TurnedAway::Gone) => return Served::GONE,
-            }
-        }
-        let streams = Streams {
-            admission: door.admission().or(streams.admission),
-            ..streams
-        };
-        let (to, admission) = ((handler, forwards), streams.admission);
-        let outcome = background::run(&worker, to, admission, request, has_left).await;
-        self.now = Instant::now();
-        match outcome {
-            None => Served::GONE,
-            Some(Ok(Outcome::Reply(mut reply))) => {
-                gate::tell(self.told.as_deref(), &mut reply);
-                match hold(&reply, 1) {
-                    Ok(_room) => self.answer(&reply, &method).await,
-                    Err(fault) => self.answer_fault(&fault, &method).await,
+        async move {
+            if head.is_end() {
+                request.body = Body::Empty;
+            } else if handler.reads_body() || door.reads_body() {
+                match self.read_body(head, body_max).await {
+                    Ok(body) => request.body = body,
+                    Err(failure) => return self.fail_body(failure, &method).await,
                 }
             }
-            Some(Ok(Outcome::Forward(plan, request, time))) => {
-                let target = forwards.get(&plan, &worker.upstreams);
-                let sent = (&*request, head);
-                self.forward_message(&target, sent, time, streams).await
+            let worker = Rc::clone(&self.worker);
+            let stream = &self.stream;
+            let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+            if door.reads_body() {
+                match door.pass(&mut request, &worker, &mut has_left).await {
+                    Ok(told) => self.told = told,
+                    Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
+                    Err(TurnedAway::Gone) => return Served::GONE,
+                }
             }
-            Some(Ok(Outcome::Stream(mut reply, feed))) => {
-                gate::tell(self.told.as_deref(), &mut reply);
-                self.begin_stream(&method, (reply, feed), streams, forwards)
-                    .await
-            }
-            Some(Err(fault)) => {
-                log_fault(&fault);
-                self.answer_fault(&fault, &method).await
+            let streams = Streams {
+                admission: door.admission().or(streams.admission),
+                ..streams
+            };
+            let caller = Caller::admitted(&worker, forwards, streams.admission);
+            let outcome = background::run(&caller, handler, request, has_left).await;
+            self.now = Instant::now();
+            match outcome {
+                None => Served::GONE,
+                Some(Ok(Outcome::Reply(mut reply))) => {
+                    gate::tell(self.told.as_deref(), &mut reply);
+                    match hold(&reply, 1) {
+                        Ok(_room) => self.answer(&reply, &method).await,
+                        Err(fault) => self.answer_fault(&fault, &method).await,
+                    }
+                }
+                Some(Ok(Outcome::Forward(plan, request, time))) => {
+                    let target = forwards.get(&plan, &worker.upstreams);
+                    let sent = (&*request, head);
+                    self.forward_message(&target, sent, time, streams).await
+                }
+                Some(Ok(Outcome::Stream(mut reply, feed))) => {
+                    gate::tell(self.told.as_deref(), &mut reply);
+                    self.begin_stream(&method, (reply, feed), streams, forwards)
+                        .await
+                }
+                Some(Err(fault)) => {
+                    log_fault(&fault);
+                    self.answer_fault(&fault, &method).await
+                }
             }
         }
     }

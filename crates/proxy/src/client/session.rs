@@ -135,42 +135,49 @@ impl Session {
     }
 
     /// Serves the connection to its end, or until a stream takes it over.
-    pub async fn run(mut self) -> Option<HandOver> {
-        let mut in_a_row = 0;
-        loop {
-            if !self.client.input.is_empty() {
-                in_a_row += 1;
-                if in_a_row >= PIPELINED_IN_A_ROW {
-                    in_a_row = 0;
-                    tokio::task::yield_now().await;
+    ///
+    /// No `async fn`, which would have room for the session twice.
+    pub fn run(self) -> impl Future<Output = Option<HandOver>> {
+        let mut session = self;
+        async move {
+            let mut in_a_row = 0;
+            loop {
+                if !session.client.input.is_empty() {
+                    in_a_row += 1;
+                    if in_a_row >= PIPELINED_IN_A_ROW {
+                        in_a_row = 0;
+                        tokio::task::yield_now().await;
+                    }
                 }
-            }
-            self.head_started = false;
-            self.deadline.set(self.now, self.settings.timeouts.idle);
-            match poll_fn(|context| self.poll_head(context)).await {
-                Ok(()) => {}
-                Err(NoHead::Quiet) => return None,
-                Err(NoHead::Refused(error)) => {
-                    self.refuse(error).await;
-                    self.linger().await;
-                    return None;
+                session.head_started = false;
+                let idle = session.settings.timeouts.idle;
+                session.deadline.set(session.now, idle);
+                match poll_fn(|context| session.poll_head(context)).await {
+                    Ok(()) => {}
+                    Err(NoHead::Quiet) => return None,
+                    Err(NoHead::Refused(error)) => {
+                        session.refuse(error).await;
+                        session.linger().await;
+                        return None;
+                    }
                 }
-            }
-            match self.serve_one().await {
-                After::Keep => {}
-                After::Close => {
-                    self.linger().await;
-                    return None;
-                }
-                After::Gone => return None,
-                After::Abort => {
-                    self.client.abort();
-                    return None;
-                }
-                After::HandOver => {
-                    let begun = *self.stream?;
-                    let owners = (self.worker, self.listener);
-                    return Some(HandOver::new(owners, (self.client, self.deadline), begun));
+                match session.serve_one().await {
+                    After::Keep => {}
+                    After::Close => {
+                        session.linger().await;
+                        return None;
+                    }
+                    After::Gone => return None,
+                    After::Abort => {
+                        session.client.abort();
+                        return None;
+                    }
+                    After::HandOver => {
+                        let begun = *session.stream?;
+                        let owners = (session.worker, session.listener);
+                        let connection = (session.client, session.deadline);
+                        return Some(HandOver::new(owners, connection, begun));
+                    }
                 }
             }
         }
@@ -760,6 +767,16 @@ pub(crate) fn normalize(path: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each open connection holds one.
+    #[test]
+    fn a_session_is_small() {
+        fn size<F>(_: impl FnOnce(Session) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(Session::run);
+        assert!(size <= 2800, "{size}");
+    }
 
     #[test]
     fn only_escapes_that_change_nothing_are_undone() {

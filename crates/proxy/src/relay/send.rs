@@ -54,7 +54,7 @@ pub(crate) enum Outcome {
 /// it has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110,
 /// section 9.2.2; RFC 9112, section 9.3.1).
 pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
-    let Order { target, .. } = order;
+    let target = order.target;
     let key = match &target.plan.upstream.balance {
         Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
         _ => 0,
@@ -72,9 +72,9 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
             reused,
             lease,
             now,
-        } = lend(down, order, &mut attempt).await?;
+        } = lend(down, &order, &mut attempt).await?;
         let sent = Sent {
-            order,
+            order: &order,
             authorization: authorization.as_deref(),
             now,
         };
@@ -115,7 +115,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
 #[inline]
 async fn lend<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
+    order: &Order<'_>,
     attempt: &mut Attempt,
 ) -> Result<Lent, Failure> {
     let connect = order.target.plan.timeouts.connect;
@@ -150,8 +150,8 @@ async fn wait<D: Requester>(
     .await
 }
 
-fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
-    let Order { target, method, .. } = order;
+fn terms<'a, D: Requester>(down: &D, order: &Order<'a>) -> Terms<'a> {
+    let Order { target, method, .. } = *order;
     Terms {
         plan: &target.plan,
         method,
@@ -165,7 +165,7 @@ fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
 /// An attempt to send a request.
 #[derive(Clone, Copy)]
 struct Sent<'a> {
-    order: Order<'a>,
+    order: &'a Order<'a>,
     authorization: Option<&'a Authorization>,
     now: Instant,
 }
@@ -189,13 +189,32 @@ async fn run<D: Requester, U: UpstreamExchange>(
         (Some(authorization), Some(authorizer)) => {
             let answered = || lease.answered();
             // Boxed, for few requests have one.
-            Box::pin(authorizer.run(exchange, sent.order, authorization, answered)).await
+            Box::pin(authorizer.run(exchange, *sent.order, authorization, answered)).await
         }
         _ => {
             let reply = exchange.run(|| lease.answered()).await;
             reply.map(Answered::Reply)
         }
     }
+}
+
+/// Writes the head of a request. Not within [`over_http1`], which would keep what it is written
+/// from until the reply has come.
+#[inline]
+fn begin_http1<D: Requester>(
+    down: &D,
+    sent: Sent<'_>,
+    connection: Box<Connection>,
+) -> Http1Upstream {
+    let worker = down.worker();
+    let mut head = worker.take_scratch();
+    let request = down.request();
+    request_head::write(sent.order.target, &request, &mut head);
+    if let Some(authorization) = sent.authorization {
+        authorize::add_lines(&mut head, authorization);
+    }
+    let is_chunked = request.framing == Framing::Chunked;
+    Http1Upstream::begin(connection, head, is_chunked, worker.take_reply_head())
 }
 
 async fn over_http1<D: Requester>(
@@ -206,15 +225,7 @@ async fn over_http1<D: Requester>(
 ) -> Attempted {
     let order = sent.order;
     let worker = Rc::clone(down.worker());
-    let mut head = worker.take_scratch();
-    let request = down.request();
-    let is_chunked = request.framing == Framing::Chunked;
-    request_head::write(order.target, &request, &mut head);
-    if let Some(authorization) = sent.authorization {
-        authorize::add_lines(&mut head, authorization);
-    }
-    let spare = worker.take_reply_head();
-    let mut up = Http1Upstream::begin(connection, head, is_chunked, spare);
+    let mut up = begin_http1(down, sent, connection);
     let terms = terms(down, order);
     let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(sent.now)));
     let reply = run(&mut exchange, sent, &lease).await;
@@ -253,15 +264,18 @@ async fn over_http2<D: Requester>(
     lease: Lease,
 ) -> Attempted {
     let order = sent.order;
-    let request = down.request();
-    let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
-    let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
     let worker = Rc::clone(down.worker());
-    let mut head = worker.take_http2_head();
-    request_head::write_http2(order.target, &request, &mut head);
-    if let Some(authorization) = sent.authorization {
-        authorize::add_fields(&mut head, authorization);
-    }
+    let (head, is_long, has_body) = {
+        let request = down.request();
+        let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
+        let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
+        let mut head = worker.take_http2_head();
+        request_head::write_http2(order.target, &request, &mut head);
+        if let Some(authorization) = sent.authorization {
+            authorize::add_fields(&mut head, authorization);
+        }
+        (head, is_long, has_body)
+    };
     let is_secure = order.target.plan.upstream.tls.is_some();
     let line = RequestLine {
         method: order.method.as_str().as_bytes(),
