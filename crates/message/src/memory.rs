@@ -4,7 +4,6 @@
 //! A body takes part from [`FREE`] bytes on, so a small message touches nothing that threads share.
 //! What is reserved stays with the bytes: it is given back when the last copy of them is dropped.
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -14,20 +13,7 @@ pub const FREE: usize = 64 * 1024;
 /// Bytes that are reserved at a time.
 const STEP: usize = 64 * 1024;
 
-/// More than any machine has: 4 EiB.
-const TOO_MUCH: usize = 1 << 62;
-
 static BODIES: Budget = Budget::new(u64::MAX);
-
-/// Has the allocator give back what this thread has freed, and what others have freed that this
-/// thread had allocated: a thread that has become idle keeps both. It takes about 0.1 ms. There is
-/// no call for that without `unsafe`; but before it refuses memory mimalloc collects all that it
-/// can (`_mi_malloc_generic`), so it is asked for more than there is.
-pub fn collect() {
-    let mut asked: Vec<u8> = Vec::new();
-    let is_refused = black_box(asked.try_reserve_exact(TOO_MUCH)).is_err();
-    debug_assert!(is_refused);
-}
 
 /// The budget for bodies of this process. Without a limit until [`Budget::set_limit`] is called.
 pub fn bodies() -> &'static Budget {
@@ -270,11 +256,6 @@ mod tests {
 
     fn budget(limit: usize) -> &'static Budget {
         Box::leak(Box::new(Budget::new(limit as u64)))
-    }
-
-    #[test]
-    fn asking_for_too_much_is_refused() {
-        collect();
     }
 
     #[test]

@@ -15,9 +15,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use message::{Fault, memory};
+use message::Fault;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use self::batch::Batch;
@@ -39,10 +39,6 @@ const HELD_MAX: usize = WAITING_MAX / 2;
 const BATCH_MAX: (usize, usize) = (4096, 8 << 20);
 /// How many may read what was published before at the same time.
 const READERS_MAX: usize = 2;
-/// Memory that the thread has freed is collected after so many turns, which costs less than a
-/// thousandth of them, or when there has been none for so long.
-const COLLECTED_AFTER: u32 = 1024;
-const COLLECTED_IDLE: Duration = Duration::from_secs(10);
 
 /// Publications that belong together.
 pub(crate) struct Submission {
@@ -193,8 +189,6 @@ struct Thread {
     waker: Waker,
     lanes: [Lane; 2],
     is_closing: bool,
-    /// Since memory was collected.
-    turns: u32,
 }
 
 /// A batch, or none for a chore, and the answer of the store that is waited for.
@@ -226,16 +220,11 @@ impl Thread {
             bell,
             lanes: Default::default(),
             is_closing: false,
-            turns: 0,
         }
     }
 
     fn run(mut self) {
         while let Some(command) = self.next() {
-            self.turns += 1;
-            if self.turns >= COLLECTED_AFTER {
-                self.collect();
-            }
             self.take(command);
             for _ in 0..BATCH_MAX.0 {
                 match self.queue.try_recv() {
@@ -257,29 +246,11 @@ impl Thread {
         }
     }
 
-    /// Waits for what is to be done. When there has been nothing for a while, memory is collected:
-    /// what a flood of large events has left would stay with this thread.
-    fn next_or_collect(&mut self) -> Option<Command> {
-        if self.turns > 0 {
-            match self.queue.recv_timeout(COLLECTED_IDLE) {
-                Ok(command) => return Some(command),
-                Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => self.collect(),
-            }
-        }
-        self.queue.recv().ok()
-    }
-
-    fn collect(&mut self) {
-        self.turns = 0;
-        memory::collect();
-    }
-
     /// Waits for what is to be done, or until a worker has been waited for long enough.
-    fn next(&mut self) -> Option<Command> {
+    fn next(&self) -> Option<Command> {
         let held = self.lanes.iter().flat_map(|lane| &lane.held);
         let Some(until) = held.map(|held| held.until).min() else {
-            return self.next_or_collect();
+            return self.queue.recv().ok();
         };
         let left = until.saturating_duration_since(Instant::now());
         match self.queue.recv_timeout(left) {

@@ -7,7 +7,6 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, LazyLock};
 
 use expr::Value;
-use message::memory;
 
 use super::{STACK_LEAST, step_back};
 
@@ -84,12 +83,7 @@ pub(super) fn drop_beside(garbage: impl Send + 'static) {
             .stack_size(STACK_LEAST);
         let started = thread.spawn(move || {
             step_back();
-            while let Ok(first) = receiver.recv() {
-                drop(first);
-                receiver.try_iter().for_each(drop);
-                // Nobody else collects what this thread has freed.
-                memory::collect();
-            }
+            receiver.into_iter().for_each(drop);
         });
         started.ok().map(|_| sender)
     });
