@@ -141,7 +141,8 @@ impl Round {
         let [idle, disk] = [&self.idle.latencies, &self.disk].map(|it| millis(it.percentile(99)));
         if Latency::of(&self.phase.latencies, &self.idle.latencies) == Latency::Machine {
             println!(
-                "    THE MACHINE: at most 1.5 times the p99 of {idle} ms of a server that does nothing"
+                "    THE MACHINE: at most 1.5 times the p99 of {idle} ms of a server that does \
+                 nothing"
             );
         }
         for broken in self.broken() {
