@@ -489,7 +489,7 @@ impl GateReader<'_> {
                 );
                 report
                     .error(BAD_LIMIT, node.span, message)
-                    .hint("write `by: \"${ $headers[\\\"x-api-key\\\"] }\"`, or `by: null` for the address");
+                    .hint("write `by: \"${ $auth.id }\"`, or `by: null` for the address");
                 return Who::Address;
             }
         };

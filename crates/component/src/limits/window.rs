@@ -1,8 +1,8 @@
 //! One window of a limit: the generic cell rate algorithm (ITU-T I.371, annex A) in integers.
 //!
 //! The state of a bucket is one number, the theoretical arrival time: when the bucket would be full
-//! again if nothing more came. Times are ticks of 1/64 ns since the limit was made, so that rates up
-//! to a thousand million a second are exact to 1 % and a `u64` lasts nine years.
+//! again if nothing more came. Times are ticks of 1/64 ns since the limit was made, so that rates
+//! up to a thousand million a second are exact to 1 % and a `u64` lasts nine years.
 
 use std::time::Duration;
 
