@@ -1,13 +1,7 @@
 //! Which route a request belongs to: a tree of path segments for each listener.
 
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "for addresses with a route that asks for credentials"
-    )
-)]
-pub(crate) mod ambiguous_path;
+mod ambiguous_path;
+mod locks;
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -25,6 +19,7 @@ use message::Method;
 
 use crate::upstream::request_head::ForwardTarget;
 use crate::upstream::upstreams::Upstreams;
+use locks::Locks;
 
 /// A route as one worker serves it.
 pub(crate) struct Route {
@@ -99,6 +94,8 @@ pub(crate) struct Table {
     /// What holds where a route says nothing; absent when neither the listener nor any route says
     /// anything.
     edge: Option<RouteEdge>,
+    /// The routes that have doors, where there are any.
+    locks: Option<Box<Locks>>,
 }
 
 #[derive(Default)]
@@ -120,6 +117,8 @@ pub(crate) enum Found {
     Server,
     /// There is no route for the path.
     Nothing,
+    /// The path can be read in more than one way, and some route of the listener has a door.
+    Ambiguous,
 }
 
 /// So many literals are looked at one after the other.
@@ -161,13 +160,24 @@ impl Table {
         }
         let mut routes: Vec<&RoutePlan> = plan.routes.iter().collect();
         routes.sort_by(|one, other| in_order(one, other));
-        for route in routes {
-            table.add(route, worker, registry, pool);
+        let mut locked = Vec::new();
+        for plan in routes {
+            let route = table.add(plan, worker, registry, pool);
+            if plan.door.is_some() {
+                locked.push((&plan.path, &plan.methods, route));
+            }
         }
+        table.locks = Locks::new(locked);
         table
     }
 
-    fn add(&mut self, plan: &RoutePlan, worker: usize, registry: &Registry, pool: &Upstreams) {
+    fn add(
+        &mut self,
+        plan: &RoutePlan,
+        worker: usize,
+        registry: &Registry,
+        pool: &Upstreams,
+    ) -> Rc<Route> {
         let target = match &plan.target {
             RouteTarget::Forward(forward) => {
                 Target::Forward(Rc::new(ForwardTarget::new(forward, pool)))
@@ -203,7 +213,7 @@ impl Table {
             RouteTarget::Forward(forward) => forward.gate.as_ref(),
             RouteTarget::Handle { handler, .. } => handler.gate(),
         };
-        let route = Route {
+        let route = Rc::new(Route {
             flow: Arc::clone(&plan.flow),
             edge: plan.edge.clone(),
             methods: plan.methods.clone(),
@@ -212,8 +222,9 @@ impl Table {
             door: plan.door.clone(),
             metrics,
             parameters,
-        };
-        leaf.push((plan.methods.clone(), Rc::new(route)));
+        });
+        leaf.push((plan.methods.clone(), Rc::clone(&route)));
+        route
     }
 
     /// What clients meet at this listener, where anything is asked of any of them.
@@ -234,7 +245,11 @@ impl Table {
         }
         let mut others = Vec::new();
         if let Some(route) = self.root.find(method, path, 0, captures, &mut others) {
-            return Found::Route(Rc::clone(route));
+            let locks = self.locks.as_ref();
+            return match locks.is_some_and(|locks| locks.refuse(route, method, path)) {
+                true => Found::Ambiguous,
+                false => Found::Route(Rc::clone(route)),
+            };
         }
         if others.is_empty() {
             Found::Nothing

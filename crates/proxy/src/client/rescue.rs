@@ -68,6 +68,7 @@ pub(crate) fn unrouted(found: &Found) -> Reply {
             reply.headers.append("Allow", methods);
             reply
         }
+        Found::Ambiguous => refused(400, "the path can be read in more than one way"),
         // invariant: nobody asks for the reply to a request that a route takes.
         Found::Nothing | Found::Route(_) => refused(404, "there is nothing at this path"),
     }

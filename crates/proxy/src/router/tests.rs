@@ -1,6 +1,8 @@
 //! Which route a path finds.
 
+use component::access::{Door, Judgement, RequestHead};
 use component::forward::ForwardPlan;
+use component::handler::Services;
 use component::trigger::{ListenAddress, PathPattern};
 
 use super::*;
@@ -23,6 +25,15 @@ fn pattern(text: &str) -> PathPattern {
     }
 }
 
+/// A door through which nobody comes.
+struct Shut;
+
+impl Door for Shut {
+    fn judge<'a>(&'a self, _: RequestHead<'a>, _: &'a dyn Services) -> Judgement<'a> {
+        Judgement::Ready(Err(Box::new(message::Reply::new(401))))
+    }
+}
+
 fn methods(text: &str) -> Methods {
     match text {
         "any" => Methods::Any,
@@ -35,8 +46,9 @@ fn table(routes: &[&str]) -> Table {
     let plan = Arc::new(ForwardPlan::new(Arc::new(upstream), "/"));
     let routes = routes.iter().map(|route| {
         let (names, path) = route.split_once(' ').unwrap();
+        let names = names.strip_prefix("locked:").unwrap_or(names);
         RoutePlan {
-            door: None,
+            door: route.starts_with("locked:").then(|| Arc::new(Shut) as _),
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),
@@ -73,6 +85,7 @@ fn find(table: &Table, request: &str) -> String {
     let mut captures = Captures::new();
     match table.find(&Method::from_token(method), path.as_bytes(), &mut captures) {
         Found::Nothing => "404".to_owned(),
+        Found::Ambiguous => "400".to_owned(),
         Found::Server => "204".to_owned(),
         Found::OtherMethods(names) => format!("405 {names}"),
         Found::Route(route) => {
@@ -174,4 +187,45 @@ fn each_of_many_routes_is_found() {
         assert!(found.starts_with(route.as_str()), "{request}: {found}");
     }
     assert!(find(&table, "GET /topics/t1001/7").starts_with("404"));
+}
+
+/// What an open route takes must not be what a back end reads as the locked path.
+#[test]
+fn an_open_route_is_no_way_around_a_door() {
+    let table = table(&[
+        "locked:any /admin/*",
+        "locked:POST /orders/{id}",
+        "any /*",
+        "GET /ADMIN",
+    ]);
+    for path in ["/admin/users", "/admin/", "/orders/7"] {
+        let found = find(&table, &format!("POST {path}"));
+        assert!(found.starts_with("locked:"), "{path}: {found}");
+    }
+    for path in [
+        "/Admin/users",
+        "/ADMIN/",
+        "//admin/users",
+        "/x/..;/admin/users",
+        "/admin;a/users",
+        "/%61dmin%2fusers",
+        "/admin%5cusers",
+        "/x%2f..%2fadmin",
+        "/Orders/7",
+        "/orders/7/",
+        "/\u{1}admin",
+        "/./admin/users",
+        "/admin//users",
+        "/admin%00",
+        "/%c0%afadmin",
+    ] {
+        assert_eq!(find(&table, &format!("POST {path}")), "400", "{path}");
+    }
+    // Another method of the locked path is open, and so is a path that stands in the file.
+    assert!(find(&table, "GET /Orders/7").starts_with("any /*"));
+    assert_eq!(find(&table, "GET /ADMIN"), "GET /ADMIN");
+    assert!(find(&table, "GET /other/path").starts_with("any /*"));
+    // Without a door nobody is locked out.
+    let open = super::tests::table(&["any /*"]);
+    assert!(find(&open, "GET //a;b%2fc").starts_with("any /*"));
 }
