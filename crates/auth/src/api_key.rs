@@ -15,6 +15,7 @@ use message::{Field, Headers};
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::ApiKeyConfig;
 use crate::credential::Carrier;
+use crate::failed_checks::Guesses;
 use crate::key_file::{KeyFile, Watch};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
@@ -25,6 +26,7 @@ pub(crate) struct ApiKeyWay {
     carrier: Carrier,
     passes: bool,
     file: Arc<KeyFile>,
+    guesses: Arc<Guesses>,
 }
 
 impl ApiKeyWay {
@@ -47,6 +49,7 @@ impl ApiKeyWay {
             carrier: carrier?,
             passes,
             file,
+            guesses: Guesses::of(surroundings.states),
         })
     }
 
@@ -138,11 +141,22 @@ impl Way for ApiKeyWay {
     fn check<'a>(
         &'a self,
         credential: Cow<'a, [u8]>,
-        _: RequestHead<'a>,
+        head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
         let now = services.wall().as_secs();
-        Check::Ready(self.find(&credential, now))
+        let found = self.find(&credential, now);
+        // A right key is taken from addresses that send wrong ones too: to look costs little.
+        Check::Ready(found.map_err(|rejection| {
+            let now = services.now();
+            match self.guesses.look(head.peer, now) {
+                Err(limited) => limited,
+                Ok(()) => {
+                    self.guesses.failed(head.peer, now);
+                    rejection
+                }
+            }
+        }))
     }
 
     fn source(&self) -> Option<SourcePlan> {

@@ -153,6 +153,10 @@ impl AccessDoor {
                 self.log(way, reason, head);
                 refusal::unavailable()
             }
+            Rejection::Limited(wait) => {
+                self.log(way, "limited", head);
+                refusal::limited(wait)
+            }
             Rejection::Answered(reason, reply) => {
                 self.log(way, reason, head);
                 reply

@@ -21,6 +21,7 @@ use crate::claims::members;
 use crate::codes::BAD_WAY;
 use crate::config::IntrospectConfig;
 use crate::credential::Carrier;
+use crate::failed_checks::Guesses;
 use crate::jwt::texts;
 use crate::timing;
 use crate::way::{Check, Checked, Rejection, Way};
@@ -37,6 +38,7 @@ pub(crate) struct IntrospectWay {
     timeout: Duration,
     answers: Arc<Answers<Verdict>>,
     asker: Arc<Asker>,
+    guesses: Arc<Guesses>,
 }
 
 /// Who has a token, or why nobody is let in with it.
@@ -106,6 +108,7 @@ impl IntrospectWay {
             timeout,
             answers: surroundings.states.get(key, || Answers::new(hash)),
             asker: Arc::new(asker),
+            guesses: Guesses::of(surroundings.states),
         })
     }
 
@@ -252,7 +255,7 @@ impl Way for IntrospectWay {
     fn check<'a>(
         &'a self,
         credential: Cow<'a, [u8]>,
-        _: RequestHead<'a>,
+        head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
         // What RFC 6750, section 2.1 lets a token have. Nobody is asked about anything else.
@@ -265,7 +268,16 @@ impl Way for IntrospectWay {
         if let Some(verdict) = self.answers.kept(&key, services.now()) {
             return Check::Ready(checked(verdict));
         }
-        Check::Pending(Box::pin(self.ask(key, credential.into_owned(), services)))
+        if let Err(limited) = self.guesses.look(head.peer, services.now()) {
+            return Check::Ready(Err(limited));
+        }
+        Check::Pending(Box::pin(async move {
+            let checked = self.ask(key, credential.into_owned(), services).await;
+            if matches!(checked, Err(Rejection::Invalid(_))) {
+                self.guesses.failed(head.peer, services.now());
+            }
+            checked
+        }))
     }
 
     fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {

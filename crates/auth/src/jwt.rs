@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::claims::members;
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::Carrier;
+use crate::failed_checks::Guesses;
 use crate::issuer_keys::{Fetcher, IssuerKeys, Place, Refresh};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
@@ -40,6 +42,7 @@ pub(crate) struct JwtWay {
     passes: bool,
     issuers: Vec<String>,
     keys: Keys,
+    guesses: Arc<Guesses>,
     /// What each worker keeps a cache of verified tokens for.
     rules: Arc<TokenRules>,
 }
@@ -101,6 +104,7 @@ impl JwtWay {
             passes,
             issuers,
             keys,
+            guesses: Guesses::of(surroundings.states),
             rules: Arc::new(TokenRules {
                 way: Arc::clone(name),
                 rules: Arc::new(rules),
@@ -119,18 +123,27 @@ impl JwtWay {
         })
     }
 
-    /// Verifies a token by these keys.
+    /// Verifies a token by these keys. One that has been verified before costs nothing, and is
+    /// taken from addresses that send wrong ones too.
     fn verify(
         &self,
         token: &[u8],
         keys: &Snapshot,
-        services: &dyn Services,
+        (peer, services): (IpAddr, &dyn Services),
     ) -> Result<Checked, Refused> {
         let verified = self.verified(services);
         let mut verifier = verified.0.borrow_mut();
         let now = services.wall().as_secs();
         let rules = &*self.rules;
-        let known = verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?;
+        let known = match verifier.known(token, keys, now) {
+            Some(known) => known,
+            None => {
+                if let Err(limited) = self.guesses.look(peer, services.now()) {
+                    return Ok(Err(limited));
+                }
+                verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?
+            }
+        };
         known.0.confirm(Presented::BEARER)?;
         let caller = known.1.clone();
         Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
@@ -141,7 +154,7 @@ impl JwtWay {
         &self,
         token: Cow<'_, [u8]>,
         seen: Option<u64>,
-        services: &dyn Services,
+        (peer, services): (IpAddr, &dyn Services),
     ) -> Checked {
         let missing = match seen {
             None => Rejection::Unavailable("no_keys"),
@@ -156,10 +169,24 @@ impl JwtWay {
         let Some(keys) = fetcher.keys.current(services.now()) else {
             return Err(Rejection::Unavailable("no_keys"));
         };
-        match self.verify(&token, &keys, services) {
+        match self.verify(&token, &keys, (peer, services)) {
             Ok(checked) => checked,
-            Err(refused) => Err(Rejection::Invalid(refused.name())),
+            Err(refused) => Err(self.refuse(refused, (peer, services))),
         }
+    }
+
+    /// Notes what could be a guess, or has cost a check. A token that has expired, or is for
+    /// somebody else, is neither; nor is one whose key is not known, which may be the issuer's
+    /// fault.
+    fn refuse(&self, refused: Refused, (peer, services): (IpAddr, &dyn Services)) -> Rejection {
+        let counts = matches!(
+            refused,
+            Refused::Malformed | Refused::Critical | Refused::Algorithm | Refused::Signature
+        );
+        if counts {
+            self.guesses.failed(peer, services.now());
+        }
+        Rejection::Invalid(refused.name())
     }
 }
 
@@ -200,22 +227,23 @@ impl Way for JwtWay {
     fn check<'a>(
         &'a self,
         credential: Cow<'a, [u8]>,
-        _: RequestHead<'a>,
+        head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
+        let at = (head.peer, services);
         let keys = match &self.keys {
             Keys::Fixed(keys) => Some(keys.clone()),
             Keys::Fetched(fetcher) => fetcher.keys.current(services.now()),
         };
         let seen = match &keys {
-            Some(keys) => match self.verify(&credential, keys, services) {
+            Some(keys) => match self.verify(&credential, keys, at) {
                 Ok(checked) => return Check::Ready(checked),
                 Err(Refused::UnknownKey) => Some(keys.generation()),
-                Err(refused) => return Check::Ready(Err(Rejection::Invalid(refused.name()))),
+                Err(refused) => return Check::Ready(Err(self.refuse(refused, at))),
             },
             None => None,
         };
-        Check::Pending(Box::pin(self.verify_later(credential, seen, services)))
+        Check::Pending(Box::pin(self.verify_later(credential, seen, at)))
     }
 
     fn source(&self) -> Option<SourcePlan> {

@@ -16,6 +16,7 @@ pub mod codes;
 mod config;
 mod credential;
 mod door;
+mod failed_checks;
 mod hmac;
 mod introspect;
 mod issuer_keys;

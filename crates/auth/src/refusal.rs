@@ -48,6 +48,13 @@ pub(crate) fn unavailable() -> Box<Reply> {
     Box::new(fault.with_retry_after(Duration::from_secs(5)).to_reply())
 }
 
+/// The reply to an address that has sent too many wrong credentials.
+pub(crate) fn limited(wait: Duration) -> Box<Reply> {
+    let detail = "too many credentials were not valid";
+    let fault = Fault::new(Kind::Limited, Origin::Client, detail);
+    Box::new(fault.with_retry_after(wait).to_reply())
+}
+
 fn fault(detail: &'static str) -> Fault {
     Fault::new(Kind::Unauthorized, Origin::Client, detail)
 }

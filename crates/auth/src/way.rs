@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use component::access::{Caller, RequestHead, Settlement};
 use component::handler::{LocalFuture, Services};
@@ -18,6 +19,8 @@ pub(crate) enum Rejection {
     Invalid(&'static str),
     /// Nobody can tell at the moment.
     Unavailable(&'static str),
+    /// Too many credentials of the address were wrong: it may ask again after this time.
+    Limited(Duration),
     /// This is the reply, for this reason.
     Answered(&'static str, Box<Reply>),
 }

@@ -42,16 +42,21 @@ impl<T> Verifier<T> {
         now: u64,
         make: impl FnOnce(&Map<String, Value>, u64) -> T,
     ) -> Result<Rc<(Verified, T)>, Refused> {
-        let generation = keys.generation();
-        if let Some(known) = self.cache.get(token, generation, now) {
+        if let Some(known) = self.known(token, keys, now) {
             return Ok(known);
         }
+        let generation = keys.generation();
         let verified = verify(token, keys.keys(), &self.rules, now)?;
         let expires = verified.expires();
         let made = make(verified.claims(), expires);
         let known = Rc::new((verified, made));
         self.cache.put(token, (generation, now), (&known, expires));
         Ok(known)
+    }
+
+    /// What is known of a token that has been verified by these keys.
+    pub fn known(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Option<Rc<(Verified, T)>> {
+        self.cache.get(token, keys.generation(), now)
     }
 
     /// Forgets all tokens, as after a revocation.

@@ -392,3 +392,53 @@ fn streams_end_with_their_credential() {
     assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
     engine.stop();
 }
+
+#[test]
+fn who_sends_wrong_tokens_is_not_checked_for_a_while() {
+    let (key, other) = (Signer::new("a"), Signer::new("a"));
+    let issuer = Issuer::new(&[&key]);
+    let url = issuer.url();
+    let folder = TempDir::new();
+    let made = access::api_keys::ApiKey::generate("shop", now()).unwrap();
+    folder.write("partners.keys", &made.1.to_line());
+    let (engine, port) = run(
+        &folder,
+        &format!(
+            "  auth:\n    staff: {{ jwt: {{ issuer: \"{url}\", audience: shop }} }}\n\
+             \x20   partners: {{ api_key: {{ keys: partners.keys }} }}\n"
+        ),
+        "flow: a\nfrom: { http: any /a }\nauth: { any: [staff, partners] }\n\
+         steps: [ reply: { body: in } ]\n",
+    );
+    let known = key.token(&url, json!({}));
+    wait_until("the keys are there", || {
+        ask_with(port, "GET /a", &known).status == 200
+    });
+    // Expired tokens are no guesses.
+    let expired = key.token(&url, json!({ "exp": now() - 100 }));
+    for _ in 0..30 {
+        assert_eq!(ask_with(port, "GET /a", &expired).status, 401);
+    }
+    let statuses: Vec<u16> = (0..30)
+        .map(|_| ask_with(port, "GET /a", &other.token(&url, json!({}))).status)
+        .collect();
+    assert!(statuses[..20].iter().all(|it| *it == 401), "{statuses:?}");
+    assert!(statuses[25..].contains(&429), "{statuses:?}");
+    let limited = ask_with(port, "GET /a", &other.token(&url, json!({})));
+    if limited.status == 429 {
+        assert!(limited.header("Retry-After").is_some());
+    }
+    // Who is known, or shows the right key, comes in from there all the same. Either worker may be
+    // the one that knows the token.
+    let statuses: Vec<u16> = (0..10)
+        .map(|_| ask_with(port, "GET /a", &known).status)
+        .collect();
+    assert!(statuses.contains(&200), "{statuses:?}");
+    assert_eq!(ask(port, "GET /a", &[("X-Api-Key", &made.0)]).status, 200);
+    let measured = engine.get("/metrics").text();
+    assert!(
+        measured.contains("intertie_auth_limited_total"),
+        "{measured}"
+    );
+    engine.stop();
+}

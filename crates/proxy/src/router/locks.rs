@@ -61,11 +61,16 @@ impl Locks {
         if route.door.is_some() || route.parameters.is_empty() {
             return false;
         }
-        let path = path.to_ascii_lowercase();
-        let end = path.len() - usize::from(path.len() > 1 && path.ends_with(b"/"));
-        let path = path.get(..end).unwrap_or_default();
-        let (mut captures, mut others) = (Captures::new(), Vec::new());
-        let found = self.root.find(method, path, 0, &mut captures, &mut others);
-        found.is_some()
+        let mut path = path.to_ascii_lowercase();
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        let without = path.get(..path.len() - 1).unwrap_or_default();
+        let is_locked = |path: &[u8]| {
+            let (mut captures, mut others) = (Captures::new(), Vec::new());
+            let found = self.root.find(method, path, 0, &mut captures, &mut others);
+            found.is_some()
+        };
+        is_locked(&path) || (!without.is_empty() && is_locked(without))
     }
 }
