@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use crate::bounds;
+use crate::caller_limits::CallerLimits;
 use crate::hub::Hub;
 use crate::poll;
 use crate::publisher;
@@ -98,6 +99,9 @@ struct PublishConfig {
     /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
+    /// Limits per caller of publishing, over HTTP and WebSocket.
+    #[allow(dead_code, reason = "read from the tree, with its expressions")]
+    limits: Option<AnyValue>,
 }
 
 fn schema() -> Json {
@@ -110,6 +114,13 @@ fn schema() -> Json {
     }
     if let Some(subscribe) = schema.pointer_mut("/properties/subscribe/anyOf/0") {
         subscribe::complete_schema(subscribe);
+    }
+    for key in ["publish", "subscribe"] {
+        let place = format!("/properties/{key}/anyOf/0/properties/limits");
+        if let Some(Json::Object(limits)) = schema.pointer_mut(&place) {
+            limits.remove("anyOf");
+            limits.insert("$ref".to_owned(), json!("#/$defs/caller-limits"));
+        }
     }
     let poll = schema.pointer_mut("/properties/publish/anyOf/0/properties/poll");
     if let Some(place) = poll {
@@ -176,12 +187,14 @@ struct Parts {
 impl Parts {
     /// Reads the parts of a topic's document. Every problem is reported.
     fn read(&mut self, node: &Node, topic: &Arc<Topic>, context: &mut DocumentContext<'_>) {
+        let limits = CallerLimits::read(node, topic.name(), context);
         let publish = node.get("publish");
         if let Some(http) = publish.and_then(|publish| publish.get("http")) {
-            self.routes.extend(publisher::read(http, topic, context));
+            self.routes
+                .extend(publisher::read(http, topic, &limits, context));
         }
         if let Some(subscribe) = node.get("subscribe") {
-            let routes = subscribe::read(subscribe, topic, context);
+            let routes = subscribe::read(subscribe, topic, limits, context);
             self.routes.extend(routes.unwrap_or_default());
         }
         let poll = publish.and_then(|publish| publish.get("poll"));

@@ -10,6 +10,7 @@ use component::state::{State, StateKey, States};
 use component::trigger::ListenAddress;
 
 use crate::branch::Branch;
+use crate::caller_limits::CallerLimits;
 use crate::channel::Pace;
 use crate::counts::Counts;
 use crate::expressions::{Evaluator, ExpressionLimits};
@@ -63,6 +64,8 @@ pub(crate) struct Endpoint {
     pub topic: Arc<Topic>,
     pub settings: Settings,
     pub counts: Arc<Counts>,
+    /// What callers have to pass.
+    pub limits: CallerLimits,
     /// The same for all plans in which nothing of this changes, so that a reload ends no stream.
     pub identity: Arc<Identity>,
 }
@@ -182,7 +185,7 @@ impl Directory {
         &self,
         topic: &Arc<Topic>,
         settings: Settings,
-        counts: Arc<Counts>,
+        (counts, limits): (Arc<Counts>, CallerLimits),
     ) -> Arc<Endpoint> {
         let of_topic = topic.settings();
         let text = format!("topic {} {of_topic:?} {settings:?}", topic.name());
@@ -193,6 +196,7 @@ impl Directory {
             topic: Arc::clone(topic),
             settings,
             counts,
+            limits,
             identity: of_topic.identity(text),
         });
         of_topic.endpoints.push(Arc::downgrade(&endpoint));

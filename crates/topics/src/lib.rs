@@ -15,6 +15,7 @@
 mod ask;
 mod bounds;
 mod branch;
+mod caller_limits;
 pub mod changes;
 mod channel;
 pub mod codes;
@@ -64,7 +65,12 @@ use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 
 /// Where documents and sources of this crate have expressions.
-pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
+pub const EVALUATED: &[&str] = &[
+    "from.poll",
+    "publish.poll",
+    "publish.limits",
+    "subscribe.limits",
+];
 
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];

@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 
 use crate::bounds;
 use crate::branch::TICK;
+use crate::caller_limits::CallerLimits;
 use crate::channel::{Pace, Policy};
 use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
 use crate::counts::Counts;
@@ -83,6 +84,9 @@ pub(crate) struct SubscribeConfig {
     allow_expressions: bool,
     /// How much CPU time and memory the expressions of all subscribers may use, on each worker.
     expression_limits: Option<Spanned<ExpressionLimitsConfig>>,
+    /// Limits per caller of subscribing.
+    #[allow(dead_code, reason = "read from the tree, with its expressions")]
+    limits: Option<AnyValue>,
     /// Settings for subscribers over WebSocket.
     websocket: Option<Spanned<WebSocketConfig>>,
     /// Also serves the topic in the protocol of another system.
@@ -183,6 +187,7 @@ pub(crate) fn complete_schema(schema: &mut Json) {
 pub(crate) fn read(
     node: &Node,
     topic: &Arc<Topic>,
+    limits: CallerLimits,
     context: &mut DocumentContext<'_>,
 ) -> Option<Vec<DeclaredRoute>> {
     let before = context.report.errors();
@@ -199,12 +204,19 @@ pub(crate) fn read(
         topic,
     };
     let settings = reading.settings(listening.as_ref()?, context.report)?;
+    if let (Some(_), Some(profile)) = (&limits.publish, &config.profile) {
+        let message = "`publish.limits` does not hold for publishers by `profile`";
+        context
+            .report
+            .error(BAD_SUBSCRIBE, profile.span, message)
+            .hint("leave one of them out");
+    }
     if context.report.errors() > before {
         return None;
     }
     let states = context.surroundings.states;
     let directory = Directory::of(states);
-    let endpoint = directory.put(topic, settings, counts(topic, states));
+    let endpoint = directory.put(topic, settings, (counts(topic, states), limits));
     let routes = Routes {
         endpoint,
         directory,

@@ -103,7 +103,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         websocket: None,
         is_axway: false,
     };
-    Directory::default().put(topic, settings, Arc::default())
+    Directory::default().put(topic, settings, Default::default())
 }
 
 /// What is published, without a key.

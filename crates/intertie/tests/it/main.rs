@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod caller_limits;
 mod check;
 mod design;
 mod docs;

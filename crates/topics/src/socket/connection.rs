@@ -12,16 +12,17 @@ use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
 use component::long_work::AT_ONCE;
 use component::trigger::ListenAddress;
-use message::Fault;
+use message::{Fault, Request};
 use net::websocket::{CloseCode, Deflate, Kind};
 use serde_json::{Value as Json, json};
 
 use super::order::{self, Order, Want};
-use super::subscription::{Subscription, Wish};
+use super::subscription::{Caller, Subscription, Wish};
 use crate::ask::TOPICS_MAX;
+use crate::caller_limits::{self, OpenConnection, Subscriber};
 use crate::channel::End;
 use crate::endpoint::{Directory, Endpoint};
-use crate::origin::Caller;
+use crate::origin;
 use crate::seats::Outlet;
 use crate::topic::{For, Publication, Receipt, Topic, only};
 use crate::websocket::session::Session;
@@ -35,9 +36,13 @@ pub(super) struct Scope {
     pub listen: ListenAddress,
     /// The only one.
     pub only: Option<Arc<str>>,
-    pub origin: Caller,
+    pub origin: origin::Caller,
     /// The address of the client.
     pub client: IpAddr,
+    /// The head of the request that has opened the connection, where topics have limits.
+    pub head: Option<Rc<Request>>,
+    /// The connection among those of the caller.
+    pub connection: OpenConnection,
 }
 
 impl Scope {
@@ -57,6 +62,19 @@ impl Scope {
         });
         let missing = || Fault::invalid("there is no such topic here").with_status(404);
         found.ok_or_else(missing)
+    }
+
+    /// The head of the request that opens the connection, kept when one of the topics has limits
+    /// that need it.
+    pub fn head_of(&self, request: &Request) -> Option<Rc<Request>> {
+        let mut is_limited = false;
+        let look = |it: &Endpoint| {
+            let only = self.only.as_ref();
+            let is_ours = only.is_none_or(|only| only == it.topic.name());
+            is_limited |= is_ours && it.limits.is_some();
+        };
+        self.directory.each(&self.listen, look);
+        is_limited.then(|| Rc::new(caller_limits::head(request)))
     }
 
     /// The most bytes of what may be published.
@@ -90,6 +108,8 @@ pub(super) struct Connection<'a> {
     deflate: Option<Deflate>,
     services: &'a dyn Services,
     subscriptions: Vec<(Arc<str>, Subscription)>,
+    /// Who has been admitted to the first of them with the connection.
+    first: Option<Subscriber>,
     /// Which of them is within a frame: it goes on before all others.
     amid: Option<usize>,
     works: Vec<LocalFuture<'a, Done>>,
@@ -136,6 +156,7 @@ impl<'a> Connection<'a> {
             deflate,
             services,
             subscriptions: Vec::new(),
+            first: None,
             amid: None,
             works: Vec::new(),
             coming: 0,
@@ -144,7 +165,8 @@ impl<'a> Connection<'a> {
     }
 
     /// Begins with a subscription to the only topic.
-    pub fn subscribe_first(&mut self, wish: Wish) {
+    pub fn subscribe_first(&mut self, wish: Wish, subscriber: Subscriber) {
+        self.first = Some(subscriber);
         self.put(Order {
             want: Want::Subscribe(Box::new(wish)),
             topic: None,
@@ -274,13 +296,19 @@ impl<'a> Connection<'a> {
                 let held = is_long.then(|| Rc::clone(&self.is_preparing));
                 let publisher = For::client(self.scope.client, self.services);
                 let topic = Arc::clone(&endpoint.topic);
+                let (head, services) = (self.scope.head.clone(), self.services);
                 self.works.push(Box::pin(async move {
-                    let published = publish(&topic, publisher, publication, held);
-                    Done::Answer(acknowledgement(
-                        &topic,
-                        &published.await,
-                        reference.as_ref(),
-                    ))
+                    let size = publication.body.len();
+                    let counted =
+                        caller_limits::publish(&endpoint, head.as_deref(), size, services);
+                    let published = match counted.await {
+                        Ok(()) => publish(&topic, publisher, publication, held).await,
+                        Err(fault) => {
+                            held.into_iter().for_each(|held| held.set(false));
+                            Err(fault)
+                        }
+                    };
+                    Done::Answer(acknowledgement(&topic, &published, reference.as_ref()))
                 }));
             }
         }
@@ -318,8 +346,16 @@ impl<'a> Connection<'a> {
         }
         self.coming += 1;
         let (deflate, services) = (self.deflate, self.services);
+        let first = self.first.take();
+        let head = self.scope.head.clone().filter(|_| first.is_none());
+        let subscriber = first.unwrap_or_else(|| Subscriber::over(&self.scope.connection));
         self.works.push(Box::pin(async move {
-            match wish.subscribe(&endpoint, deflate, services).await {
+            let caller = Caller {
+                deflate,
+                request: head.as_deref(),
+                services,
+            };
+            match wish.subscribe(&endpoint, subscriber, caller).await {
                 Ok(subscription) => Done::Subscribed(name, Box::new(subscription)),
                 Err(fault) => Done::NotSubscribed(shown(&fault, Some(&name), reference.as_ref())),
             }
@@ -385,6 +421,10 @@ impl<'a> Connection<'a> {
             let polled = subscription.poll(&mut shared, context);
             let is_amid = shared.is_amid;
             match polled {
+                Poll::Ready(Ok(End::Time)) if subscription.ends_by_plan => {
+                    self.send(caller_limits::STREAM_TIME.to_owned());
+                    return Some((CloseCode::POLICY, "the plan allows no more time"));
+                }
                 Poll::Ready(Ok(end)) => {
                     if let End::Slow | End::Stalled = end {
                         let counts = subscription.branch().counts();

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::stream::{Client, Feed};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Origin, Request};
+use message::{Fault, Kind, Origin, RateLimit, Request};
 use net::websocket::{CloseCode, Handshake, Terms};
 
 use super::connection::{Connection, Scope};
 use super::subscription::Wish;
 use crate::ask::Ask;
+use crate::caller_limits::{OpenConnection, Subscriber};
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin;
 use crate::websocket::session::{Options, Session};
@@ -71,14 +72,17 @@ impl WebSocketHandler {
             subprotocols: &[],
             compresses: only.is_none_or(|it| it.settings.compression),
         };
-        let handshake = Handshake::accept(&request, terms).map_err(Refusal::Reply)?;
-        let scope = Scope {
+        let mut handshake = Handshake::accept(&request, terms).map_err(Refusal::Reply)?;
+        let mut scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
             only: only.map(|it| Arc::clone(it.topic.name())),
             origin: origin::Caller::of(&request),
             client: request.peer,
+            head: None,
+            connection: OpenConnection::default(),
         };
+        let mut first = Subscriber::default();
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;
         if let Some(endpoint) = only {
@@ -92,14 +96,23 @@ impl WebSocketHandler {
             };
             // What is wrong with it is said before the connection is there.
             wish.check(endpoint, services).await?;
+            let one = [Arc::clone(endpoint)];
+            let subscriber = Subscriber::enter(&one, &request, services).await?;
+            for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
+                handshake.reply.headers.append(name, value);
+            }
+            scope.connection = subscriber.connection.clone();
+            first = subscriber;
             message_max += endpoint.topic.settings().body_max;
             wishes.push(wish);
         } else {
             message_max += scope.body_max();
         }
+        scope.head = scope.head_of(&request);
         let feed = SocketFeed {
             scope,
             wishes,
+            first,
             options: Options {
                 message_max,
                 deflate: handshake.deflate,
@@ -114,6 +127,8 @@ impl WebSocketHandler {
 struct SocketFeed {
     scope: Scope,
     wishes: Vec<Wish>,
+    /// Who has been admitted to the first of them.
+    first: Subscriber,
     options: Options,
 }
 
@@ -127,12 +142,14 @@ impl Feed for SocketFeed {
             let Self {
                 scope,
                 wishes,
+                first,
                 options,
             } = *self;
             let session = Session::new(client, options);
             let mut connection = Connection::new(session, scope, options.deflate, services);
+            let mut first = Some(first);
             for wish in wishes {
-                connection.subscribe_first(wish);
+                connection.subscribe_first(wish, first.take().unwrap_or_default());
             }
             connection.serve().await;
             let mut session = connection.into_session();

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use component::handler::{LocalFuture, Services};
-use message::Fault;
+use message::{Fault, Request};
 use net::websocket::Deflate;
 
 use crate::ask::Ask;
 use crate::branch::Branch;
+use crate::caller_limits::Subscriber;
 use crate::channel::{ChannelKey, End};
 use crate::counts::Place;
 use crate::endpoint::Endpoint;
@@ -29,6 +30,14 @@ pub(super) struct Wish {
     pub window: Option<u64>,
 }
 
+/// Who subscribes.
+pub(super) struct Caller<'a> {
+    pub deflate: Option<Deflate>,
+    /// The head of the request that has opened the connection, where topics have limits.
+    pub request: Option<&'a Request>,
+    pub services: &'a dyn Services,
+}
+
 /// A topic of which a client gets events, or is about to.
 pub(super) struct Subscription {
     branch: Rc<Branch>,
@@ -38,6 +47,8 @@ pub(super) struct Subscription {
     window: Option<u64>,
     /// The last event that it has acknowledged.
     acknowledged: Option<u64>,
+    /// Whether its time is the one that the caller's plan allows.
+    pub ends_by_plan: bool,
     _place: Place,
 }
 
@@ -109,12 +120,23 @@ impl Wish {
     pub async fn subscribe(
         &self,
         endpoint: &Arc<Endpoint>,
-        deflate: Option<Deflate>,
-        services: &dyn Services,
+        mut subscriber: Subscriber,
+        caller: Caller<'_>,
     ) -> Result<Subscription, Fault> {
+        let Caller {
+            deflate,
+            request,
+            services,
+        } = caller;
         let window = self.window(endpoint)?;
         let one = [Arc::clone(endpoint)];
-        let place = sse::enter(&one)?.pop();
+        if let Some(request) = request {
+            subscriber.add(endpoint, request, services).await?;
+        }
+        let mut place = sse::enter(&one)?.pop();
+        if let Some(place) = &mut place {
+            place.hold(subscriber.held);
+        }
         let (branch, starts) = self.starts(endpoint, services).await?;
         let view = self.view(endpoint, &branch).await?;
         let deflate = deflate.filter(|_| endpoint.settings.compression);
@@ -129,7 +151,12 @@ impl Wish {
             return Err(sse::busy("too many different expressions of subscribers"));
         };
         let joining = Joining::new(&channel, starts, Vec::new()).with_window(window);
-        let max_time = endpoint.settings.max_time;
+        let mut max_time = endpoint.settings.max_time;
+        let longest = subscriber.stream_time;
+        let ends_by_plan = longest.is_some_and(|it| max_time.is_none_or(|most| it < most));
+        if ends_by_plan {
+            max_time = longest;
+        }
         let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
         Ok(Subscription {
             branch,
@@ -137,6 +164,7 @@ impl Wish {
             state: State::find(Box::new(joining)),
             window,
             acknowledged: None,
+            ends_by_plan,
             _place: place,
         })
     }

@@ -8,6 +8,7 @@ use component::handler::{LocalFuture, Services};
 use component::stream::{Client, Feed};
 
 use crate::branch::{Branch, TICK};
+use crate::caller_limits::{STREAM_TIME, Subscriber};
 use crate::channel::{ChannelKey, End, Pace};
 use crate::counts::Place;
 use crate::frame::{self, IdForm, Wire};
@@ -27,10 +28,24 @@ pub(super) struct SseFeed {
     pub pace: Pace,
     pub retry: Duration,
     pub max_time: Option<Duration>,
+    /// Whether that is the time that the caller's plan allows.
+    pub ends_by_plan: bool,
     pub places: Vec<Place>,
 }
 
 impl SseFeed {
+    /// Holds what the caller has been given, and for no longer than its plan allows.
+    pub fn limit(&mut self, subscriber: Subscriber) {
+        if let Some(time) = subscriber.stream_time
+            && self.max_time.is_none_or(|most| time < most)
+        {
+            (self.max_time, self.ends_by_plan) = (Some(time), true);
+        }
+        if let Some(first) = self.places.first_mut() {
+            first.hold(subscriber.into_held());
+        }
+    }
+
     /// Whether it is compressed.
     pub fn is_gzip(&self) -> bool {
         self.gzip
@@ -97,7 +112,7 @@ impl Feed for SseFeed {
         client: Box<dyn Client>,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, ()> {
-        let retry = self.retry;
+        let (retry, ends_by_plan) = (self.retry, self.ends_by_plan);
         Box::pin(async move {
             let mut client = client;
             // What is needed only at the beginning is not kept for as long as the stream lasts.
@@ -110,7 +125,11 @@ impl Feed for SseFeed {
                 None => stream::deliver(&mut reader, &mut *client).await,
             };
             if let Some(end) = end {
-                let words = last_words(retry, services.chance());
+                let mut words = match ends_by_plan && matches!(end, End::Time) {
+                    true => format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes(),
+                    false => Vec::new(),
+                };
+                words.extend(last_words(retry, services.chance()));
                 Box::pin(stream::finish(&reader, &mut *client, end, words)).await;
             }
             drop(places);

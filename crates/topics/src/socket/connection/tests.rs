@@ -8,6 +8,7 @@ use std::time::Duration;
 use component::state::States;
 
 use super::*;
+use crate::caller_limits::CallerLimits;
 use crate::counts::Counts;
 use crate::settings::Payload;
 use crate::testing::{endpoint_settings, memory};
@@ -26,19 +27,25 @@ fn connection<'a>(
         port: 1,
     };
     let counts = Arc::new(Counts::default());
-    let endpoint = directory.put(topic, endpoint_settings(&listen), counts);
+    let endpoint = directory.put(
+        topic,
+        endpoint_settings(&listen),
+        (counts, CallerLimits::default()),
+    );
     // It is served as long as the test runs.
     std::mem::forget(endpoint);
     let scope = Scope {
         directory,
         listen,
         only: None,
-        origin: Caller::of(&message::Request::of_source(
+        origin: origin::Caller::of(&Request::of_source(
             "GET",
             message::Headers::new(),
             Vec::new(),
         )),
         client: IpAddr::from([127, 0, 0, 1]),
+        head: None,
+        connection: OpenConnection::default(),
     };
     let options = Options {
         message_max: 1 << 20,
