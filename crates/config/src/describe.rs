@@ -177,8 +177,18 @@ fn mappings(root: &Json, schema: &Json) -> Vec<Map<String, Json>> {
     if let Some(items) = schema.get("items") {
         found.extend(mappings(root, items));
     }
+    if let Some(values) = schema.get("additionalProperties") {
+        found.extend(mappings(root, values));
+    }
     if schema.get("properties").is_some() {
         found.extend(schema.as_object().cloned());
     }
-    found
+    // One that may stand alone or in a list is one.
+    let mut distinct: Vec<Map<String, Json>> = Vec::new();
+    for mapping in found {
+        if !distinct.contains(&mapping) {
+            distinct.push(mapping);
+        }
+    }
+    distinct
 }

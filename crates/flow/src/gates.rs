@@ -530,9 +530,8 @@ impl GateReader<'_> {
                     "`{name}` is an expression or null, not {}",
                     node.type_name()
                 );
-                report
-                    .error(BAD_LIMIT, node.span, message)
-                    .hint("write `by: \"${ $headers[\\\"x-api-key\\\"] }\"`, or `by: null` for the address");
+                let hint = "write `${ $headers.token }` in quotes, or `null` for the address";
+                report.error(BAD_LIMIT, node.span, message).hint(hint);
                 return Who::Address;
             }
         };

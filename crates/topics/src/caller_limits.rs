@@ -54,7 +54,10 @@ pub(crate) fn head(request: &Request) -> Request {
 /// A connection of a caller: it has one place among those of each of the caller's plans, however
 /// many of its topics have that plan.
 #[derive(Clone, Default)]
-pub(crate) struct OpenConnection(Rc<RefCell<Vec<(Admission, Option<Held>)>>>);
+pub(crate) struct OpenConnection(Rc<RefCell<Vec<PlanOfConnection>>>);
+
+/// A plan that a connection has, and its place there.
+type PlanOfConnection = (Admission, Option<Held>);
 
 impl OpenConnection {
     fn open(&self, admission: &Admission) -> Result<(), Fault> {

@@ -99,7 +99,8 @@ struct PublishConfig {
     /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
-    /// Limits per caller of publishing, over HTTP and WebSocket.
+    /// Limits per caller of publishing, over HTTP and WebSocket: `throttle`, `plan`, `by` and
+    /// `headers`, as in the [`limits`](flow.md#limits) of flows.
     #[allow(dead_code, reason = "read from the tree, with its expressions")]
     limits: Option<AnyValue>,
 }

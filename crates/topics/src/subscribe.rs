@@ -84,7 +84,8 @@ pub(crate) struct SubscribeConfig {
     allow_expressions: bool,
     /// How much CPU time and memory the expressions of all subscribers may use, on each worker.
     expression_limits: Option<Spanned<ExpressionLimitsConfig>>,
-    /// Limits per caller of subscribing.
+    /// Limits per caller of subscribing: `throttle`, `plan`, `by` and `headers`, as in the
+    /// [`limits`](flow.md#limits) of flows.
     #[allow(dead_code, reason = "read from the tree, with its expressions")]
     limits: Option<AnyValue>,
     /// Settings for subscribers over WebSocket.

@@ -369,13 +369,13 @@ impl StreamSession {
         self.now = Instant::now();
         match outcome {
             None => Served::GONE,
-            Some(Ok(Outcome::Reply(mut reply))) => match {
+            Some(Ok(Outcome::Reply(mut reply))) => {
                 door::tell(self.told.as_deref(), &mut reply);
-                hold(&reply, 1)
-            } {
-                Ok(_room) => self.answer(&reply, &method).await,
-                Err(fault) => self.answer_fault(&fault, &method).await,
-            },
+                match hold(&reply, 1) {
+                    Ok(_room) => self.answer(&reply, &method).await,
+                    Err(fault) => self.answer_fault(&fault, &method).await,
+                }
+            }
             Some(Ok(Outcome::Forward(plan, request, time))) => {
                 let target = forwards.get(&plan, &worker.upstreams);
                 let sent = (&*request, head);

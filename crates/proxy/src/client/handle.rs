@@ -63,13 +63,13 @@ pub(crate) async fn handle(
             received: 0,
         },
         // The body is copied behind the head.
-        Some(Ok(Outcome::Reply(mut reply))) => match {
+        Some(Ok(Outcome::Reply(mut reply))) => {
             door::tell(session.told.as_deref(), &mut reply);
-            hold(&reply, 2)
-        } {
-            Ok(_room) => session.answer(&reply, &mut body).await,
-            Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
-        },
+            match hold(&reply, 2) {
+                Ok(_room) => session.answer(&reply, &mut body).await,
+                Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
+            }
+        }
         Some(Ok(Outcome::Forward(plan, request, time))) => {
             if !request.body.is_unread() && !session.discard(&mut body) {
                 // Nobody reads the body that the client is still sending: it must not be taken for
