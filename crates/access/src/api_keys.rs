@@ -8,14 +8,13 @@
 //! A key that we make has 256 random bits, so one SHA-256 is as hard to undo as any slower hash.
 //! One that was made elsewhere must be as hard to guess.
 
-use std::fmt;
-
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::rand;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hashbrown::HashMap;
 use serde_json::{Map, Value, json};
 
+use crate::FileProblem;
 use crate::sha256::sha256;
 use crate::{hex, strict_json};
 
@@ -62,21 +61,6 @@ pub enum NoKey {
     Length,
     /// The system has no random bytes.
     Random,
-}
-
-/// What is wrong with a file of keys, and in which line, counted from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileProblem {
-    /// The line.
-    pub line: usize,
-    /// A sentence without a full stop.
-    pub message: String,
-}
-
-impl fmt::Display for FileProblem {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "line {}: {}", self.line, self.message)
-    }
 }
 
 impl ApiKeys {
@@ -199,11 +183,7 @@ impl ApiKey {
                 .to_owned(),
             hash: hash.ok_or("`hash` must be `sha256:` and 64 hexadecimal digits")?,
             scopes: scopes(&members)?,
-            plan: match members.get("plan") {
-                None => None,
-                Some(Value::String(plan)) => Some(plan.clone()),
-                Some(_) => return Err("`plan` must be a text"),
-            },
+            plan: plan(&members)?,
             created: seconds(&members, "created")?.unwrap_or(0),
             expires: seconds(&members, "expires")?,
         })
@@ -217,7 +197,15 @@ pub fn is_id(name: &str) -> bool {
     (1..=200).contains(&name.chars().count()) && name.chars().all(is_plain)
 }
 
-fn scopes(members: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
+pub(crate) fn plan(members: &Map<String, Value>) -> Result<Option<String>, &'static str> {
+    match members.get("plan") {
+        None => Ok(None),
+        Some(Value::String(plan)) => Ok(Some(plan.clone())),
+        Some(_) => Err("`plan` must be a text"),
+    }
+}
+
+pub(crate) fn scopes(members: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
     const PROBLEM: &str = "`scopes` must be a list of texts without spaces";
     let Some(scopes) = members.get("scopes") else {
         return Ok(Vec::new());

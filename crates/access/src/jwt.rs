@@ -1,22 +1,28 @@
 //! JSON Web Tokens: [`verify`] takes a token apart, finds the key of its issuer, checks the
-//! signature, and then what the token claims (RFC 7519, RFC 7515, RFC 8725).
+//! signature, and then what the token claims (RFC 7519, RFC 7515, RFC 8725). A [`Signer`] makes
+//! tokens of our own.
 
 mod algorithm;
 mod cache;
 mod claims;
 mod compact;
+mod dpop;
 mod key;
 mod key_set;
 mod key_source;
 mod roca;
+mod signer;
 mod verifier;
 
 pub use algorithm::Algorithm;
 pub use claims::{Audience, Presented, Rules, Verified, scopes};
-pub use compact::{Compact, TOKEN_MAX};
+pub(crate) use claims::{has_one_of, is_one_of, seconds};
+pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
+pub use dpop::{BadProof, Proof, Target, verify_proof};
 pub use key::{Key, KeyProblem};
 pub use key_set::{Ignored, KEY_SET_MAX, KEYS_MAX, KeySet, KeySetError};
 pub use key_source::{Fetch, KeySource, Lookup, Snapshot, Times, Waiter};
+pub use signer::{Signer, SignerProblem, unique_id};
 pub use verifier::Verifier;
 
 /// Why a token is refused. The caller is told only that it is invalid; this is for the log and for

@@ -1,14 +1,31 @@
-//! Who calls, and may they: credentials are checked here, without input or output.
+//! Who calls, and may they: credentials are checked and made here, without input or output.
 //!
 //! [`jwt`] verifies JSON Web Tokens against the keys of their issuer, [`jwt::KeySource`] decides
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
-//! [`api_keys`] knows callers by keys of our own, [`signed_body`] by the signature of what they
-//! send. Who reads requests, fetches keys and writes replies is somebody else's matter; the time is
-//! an argument everywhere.
+//! [`api_keys`] knows callers by keys of our own, [`basic`] by passwords, [`certificate`] by
+//! certificates, [`signed_body`] by the signature of what they send. [`introspection`] reads what
+//! the issuer of an opaque token says about it. [`credentials`] finds what a request carries, and
+//! has the challenges for one that is refused; [`guessing`] bounds the checks that fail, [`deny`]
+//! lists what is refused although it is good. What we show to other systems is made here too:
+//! [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web Services. Who reads requests,
+//! fetches keys and writes replies is somebody else's matter; the time is an argument everywhere.
 
 pub mod api_keys;
+pub mod basic;
+pub mod certificate;
+pub mod credentials;
+pub mod deny;
+mod file_problem;
+pub mod guessing;
 mod hex;
+pub mod introspection;
 pub mod jwt;
+mod keyed_hash;
+mod percent;
 mod sha256;
 pub mod signed_body;
+pub mod sigv4;
 mod strict_json;
+
+pub use file_problem::FileProblem;
+pub use keyed_hash::KeyedHash;

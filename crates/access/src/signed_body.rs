@@ -47,6 +47,19 @@ pub enum Refused {
     Signature,
 }
 
+impl Refused {
+    /// A word for the log and for labels of metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Malformed => "malformed",
+            Self::Time => "time",
+            Self::Signature => "signature",
+        }
+    }
+}
+
 /// The secrets of one sender. Several are taken while one is being replaced.
 #[derive(Clone, Debug)]
 pub struct Secrets {
@@ -88,6 +101,7 @@ pub struct Check {
     contexts: Vec<hmac::Context>,
     given: Vec<[u8; 32]>,
     identity: Identity,
+    seconds: Option<u64>,
 }
 
 /// What tells one signed request from another. It does not depend on the secret: a sender that
@@ -120,11 +134,12 @@ impl Scheme {
         tolerance: u64,
     ) -> Result<Check, Refused> {
         let signed = self.read(fields)?;
-        if let Some(seconds) = &signed.seconds {
-            let time = seconds.parse::<u64>().map_err(|_| Refused::Malformed)?;
-            if time.abs_diff(now) > tolerance {
-                return Err(Refused::Time);
-            }
+        let seconds = match &signed.seconds {
+            None => None,
+            Some(seconds) => Some(seconds.parse::<u64>().map_err(|_| Refused::Malformed)?),
+        };
+        if seconds.is_some_and(|time| time.abs_diff(now) > tolerance) {
+            return Err(Refused::Time);
         }
         if signed.given.is_empty() {
             return Err(Refused::Malformed);
@@ -137,6 +152,7 @@ impl Scheme {
         Ok(Check {
             contexts: secrets.keys.iter().map(context).collect(),
             given: signed.given,
+            seconds,
             identity: match signed.id {
                 Some(id) => Identity::Id(id),
                 None => {
@@ -148,6 +164,17 @@ impl Scheme {
         })
     }
 
+    /// The header field that carries the signature, in lower case.
+    #[must_use]
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::GitHub => "x-hub-signature-256",
+            Self::Stripe => "stripe-signature",
+            Self::Slack => "x-slack-signature",
+            Self::StandardWebhooks => "webhook-signature",
+        }
+    }
+
     /// Whether what is signed tells when: otherwise only a memory of signatures stops a replay.
     #[must_use]
     pub fn has_time(self) -> bool {
@@ -157,17 +184,17 @@ impl Scheme {
     fn read(self, fields: Fields<'_>) -> Result<Signed, Refused> {
         match self {
             Self::GitHub => {
-                let text = one(fields, "x-hub-signature-256")?;
+                let text = one(fields, self.field())?;
                 let given = text.strip_prefix("sha256=").and_then(hex::decode);
                 Ok(Signed {
                     given: given.into_iter().collect(),
                     ..Signed::default()
                 })
             }
-            Self::Stripe => read_stripe(one(fields, "stripe-signature")?),
+            Self::Stripe => read_stripe(one(fields, self.field())?),
             Self::Slack => {
                 let seconds = digits(one(fields, "x-slack-request-timestamp")?)?;
-                let text = one(fields, "x-slack-signature")?;
+                let text = one(fields, self.field())?;
                 let given = text.strip_prefix("v0=").and_then(hex::decode);
                 Ok(Signed {
                     prefix: format!("v0:{seconds}:").into_bytes(),
@@ -183,7 +210,7 @@ impl Scheme {
                     // With a point in it another id and time could be read from what is signed.
                     return Err(Refused::Malformed);
                 }
-                let signatures = one(fields, "webhook-signature")?.split(' ');
+                let signatures = one(fields, self.field())?.split(' ');
                 let given = signatures.filter_map(|it| it.strip_prefix("v1,"));
                 let given = given.filter_map(|it| Base64::decode_vec(it).ok()?.try_into().ok());
                 Ok(Signed {
@@ -248,6 +275,21 @@ fn digits(text: &str) -> Result<&str, Refused> {
 }
 
 impl Check {
+    /// When the request was signed, in seconds since 1970, where the scheme signs that.
+    #[must_use]
+    pub fn signed_at(&self) -> Option<u64> {
+        self.seconds
+    }
+
+    /// The sender's own identifier of the request, where the scheme signs one.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        match &self.identity {
+            Identity::Id(id) => std::str::from_utf8(id).ok(),
+            Identity::Content(_) => None,
+        }
+    }
+
     /// Takes the next bytes of the body.
     pub fn update(&mut self, bytes: &[u8]) {
         for context in &mut self.contexts {

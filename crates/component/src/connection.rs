@@ -2,14 +2,13 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use config::Span;
-use message::Fault;
 
+use crate::credentials::Credentials;
 use crate::document::Declaration;
-use crate::handler::{LocalFuture, Services};
+use crate::forward::QueryParameter;
 use crate::upstream::UpstreamPlan;
 
 /// A connection to an HTTP system: an upstream and the beginning of its URLs.
@@ -21,26 +20,10 @@ pub struct HttpConnection {
     pub base: String,
     /// Header lines that every request gets, such as `Authorization`.
     pub fields: Vec<(String, String)>,
-    /// Who asks, when that is not known before a request is made.
+    /// A parameter that every query gets, percent-encoded: an API key.
+    pub parameter: Option<QueryParameter>,
+    /// What each request is authorized with, when that is made for the request.
     pub credentials: Option<Arc<dyn Credentials>>,
-}
-
-/// Who asks, as a system learns it from somebody else, such as by a token that expires. The text of
-/// `Debug` shows no secret.
-pub trait Credentials: fmt::Debug + Send + Sync {
-    /// The system that hands them out.
-    fn upstream(&self) -> &Arc<UpstreamPlan>;
-
-    /// The value of `Authorization`; another one than that which the system has `refused`, if it is
-    /// not too early to ask for another: otherwise the same.
-    ///
-    /// # Errors
-    /// When there is none to be had.
-    fn authorization<'a>(
-        &'a self,
-        refused: Option<&'a str>,
-        services: &'a dyn Services,
-    ) -> LocalFuture<'a, Result<String, Fault>>;
 }
 
 /// A connection that `use:` names.

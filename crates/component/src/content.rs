@@ -194,6 +194,11 @@ impl Content {
         self.body.as_ref().map(Body::as_bytes)
     }
 
+    /// The same, to be shared.
+    pub fn raw_body(&self) -> Option<&Body> {
+        self.body.as_ref()
+    }
+
     /// The value, when somebody has asked for it before; else null.
     pub fn decoded(&self) -> &Value {
         self.value.as_ref().unwrap_or(NULL)

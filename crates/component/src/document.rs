@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use config::{Node, Report, Span};
 
+use crate::access::{Door, Ways};
 use crate::connection::Connections;
 use crate::definition::Surroundings;
+use crate::edge::RouteEdge;
 use crate::evaluation::Evaluation;
 use crate::handler::Handler;
 use crate::limits::Gate;
@@ -38,6 +40,8 @@ pub struct Listening {
     pub tls: Option<ListenerTls>,
     /// The protocols that it takes, the preferred one first.
     pub protocols: Vec<Protocol>,
+    /// What holds for all its requests.
+    pub edge: RouteEdge,
 }
 
 /// A route of a document.
@@ -45,8 +49,12 @@ pub struct Listening {
 pub struct DeclaredRoute {
     /// Where its requests come in.
     pub entrance: Entrance,
+    /// What a client meets before the handler, without that of the listener.
+    pub edge: RouteEdge,
     /// Who takes them.
     pub handler: Arc<dyn Handler>,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
 }
 
 /// What a document declares under a name, for flows to use.
@@ -115,6 +123,8 @@ pub struct DocumentContext<'a> {
     pub entrances: &'a dyn EntranceReader,
     /// What its expressions may use, if it has any.
     pub evaluation: &'a Evaluation,
+    /// How callers are known.
+    pub ways: &'a dyn Ways,
     /// What the loader knows beside the files.
     pub surroundings: &'a Surroundings<'a>,
 }
@@ -132,8 +142,8 @@ pub struct DocumentDefinition {
     /// A complete file that shows it; a test loads it.
     pub example: &'static str,
     /// The JSON Schema of the whole document without `use:`. `{"$ref": "#/$defs/http-trigger"}`
-    /// stands for what is under `http:` of a trigger, `#/$defs/listener-tls` for TLS of a listener
-    /// and `#/$defs/protocols` for its protocols.
+    /// stands for what is under `http:` of a trigger, `#/$defs/listener-tls` for TLS of a listener,
+    /// `#/$defs/protocols` for its protocols and `#/$defs/auth` for who may come in.
     pub schema: fn() -> serde_json::Value,
     /// Checks a document and makes what it declares. Every problem goes into the report; `None`
     /// only when there was one. Opens nothing.

@@ -12,7 +12,7 @@ use crate::source::{SourceContext, Started};
 use crate::stream::Feed;
 
 /// What a protocol notes of a request for its reply.
-pub type Note = Box<dyn Any + Send>;
+pub type Note = Arc<dyn Any + Send + Sync>;
 
 /// What becomes of a request.
 pub enum Opened {
@@ -49,8 +49,9 @@ pub trait Envelope: Send + Sync {
     /// Opens a request, its body in memory. A large one is opened on a thread beside the workers.
     fn open(&self, request: Request) -> Opened;
 
-    /// Puts the end of the flow into a reply. What failed beside the flow itself, such as a reply
-    /// that the protocol cannot say, comes back for the log.
+    /// Puts the end of the flow into a reply, a large one on a thread beside the workers. What
+    /// failed beside the flow itself, such as a reply that the protocol cannot say, comes back for
+    /// the log.
     fn close(&self, note: &Note, end: Result<Reply, &Fault>) -> (Reply, Option<Fault>);
 }
 

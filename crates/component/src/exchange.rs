@@ -337,6 +337,11 @@ impl Exchange {
         self.set_value(value);
     }
 
+    /// Has a value that took long to make dropped beside the worker when it is used no more.
+    pub fn hold_large(&mut self, value: &Value) {
+        self.large.hold(value);
+    }
+
     /// Makes a value the content.
     pub fn set_value(&mut self, value: Value) {
         self.content = Content::of_value(value);

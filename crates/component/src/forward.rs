@@ -1,10 +1,12 @@
 //! Where a message is forwarded to and how its head is rewritten. Plain data: `proxy` does it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use message::Method;
 
+use crate::credentials::Credentials;
 use crate::limits::Gate;
 use crate::stream_limits::StreamLimits;
 use crate::upstream::UpstreamPlan;
@@ -41,6 +43,11 @@ pub struct ForwardPlan {
     pub early_hints: bool,
     /// Whether only WebSocket handshakes are forwarded (RFC 6455, section 4).
     pub websocket: bool,
+    /// A parameter that every query gets in place of the request's of that name: an API key.
+    pub parameter: Option<QueryParameter>,
+    /// What each request is authorized with, in place of the client's fields of those names, which
+    /// are among `request_fields.remove`.
+    pub credentials: Option<Arc<dyn Credentials>>,
     /// What its streams may take, when it is all that its flow does.
     pub streams: Option<Arc<StreamLimits>>,
     /// What its requests have to pass, when it is all that its flow does.
@@ -65,9 +72,30 @@ impl ForwardPlan {
             timeouts: ForwardTimeouts::default(),
             early_hints: false,
             websocket: false,
+            parameter: None,
+            credentials: None,
             streams: None,
             gate: None,
         }
+    }
+}
+
+/// A parameter of a query.
+#[derive(Clone)]
+pub struct QueryParameter {
+    /// Its name, as it is meant.
+    pub name: String,
+    /// Name and value, percent-encoded: `name=value`.
+    pub pair: String,
+}
+
+/// Without the value, which is a secret.
+impl fmt::Debug for QueryParameter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_tuple("QueryParameter")
+            .field(&self.name)
+            .finish()
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use message::{Fault, Reply, Request};
 
+use crate::edge::RouteEdge;
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
 use crate::limits::{Admission, Gate};
@@ -52,10 +53,27 @@ pub trait Handler: Send + Sync {
         None
     }
 
+    /// What holds for a request for this path and query, in place of what holds for the route:
+    /// asked of handlers that [share](Handler::shares) a route.
+    fn edge(&self, _path: &str, _query: Option<&str>) -> Option<Arc<RouteEdge>> {
+        None
+    }
+
+    /// Whether it looks at the `Origin` of WebSocket handshakes itself.
+    fn checks_origin(&self) -> bool {
+        false
+    }
+
     /// What a request has to pass before its body is read and [`Handler::handle`] is called.
     /// Whoever calls that sees to it.
     fn gate(&self) -> Option<&Arc<Gate>> {
         None
+    }
+
+    /// The parameters of the query that carry credentials which the handler judges itself: logs
+    /// must not show them.
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        Vec::new()
     }
 
     /// What its streams may take.

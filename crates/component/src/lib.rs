@@ -6,16 +6,21 @@
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
 //! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once.
+//! [`edge`] is what a client meets before a flow: [`networks`], [`cors`], [`security_headers`].
 //! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows, and
 //! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
 //! and paths. Nothing here opens a socket or reads a file.
 
+pub mod access;
 pub mod block;
 pub mod codes;
 pub mod connection;
 pub mod content;
+pub mod cors;
+pub mod credentials;
 pub mod definition;
 pub mod document;
+pub mod edge;
 pub mod endpoint;
 pub mod evaluation;
 pub mod exchange;
@@ -24,12 +29,14 @@ pub mod forward;
 pub mod handler;
 pub mod limits;
 pub mod long_work;
+pub mod networks;
 pub mod observe;
 pub mod outside;
 pub mod plan;
 pub mod resilience;
 pub mod resources;
 pub mod scope;
+pub mod security_headers;
 pub mod settings;
 pub mod source;
 pub mod state;

@@ -36,6 +36,10 @@ use large::drop_beside;
 /// millisecond.
 pub const AT_ONCE: usize = 256 * 1024;
 
+/// Bytes of an envelope that are read on the worker: taking it apart and checking it against a
+/// schema costs some times what reading a body does.
+pub const ENVELOPE_AT_ONCE: usize = AT_ONCE / 4;
+
 /// How many rounds of steps the expressions of a flow may take in a row before the flow yields to
 /// the other tasks of its worker: some milliseconds. See [`expr::jq::rounds`].
 pub const ROW_ROUNDS: u64 = 16;
@@ -45,6 +49,11 @@ const WAITING_MAX: usize = 256;
 
 /// The least stack beside the workers: bodies and schemas nest. Only what is used of it is memory.
 const STACK_LEAST: usize = 64 << 20;
+
+/// The `nice` value of threads that do long work, above that of the process: a worker that shares a
+/// core with one preempts it when it has something to do, and a core on which a worker never rests
+/// leaves it a tenth (the kernel's weights are 1024 and 110).
+const NICE: i32 = 10;
 
 /// How far expressions may go down on a thread that has no stack of its choice.
 const STACK_OF_OTHERS: usize = 1 << 20;
@@ -275,12 +284,22 @@ impl<T: Send + 'static> Drop for Unclaimed<T> {
     }
 }
 
+/// Lets the workers go before this thread, for good.
+fn step_back() {
+    // `setpriority` with the process 0 is about the calling thread alone on Linux. Elsewhere, or
+    // where it is refused, the thread shares the cores evenly.
+    if let Ok(own) = rustix::process::getpriority_process(None) {
+        let _ = rustix::process::setpriority_process(None, own.saturating_add(NICE));
+    }
+}
+
 /// Does work on a thread on which expressions may go as deep as on the worker, and values and
 /// schemas nest. `None` when it panicked.
 fn on_a_stack<T: Send>(expressions: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
     let mut work = Some(work);
     let mut run = || {
         let work = work.take()?;
+        step_back();
         expr::jq::set_stack(expressions);
         Some(work())
     };

@@ -133,6 +133,11 @@ pub struct WorkerMetrics {
     pub refused: Counter,
     /// Client connections refused because their address has too many.
     pub refused_by_address: Counter,
+    /// Client connections refused because of the networks of their listener.
+    pub refused_by_network: Counter,
+    /// Client connections refused because they lack the header of the PROXY protocol, or come from
+    /// somebody who is not trusted to write it.
+    pub refused_by_proxy_protocol: Counter,
     /// Client connections refused because file descriptors are used up.
     pub refused_by_descriptors: Counter,
     /// Requests refused before they reached a flow (malformed, no route), by status class.

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::access::Door;
+use crate::edge::{ListenerEdge, RouteEdge};
 use crate::forward::ForwardPlan;
 use crate::handler::{Callee, Handler};
 use crate::settings::Settings;
@@ -69,6 +71,8 @@ pub struct ListenerPlan {
     pub tls: Option<Arc<ListenerTls>>,
     /// The protocols it takes, the preferred one first.
     pub protocols: Vec<Protocol>,
+    /// What clients meet before there is a request, and what holds for all routes.
+    pub edge: ListenerEdge,
     /// The routes; no two of one shape take the same method.
     pub routes: Vec<RoutePlan>,
 }
@@ -82,8 +86,13 @@ pub struct RoutePlan {
     pub methods: Methods,
     /// The paths it takes.
     pub path: PathPattern,
+    /// What a client meets before the target, that of the listener included; absent where there is
+    /// nothing.
+    pub edge: Option<Arc<RouteEdge>>,
     /// What happens to its requests.
     pub target: RouteTarget,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
 }
 
 /// What happens to the requests of a route.

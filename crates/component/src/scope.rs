@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 /// The names that every flow has, in the order of their slots.
-pub const BUILT_IN: [&str; 10] = [
-    "in", "headers", "path", "query", "method", "secret", "env", "error", "reply", "flow",
+pub const BUILT_IN: [&str; 11] = [
+    "in", "headers", "path", "query", "method", "secret", "env", "error", "reply", "flow", "auth",
 ];
 
 /// The slot of `$in`: the original message.
@@ -28,6 +28,8 @@ pub const ERROR: usize = 7;
 pub const REPLY: usize = 8;
 /// The slot of `$flow`: the flow's name.
 pub const FLOW: usize = 9;
+/// The slot of `$auth`: who calls.
+pub const AUTH: usize = 10;
 
 /// Whether a variable can have this name.
 pub fn is_variable(text: &str) -> bool {

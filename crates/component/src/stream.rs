@@ -52,9 +52,15 @@ pub trait Client {
     /// it all, or has had time for that.
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Ready when the engine stops or the address is served no more: the feed ends the stream then.
+    /// Ready when the engine stops, the address is served no more, or the client's credential has
+    /// expired: the feed ends the stream then.
     /// What has not ended when the time for that is over is cut.
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()>;
+
+    /// Whether it is the client's credential that has expired, when [`Client::poll_stop`] is ready.
+    fn has_expired(&self) -> bool {
+        false
+    }
 
     /// Whether what is written must be whole chunks of RFC 9112, section 7.1, so that events can
     /// be encoded once with their chunk around them. The last chunk comes from

@@ -86,3 +86,18 @@ pub(crate) fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output
         Poll::Pending => None,
     }
 }
+
+/// Reads a value of a file; its problems, as code and message.
+pub(crate) fn read_value<T>(
+    yaml: &str,
+    read: impl FnOnce(&config::Node, &mut config::Report) -> Option<T>,
+) -> Result<T, Vec<String>> {
+    let (mut sources, mut report) = (config::Sources::default(), config::Report::default());
+    let text = format!("key: {yaml}\n");
+    let source = sources.add("f", text.as_bytes(), &mut report).unwrap();
+    let documents = config::parse(&sources, source, &mut report);
+    let read = read(documents[0].get("key").unwrap(), &mut report);
+    let problems = report.diagnostics().iter();
+    let problems = problems.map(|it| format!("{} {}", it.code(), it.message()));
+    read.ok_or_else(|| problems.collect())
+}

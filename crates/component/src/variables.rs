@@ -6,6 +6,7 @@ use expr::Value;
 use expr::value;
 use message::{Fault, Headers, Request};
 
+use crate::access::Caller;
 use crate::exchange::{Exchange, ReplyHead};
 use crate::handler::Services;
 use crate::scope;
@@ -44,6 +45,9 @@ impl expr::jq::Variables for Variables<'_> {
                 .map(reply_value)
                 .unwrap_or_default(),
             scope::FLOW => value::text(&*exchange.context.name),
+            scope::AUTH => Caller::of(&exchange.request)
+                .map(|caller| caller.value().clone())
+                .unwrap_or_default(),
             slot => exchange.slot(slot),
         }
     }
@@ -175,7 +179,7 @@ fn query_value(query: Option<&str>) -> Value {
 }
 
 /// Undoes percent-encoding; what is not UTF-8 then is replaced.
-fn decoded(text: &str) -> Cow<'_, str> {
+pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
     }

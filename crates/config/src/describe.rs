@@ -174,8 +174,11 @@ fn mappings(root: &Json, schema: &Json) -> Vec<Map<String, Json>> {
     let mut found: Vec<Map<String, Json>> = branches(schema)
         .flat_map(|branch| mappings(root, branch))
         .collect();
-    if let Some(items) = schema.get("items") {
-        found.extend(mappings(root, items));
+    // Of a list the entries, of a mapping with free names the values.
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(key) {
+            found.extend(mappings(root, inner));
+        }
     }
     if let Some(values) = schema.get("additionalProperties") {
         found.extend(mappings(root, values));

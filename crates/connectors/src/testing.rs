@@ -2,7 +2,7 @@
 //! in for the other system.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -200,6 +200,7 @@ pub(crate) fn exchange(body: &str) -> Exchange {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        caller: None,
     };
     Exchange::new(&Arc::new(FlowContext::new("test")), request)
 }
@@ -215,6 +216,10 @@ pub(crate) fn body(exchange: &mut Exchange) -> String {
 pub(crate) struct StandIn {
     /// What it says; nobody stands in without an answer.
     pub answer: Option<Result<Reply, Fault>>,
+    /// What another system answers when nobody stands in for it; 500 without one.
+    pub reply: Option<Reply>,
+    /// How often something was done beside the worker.
+    pub beside: Cell<usize>,
     /// Verb, connection and body of every call.
     pub seen: RefCell<Vec<(String, String, String)>>,
     /// What connectors keep.
@@ -238,7 +243,8 @@ impl StandIn {
 
 impl Services for StandIn {
     fn call<'a>(&'a self, _: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
-        Box::pin(async { Ok(Reply::new(500)) })
+        let reply = self.reply.clone().unwrap_or_else(|| Reply::new(500));
+        Box::pin(async { Ok(reply) })
     }
 
     fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
@@ -267,6 +273,7 @@ impl Services for StandIn {
     fn spawn(&self, _: Work) {}
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
+        self.beside.set(self.beside.get() + 1);
         work();
         Box::pin(async {})
     }

@@ -58,6 +58,8 @@ pub const UNKNOWN_FLOW: Code = Code::new("IT0227");
 pub const BAD_TEST: Code = Code::new("IT0228");
 /// An entry of `engine.trusted_proxies` that is no address.
 pub const BAD_PROXY: Code = Code::new("IT0232");
+/// An entry of `engine.listeners` that cannot be.
+pub const BAD_LISTENER: Code = Code::new("IT0239");
 /// A name in a test that stands for nothing.
 pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
@@ -177,6 +179,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_TEST,
         title: "contradictory test",
+    },
+    CodeInfo {
+        code: BAD_LISTENER,
+        title: "bad listener",
     },
     CodeInfo {
         code: BAD_PROXY,

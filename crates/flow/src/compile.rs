@@ -4,16 +4,21 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use component::access::{Door, DoorContext, Ways};
 use component::block::Block;
 use component::connection::Connections;
+use component::cors::CorsConfig;
 use component::definition::{BlockReader as _, BuildContext, Place, Surroundings};
+use component::edge::{self, RouteEdge};
 use component::evaluation::Evaluation;
 use component::exchange::FlowContext;
 use component::failure::Handlers;
 use component::forward::ForwardPlan;
 use component::handler::{Callee, Handler};
+use component::networks::NetworksConfig;
 use component::plan::{Callees, RouteTarget};
 use component::scope::Scope;
+use component::security_headers::SecurityHeadersConfig;
 use component::source::{SourceContext, SourcePlan, Started};
 use component::trigger::HttpTrigger;
 use component::upstream::UpstreamPlan;
@@ -43,6 +48,10 @@ pub(crate) struct Flow {
     pub running: Option<Arc<RunningFlow>>,
     /// What happens to the requests of an HTTP trigger.
     pub target: Option<RouteTarget>,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
+    /// What a client meets before it, without that of the listener.
+    pub edge: RouteEdge,
     /// The systems that it sends to.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Its own connections that this build cannot open, each with the reason.
@@ -67,6 +76,8 @@ pub(crate) struct Reader<'a> {
     pub defaults: &'a Defaults,
     /// What expressions outside steps may use.
     pub evaluation: &'a Evaluation,
+    /// How callers are known.
+    pub ways: &'a dyn Ways,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -142,9 +153,12 @@ impl Reader<'_> {
             let reading = (&self.defaults.callers, self.evaluation, self.surroundings);
             limits::read(document, &name, reading, report)
         };
+        let door = self.read_door(document, &name, trigger.as_ref(), report);
         let flow = Flow {
             running: None,
             target: None,
+            door,
+            edge: RouteEdge::read(document, report),
             name,
             name_span,
             trigger,
@@ -163,6 +177,30 @@ impl Reader<'_> {
             }
             _ => flow,
         }
+    }
+
+    /// Reads `auth`, which is for flows that requests start.
+    fn read_door(
+        &self,
+        document: &Node,
+        name: &str,
+        trigger: Option<&Trigger>,
+        report: &mut Report,
+    ) -> Option<Arc<dyn Door>> {
+        let entry = document.entry("auth")?;
+        if trigger.is_some_and(|it| it.start().is_none()) {
+            let message = "`auth` has no effect: no client starts the flow";
+            report
+                .error(NO_EFFECT, entry.key_span, message)
+                .hint("leave it out");
+            return None;
+        }
+        let mut context = DoorContext {
+            report,
+            name: &format!("flow {name}"),
+            evaluation: self.evaluation,
+        };
+        self.ways.door(&entry.value, &mut context)
     }
 
     fn read_steps(
@@ -250,7 +288,9 @@ impl Reader<'_> {
         let detach = document.entry("detach");
         let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
         let is_plain = limits.suits_forward_path() && envelope.is_none();
-        let plain = only_forward(&built).filter(|_| is_plain);
+        // The forward path reads no bodies.
+        let judges_body = flow.door.as_ref().is_some_and(|door| door.reads_body());
+        let plain = only_forward(&built).filter(|_| is_plain && !judges_body);
         let running = Arc::new(RunningFlow {
             context: Arc::new(context),
             block: built.block,
@@ -275,8 +315,9 @@ impl Reader<'_> {
         });
         if is_sound {
             let has_envelope = start_of(&flow).is_some_and(|it| it.envelope.is_some());
-            let reads_body = (reads_body && plain.is_none()) || has_envelope;
+            let reads_body = (reads_body && plain.is_none()) || has_envelope || judges_body;
             check_effects(&flow, (reads_body, plain.is_some()), detach, report);
+            check_edge(&flow, document, report);
         }
         flow.running = Some(running);
         flow
@@ -353,6 +394,29 @@ fn check_effects(
     }
 }
 
+/// Refuses what is asked of clients where there are none.
+fn check_edge(flow: &Flow, document: &Node, report: &mut Report) {
+    let start = flow.trigger.as_ref().and_then(Trigger::start);
+    for key in edge::KEYS {
+        let Some(entry) = document.entry(key).filter(|_| start.is_none()) else {
+            continue;
+        };
+        let message = format!("`{key}` has no effect: no request starts the flow");
+        report
+            .error(NO_EFFECT, entry.key_span, message)
+            .hint("leave it out");
+    }
+    let opens_streams = |start: &HttpStart| start.envelope.as_ref().is_some_and(|it| it.streams());
+    if let Some(entry) = document.entry("cors")
+        && start.is_some_and(opens_streams)
+    {
+        let message = "`cors` has no effect: browsers let every page open a WebSocket";
+        report
+            .error(NO_EFFECT, entry.key_span, message)
+            .hint("list the origins that may connect under `origins` of the trigger");
+    }
+}
+
 /// Where flows stand, by their names: the first one of each name.
 pub(crate) fn by_name(flows: &[Flow]) -> HashMap<Arc<str>, usize> {
     let mut places = HashMap::new();
@@ -417,6 +481,8 @@ pub(crate) struct Parts {
     pub step: serde_json::Value,
     pub clause: serde_json::Value,
     pub limits: serde_json::Value,
+    pub auth: serde_json::Value,
+    pub edge: [serde_json::Value; 3],
     pub test: serde_json::Value,
 }
 
@@ -430,9 +496,40 @@ impl Default for Parts {
             step: anything(),
             clause: anything(),
             limits: anything(),
+            auth: anything(),
+            edge: [anything(), anything(), anything()],
             test: anything(),
         }
     }
+}
+
+/// The schemas of what a client meets before the flow.
+pub(crate) fn edge_schemas() -> [serde_json::Value; 3] {
+    let described = |mut schema: serde_json::Value, text: &str| {
+        if let Some(object) = schema.as_object_mut() {
+            object.remove("$schema");
+            object.remove("title");
+            object.insert("description".to_owned(), text.into());
+        }
+        schema
+    };
+    [
+        described(
+            config::schema_for::<CorsConfig>(),
+            "Which web pages may read replies (CORS): `\"*\"` for all, or a mapping. In place of \
+             that of the listener.",
+        ),
+        described(
+            config::schema_for::<NetworksConfig>(),
+            "From where clients may come: a list of networks that are allowed, or `allow` and \
+             `deny`. Others get 403.",
+        ),
+        described(
+            config::schema_for::<SecurityHeadersConfig>(),
+            "Security headers of all replies: `api`, `page` or a mapping. In place of those of the \
+             listener.",
+        ),
+    ]
 }
 
 /// The schema of a flow document, with anything below its keys.
@@ -442,6 +539,7 @@ fn outline() -> serde_json::Value {
 
 /// The schema of a flow document.
 pub(crate) fn shape(parts: Parts) -> serde_json::Value {
+    let [cors, networks, security_headers] = parts.edge;
     json!({
         "type": "object",
         "description": "A flow: a trigger and the steps that run for each message.",
@@ -450,6 +548,10 @@ pub(crate) fn shape(parts: Parts) -> serde_json::Value {
             "doc": { "type": "string", "description": "What the flow is for, in prose." },
             "use": parts.connections,
             "from": parts.from,
+            "auth": parts.auth,
+            "cors": cors,
+            "networks": networks,
+            "security_headers": security_headers,
             "limits": parts.limits,
             "detach": {
                 "type": "boolean",

@@ -105,7 +105,7 @@ pub(crate) fn missing(
 pub(crate) fn upstreams(connections: &Connections) -> Vec<Arc<UpstreamPlan>> {
     let http = connections.own.iter().filter_map(Connection::as_http);
     let systems = http.flat_map(|http: &HttpConnection| {
-        let others = http.credentials.as_ref().map(|it| it.upstream());
+        let others = http.credentials.as_ref().and_then(|it| it.upstream());
         std::iter::once(&http.upstream).chain(others)
     });
     systems.map(Arc::clone).collect()

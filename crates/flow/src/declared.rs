@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use component::access::Ways;
 use component::connection::{Connections, Declarations};
 use component::definition::{ConnectionDefinition, Surroundings};
 use component::document::{Declared, DocumentContext, DocumentDefinition};
@@ -22,6 +23,8 @@ pub(crate) struct Reader<'a> {
     pub shared: &'a Connections,
     pub defaults: &'a Defaults,
     pub evaluation: &'a Evaluation,
+    /// How callers are known.
+    pub ways: &'a dyn Ways,
     pub surroundings: &'a Surroundings<'a>,
 }
 
@@ -65,6 +68,7 @@ impl Reader<'_> {
             connections: &own,
             entrances: self.defaults,
             evaluation: self.evaluation,
+            ways: self.ways,
             surroundings: self.surroundings,
         };
         let built = (definition.build)(&without_use(document), &mut context);

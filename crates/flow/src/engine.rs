@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::access::AccessDefinition;
 use component::limits::CALLERS_DEFAULT;
 use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
 use component::trusted_proxies::TrustedProxies;
-use config::{ByteSize, Node, Report, Spanned, Value};
+use config::{AnyValue, ByteSize, Node, Report, Spanned, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -16,11 +17,9 @@ use serde_json::json;
 use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
 use crate::gates::PlanConfig;
+use crate::listeners::{ListenerConfig, Listeners};
 use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
-
-/// The most entries of `trusted_proxies`: an address is compared with each.
-const PROXIES_MAX: usize = 1000;
 
 /// What the engine is set to beside the plan's own settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +79,16 @@ struct EngineConfig {
     /// `Forwarded` of others are dropped. The default is none.
     #[serde(default)]
     trusted_proxies: Vec<Spanned<String>>,
+    /// The ways to know a caller, by name. `auth:` of flows and topics uses them.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, by the crate that knows the ways"
+    )]
+    auth: Option<AnyValue>,
+    /// What all flows and topics on one address share, by the address as they write it, such as
+    /// `":8443"`.
+    #[serde(default)]
+    listeners: BTreeMap<String, ListenerConfig>,
     /// Environment variables that flow files can use as `${ $env.NAME }`. Each must be set.
     #[allow(
         dead_code,
@@ -130,7 +139,7 @@ struct LimitsConfig {
     connections: Option<Spanned<u64>>,
     /// The largest number of connections from one client address, from 1 to 10000000; the
     /// addresses of one IPv6 network of 64 bits count as one. Behind a load balancer all come from
-    /// its address. Without it there is no such limit.
+    /// its address, unless it speaks the PROXY protocol. Without it there is no such limit.
     connections_per_address: Option<Spanned<u64>>,
     /// The largest number of callers that each limit per caller remembers, from 64 to 10000000. A
     /// caller takes up to 36 bytes, with four windows up to 72. When there are as many, those whose
@@ -234,6 +243,7 @@ pub(crate) struct Engine {
     /// The most callers that each limit remembers.
     pub callers_max: usize,
     pub listen: ListenAddress,
+    pub listeners: Arc<Listeners>,
     pub settings: Settings,
     pub engine: EngineSettings,
     pub expressions: expr::jq::Limits,
@@ -247,6 +257,7 @@ impl Default for Engine {
                 host: Some("127.0.0.1".to_owned()),
                 port: 8080,
             },
+            listeners: Arc::default(),
             settings: Settings::default(),
             engine: EngineSettings::default(),
             expressions: expr::jq::Limits::default(),
@@ -255,8 +266,12 @@ impl Default for Engine {
 }
 
 /// The schema of the value under `engine:`.
-pub(crate) fn schema() -> serde_json::Value {
-    config::schema_for::<EngineConfig>()
+pub(crate) fn schema(access: &AccessDefinition) -> serde_json::Value {
+    let mut schema = config::schema_for::<EngineConfig>();
+    if let Some(auth) = schema.pointer_mut("/properties/auth") {
+        *auth = (access.ways)();
+    }
+    schema
 }
 
 /// The schema of an engine document with these schemas for `use` and the value under `engine:`.
@@ -300,6 +315,10 @@ fn read(node: &Node, report: &mut Report) -> Engine {
         secrets::check(config, report);
     }
     engine.settings.trusted_proxies = read_proxies(&config.trusted_proxies, report);
+    let proxies = engine.settings.trusted_proxies.as_deref();
+    let listeners = node.get("listeners");
+    let listeners = Listeners::read(&config.listeners, listeners, proxies, report);
+    engine.listeners = Arc::new(listeners);
     let limits = config.limits.unwrap_or_default();
     read_limits(&limits, &mut engine.settings.limits, report);
     if let Some(callers) = &limits.callers {
@@ -323,19 +342,7 @@ fn read(node: &Node, report: &mut Report) -> Engine {
 
 fn read_proxies(proxies: &[Spanned<String>], report: &mut Report) -> Option<Arc<TrustedProxies>> {
     let mut trusted = TrustedProxies::default();
-    for (number, proxy) in proxies.iter().enumerate() {
-        if number == PROXIES_MAX {
-            let message = format!("there are more than {PROXIES_MAX} trusted proxies");
-            let hint = "name blocks of addresses, such as `10.0.0.0/8`";
-            report.error(BAD_PROXY, proxy.span, message).hint(hint);
-            break;
-        }
-        if let Err(why) = trusted.add(&proxy.value) {
-            let message = format!("`{}`: {why}", proxy.value.escape_debug());
-            let hint = "write `10.0.0.7`, `10.0.0.0/8` or `2001:db8::/32`; names are not looked up";
-            report.error(BAD_PROXY, proxy.span, message).hint(hint);
-        }
-    }
+    trusted.add_all(proxies, BAD_PROXY, report);
     (!trusted.is_empty()).then(|| Arc::new(trusted))
 }
 

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use component::endpoint::{Envelope, Opened};
+use component::endpoint::{Envelope, Note, Opened};
 use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services};
 use component::limits::Gate;
-use component::long_work::{AT_ONCE, beside};
+use component::long_work::{ENVELOPE_AT_ONCE, beside};
 use component::source::Started;
 use component::stream_limits::StreamLimits;
 use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::running::RunningFlow;
-
-/// Bytes of a request that are opened on the worker: reading an envelope and checking it against a
-/// schema costs some times what reading a body does.
-const OPENED_AT_ONCE: usize = AT_ONCE / 4;
 
 /// A flow and the protocol around it.
 pub(crate) struct Enveloped {
@@ -25,11 +21,25 @@ pub(crate) struct Enveloped {
 impl Enveloped {
     /// Opens a request, beside the worker when that takes long.
     async fn open(&self, request: Request, services: &dyn Services) -> Result<Opened, Fault> {
-        if request.body.as_bytes().len() <= OPENED_AT_ONCE {
+        if request.body.as_bytes().len() <= ENVELOPE_AT_ONCE {
             return Ok(self.envelope.open(request));
         }
         let envelope = Arc::clone(&self.envelope);
         beside(services, move |_| envelope.open(request)).await
+    }
+
+    /// Closes a reply, beside the worker when that takes long.
+    async fn close(
+        &self,
+        note: &Note,
+        reply: Reply,
+        services: &dyn Services,
+    ) -> Result<(Reply, Option<Fault>), Fault> {
+        if reply.body.as_bytes().len() <= ENVELOPE_AT_ONCE {
+            return Ok(self.envelope.close(note, Ok(reply)));
+        }
+        let (envelope, note) = (Arc::clone(&self.envelope), Arc::clone(note));
+        beside(services, move |_| envelope.close(&note, Ok(reply))).await
     }
 
     async fn handle(&self, request: Request, services: &dyn Services) -> Outcome {
@@ -58,8 +68,12 @@ impl Enveloped {
             }
             Err(fault) => Err(fault),
         };
+        let end = match end {
+            Ok(reply) => self.close(&note, reply, services).await,
+            Err(fault) => Err(fault),
+        };
         let (reply, failure) = match end {
-            Ok(reply) => self.envelope.close(&note, Ok(reply)),
+            Ok(closed) => closed,
             Err(fault) => {
                 log(&fault);
                 self.envelope.close(&note, Err(&fault))
@@ -121,6 +135,10 @@ impl Handler for Enveloped {
 
     fn detaches(&self) -> bool {
         Handler::detaches(&*self.flow)
+    }
+
+    fn checks_origin(&self) -> bool {
+        self.envelope.streams()
     }
 
     fn gate(&self) -> Option<&Arc<Gate>> {

@@ -73,7 +73,7 @@ impl Environment {
     }
 
     /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
-    /// `${ $secret.NAME }` in those under its `use:`. Refuses every other `${` but in steps and
+    /// `${ $secret.NAME }` in those under its `use:` and under `engine.auth`. Refuses every other `${` but in steps and
     /// where else there are expressions (see [`crate::Table::evaluated`]).
     pub fn expand_document(
         &self,
@@ -93,6 +93,7 @@ impl Environment {
                 }
                 "tests" | "doc" => {}
                 "use" => self.expand(&mut entry.value, Some(secrets), places, report),
+                "engine" => self.expand_engine(&mut entry.value, secrets, places, report),
                 key => {
                     let within = evaluated.iter().filter_map(|it| it.split_once('.'));
                     let within = within.filter(|(first, _)| *first == key);
@@ -100,6 +101,24 @@ impl Environment {
                     self.expand_part(&mut entry.value, &within, places, report);
                 }
             }
+        }
+    }
+
+    /// The same for the settings of the engine, whose `auth` may have secrets.
+    fn expand_engine(
+        &self,
+        node: &mut Node,
+        secrets: &Secrets,
+        places: &mut Places,
+        report: &mut Report,
+    ) {
+        let Value::Mapping(entries) = &mut node.value else {
+            return self.expand(node, None, places, report);
+        };
+        for entry in entries {
+            refuse_hole_in_key(entry, places, report);
+            let secrets = (entry.key == "auth").then_some(secrets);
+            self.expand(&mut entry.value, secrets, places, report);
         }
     }
 
@@ -264,10 +283,10 @@ fn refusal(holes: &[Hole<'_>]) -> (&'static str, &'static str) {
     match holes {
         [] => (
             "no expression can stand here",
-            "the only `${ }` that can are `${ $env.NAME }` and, under `use:`, `${ $secret.NAME }`",
+            "the only `${ }` that can are `${ $env.NAME }` and, under `use:` and `engine.auth`, `${ $secret.NAME }`",
         ),
         _ => (
-            "a secret can only be used under `use:` and in steps",
+            "a secret can only be used under `use:` and `engine.auth` and in steps",
             "give the system a name under `use:` and put the secret in there",
         ),
     }

@@ -104,7 +104,7 @@ pub(crate) struct CallerThrottleConfig {
     /// How many may come at once, from 1 to `requests`. The default is `requests`: all of a
     /// period.
     burst: Option<Spanned<u64>>,
-    /// Who is counted: an expression such as `${ $headers["x-api-key"] }`, which sees the head of
+    /// Who is counted: an expression such as `${ $auth.id }`, which sees the caller and the head of
     /// the request. Each value has a bucket of its own. `null`, and an expression that gives null,
     /// stand for the client's address; the addresses of one IPv6 network of 64 bits count as one.
     /// Without this key all requests are counted together.
@@ -170,11 +170,11 @@ pub(crate) struct GateConfig {
     /// status 429, before its body is read.
     pub throttle: Option<OneOrMore<CallerThrottleConfig>>,
     /// The caller's plan: the name of one of `engine.plans`, or an expression that gives it, such
-    /// as `${ $headers["x-plan"] }`. If there is no plan of that name, the one named `default`
+    /// as `${ $auth.plan }`. If there is no plan of that name, the one named `default`
     /// applies; without it the request is refused with `forbidden`, status 403.
     pub plan: Option<Spanned<String>>,
-    /// Who is counted by the plan: an expression, as in `throttle`. The default is the client's
-    /// address.
+    /// Who is counted by the plan: an expression, as in `throttle`. The default is the caller, by
+    /// way and id, and the client's address where there is none.
     #[allow(dead_code, reason = "read from the tree, where null is seen")]
     pub by: Option<AnyValue>,
     /// Whether every reply tells what is left (`RateLimit` and `RateLimit-Policy`), not only those
@@ -516,7 +516,7 @@ impl GateReader<'_> {
         let by = node.get("by");
         Some(PlanChoice {
             which,
-            by: by.map_or(Who::Address, |by| self.who("by", by, scope, report)),
+            by: by.map_or(Who::Caller, |by| self.who("by", by, scope, report)),
             plans: Arc::clone(plans),
         })
     }

@@ -21,6 +21,7 @@ mod enveloped;
 mod environment;
 mod gates;
 mod limits;
+mod listeners;
 mod modifiers;
 mod names;
 mod problem;
@@ -35,6 +36,7 @@ mod trigger;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use component::access::{AccessDefinition, Ways};
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
 use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
@@ -49,6 +51,7 @@ pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
 use crate::compile::{Flow, Reader};
 use crate::environment::{Environment, Places};
+use crate::listeners::Listeners;
 use crate::tests_section::TestCase;
 use crate::trigger::Defaults;
 
@@ -94,6 +97,8 @@ pub struct Table<'a> {
     pub endpoints: &'a [EndpointDefinition],
     /// Kinds of documents beside flows.
     pub documents: &'a [DocumentDefinition],
+    /// How callers are known, and who may come in.
+    pub access: AccessDefinition,
     /// Where documents have expressions beside the steps, such as `from.poll`: a key of a document
     /// and a key of the mapping under it.
     pub evaluated: &'a [&'a str],
@@ -120,9 +125,7 @@ pub struct Input<'a> {
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
     let mut documents = document::sort(input.documents, input.table.documents, report);
-    let engine = documents.engine.as_ref();
-    let settings = engine.and_then(|document| document.get("engine"));
-    let names = Environment::read(settings, input.environment, report);
+    let names = Environment::read(shared_settings(&documents), input.environment, report);
     let mut places = Places::default();
     let engine = match &mut documents.engine {
         Some(document) => {
@@ -142,17 +145,25 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         .unwrap_or_default();
     let defaults = Defaults {
         listen: engine.listen.clone(),
+        listeners: Arc::clone(&engine.listeners),
         body_max: engine.settings.limits.body,
         body_memory: engine.settings.limits.body_memory,
         expressions: engine.expressions,
         callers,
     };
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
+    let settings = shared_settings(&documents);
+    let ways = (input.table.access.build)(
+        settings.and_then(|it| it.get("auth")),
+        input.surroundings,
+        report,
+    );
     let reader = declared::Reader {
         definitions: connections,
         shared: &shared,
         defaults: &defaults,
         evaluation: &evaluation,
+        ways: &*ways,
         surroundings: input.surroundings,
     };
     let read = reader.read_all(&documents.declared, report);
@@ -162,12 +173,13 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         shared: &shared,
         defaults: &defaults,
         evaluation: &evaluation,
+        ways: &*ways,
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
     let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
     gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
-    routes::check(&flows, &read.declared, report);
+    routes::check(&flows, &read.declared, &engine.listeners, report);
     let context = tests_section::Context::new(&names, secrets, input.surroundings);
     let tests = (documents.flows.as_slice(), documents.tests.as_slice());
     tests_section::read_all(&mut flows, tests, &context, report);
@@ -181,11 +193,16 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     missing.extend(read.missing.iter().cloned());
     missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
     Some(Loaded {
-        plan: plan(&flows, &read, engine.settings),
+        plan: plan(&flows, &read, (&*ways, &engine.listeners), engine.settings),
         engine: engine.engine,
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
+}
+
+/// The value under `engine:`.
+fn shared_settings(documents: &document::Documents) -> Option<&Node> {
+    documents.engine.as_ref()?.get("engine")
 }
 
 fn refuse_nothing(flows: &[Flow], read: &declared::Read, report: &mut Report) {
@@ -197,15 +214,23 @@ fn refuse_nothing(flows: &[Flow], read: &declared::Read, report: &mut Report) {
 }
 
 /// What listens where and what it serves.
-fn plan(flows: &[Flow], read: &declared::Read, settings: Settings) -> Plan {
+fn plan(
+    flows: &[Flow],
+    read: &declared::Read,
+    (ways, listeners): (&dyn Ways, &Listeners),
+    settings: Settings,
+) -> Plan {
     let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
+    let mut upstreams = connections::gather(flows, &read.declared);
+    upstreams.extend(ways.upstreams());
     Plan {
-        listeners: routes::group(flows, &read.declared),
-        upstreams: connections::gather(flows, &read.declared),
+        listeners: routes::group(flows, &read.declared, listeners),
+        upstreams,
         callees: compile::callees(flows),
         sources: compile::sources(flows)
             .into_iter()
             .chain(own_sources)
+            .chain(ways.sources())
             .collect(),
         connections: connections::held(flows),
         settings,

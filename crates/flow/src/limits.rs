@@ -34,11 +34,11 @@ struct LimitsConfig {
     /// status 429. Requests are counted before their body is read.
     throttle: Option<OneOrMore<CallerThrottleConfig>>,
     /// The caller's plan: the name of one of `engine.plans`, or an expression that gives it, such
-    /// as `${ $headers["x-plan"] }`. If there is no plan of that name, the one named `default`
+    /// as `${ $auth.plan }`. If there is no plan of that name, the one named `default`
     /// applies; without it the request is refused with `forbidden`, status 403.
     plan: Option<Spanned<String>>,
-    /// Who is counted by the plan: an expression, as in `throttle`. The default is the client's
-    /// address.
+    /// Who is counted by the plan: an expression, as in `throttle`. The default is the caller, by
+    /// way and id, and the client's address where there is none.
     by: Option<AnyValue>,
     /// Whether every reply tells what is left (`RateLimit` and `RateLimit-Policy`), not only those
     /// with status 429.

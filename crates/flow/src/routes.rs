@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use component::access::Door;
 use component::document::Declared;
+use component::edge::RouteEdge;
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
@@ -12,6 +14,7 @@ use config::{Report, Span};
 
 use crate::codes::{DIFFERENT_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
 use crate::compile::Flow;
+use crate::listeners::Listeners;
 use crate::trigger::Trigger;
 
 /// Something that requests start: a flow or a document beside them.
@@ -22,6 +25,8 @@ struct Routed<'a> {
     http: &'a HttpTrigger,
     tls: &'a Option<ListenerTls>,
     protocols: &'a Vec<Protocol>,
+    door: &'a Option<Arc<dyn Door>>,
+    edge: &'a RouteEdge,
     span: Span,
 }
 
@@ -39,6 +44,8 @@ fn routed<'a>(
             http: &start.http,
             tls: &start.tls,
             protocols: &start.protocols,
+            door: &flow.door,
+            edge: &flow.edge,
             span: start.span,
         };
         Some((routed, flow.target.clone()))
@@ -52,6 +59,8 @@ fn routed<'a>(
                 http: &entrance.http,
                 tls: &entrance.tls,
                 protocols: &entrance.protocols,
+                door: &route.door,
+                edge: &route.edge,
                 span: entrance.span,
             };
             let target = RouteTarget::Handle {
@@ -74,34 +83,50 @@ fn routed<'a>(
 }
 
 /// Checks every route against those before it.
-pub(crate) fn check(flows: &[Flow], declared: &[Declared], report: &mut Report) {
+pub(crate) fn check(
+    flows: &[Flow],
+    declared: &[Declared],
+    listeners: &Listeners,
+    report: &mut Report,
+) {
     let routed: Vec<Routed<'_>> = routed(flows, declared).map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
+    // A trigger that could not be read may be the one that listens there.
+    if !report.has_errors() {
+        listeners.check_used(routed.iter().map(|it| &it.http.listen), report);
+    }
 }
 
 /// The listeners with their routes, addresses in order and routes in the order of the files.
-pub(crate) fn group(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPlan> {
+pub(crate) fn group(
+    flows: &[Flow],
+    declared: &[Declared],
+    configured: &Listeners,
+) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
     for (routed, target) in routed(flows, declared) {
         let Some(target) = target else {
             continue;
         };
-        listeners
+        let listener = listeners
             .entry(routed.http.listen.clone())
             .or_insert_with(|| ListenerPlan {
                 address: routed.http.listen.clone(),
                 tls: routed.tls.clone().map(Arc::new),
                 protocols: routed.protocols.clone(),
+                edge: configured.edge(&routed.http.listen),
                 routes: Vec::new(),
-            })
-            .routes
-            .push(RoutePlan {
-                flow: routed.name.clone(),
-                methods: routed.http.methods.clone(),
-                path: routed.http.path.clone(),
-                target,
             });
+        let edge = routed.edge.within(&listener.edge.requests);
+        listener.routes.push(RoutePlan {
+            flow: routed.name.clone(),
+            methods: routed.http.methods.clone(),
+            path: routed.http.path.clone(),
+            edge: Some(edge).filter(|edge| !edge.is_empty()).map(Arc::new),
+            target,
+            door: routed.door.clone(),
+        });
     }
     listeners.into_values().collect()
 }

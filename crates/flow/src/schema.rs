@@ -17,7 +17,11 @@ const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: h
 pub fn file(table: Table<'_>) -> Value {
     let steps = table.steps;
     let mut definitions = Map::new();
-    place(&mut definitions, "engine-settings", engine::schema());
+    place(
+        &mut definitions,
+        "engine-settings",
+        engine::schema(&table.access),
+    );
     place(&mut definitions, "http-trigger", trigger::schema());
     for (name, schema) in trigger::listener_schemas() {
         if !table.documents.is_empty() {
@@ -35,6 +39,7 @@ pub fn file(table: Table<'_>) -> Value {
     let step = || json!({ "$ref": "#/$defs/step" });
     definitions.insert("clause".into(), clause_item(steps));
     place(&mut definitions, "limits", limits::schema());
+    place(&mut definitions, "auth", (table.access.auth)());
     place(&mut definitions, "test", tests_section::schema());
     let test = || json!({ "$ref": "#/$defs/test" });
     definitions.insert("tests".into(), tests_section::document_shape(test()));
@@ -44,6 +49,8 @@ pub fn file(table: Table<'_>) -> Value {
         step: step(),
         clause: json!({ "$ref": "#/$defs/clause" }),
         limits: json!({ "$ref": "#/$defs/limits" }),
+        auth: json!({ "$ref": "#/$defs/auth" }),
+        edge: compile::edge_schemas(),
         test: test(),
     });
     if let Some(name) = flow
@@ -78,8 +85,8 @@ pub fn file(table: Table<'_>) -> Value {
 }
 
 /// The schema of the value under `engine:`.
-pub fn engine_settings() -> Value {
-    engine::schema()
+pub fn engine_settings(table: Table<'_>) -> Value {
+    engine::schema(&table.access)
 }
 
 /// The schema of the mapping form of the value under `http:`.
@@ -96,6 +103,8 @@ pub fn flow() -> Value {
         step: json!({ "type": "object" }),
         clause: json!({ "type": "object" }),
         limits: json!({ "type": "object", "description": "Limits of the flow." }),
+        auth: json!({ "description": "Who may start the flow: see [Access control](auth.md)." }),
+        edge: compile::edge_schemas(),
         test: json!({ "type": "object" }),
     })
 }

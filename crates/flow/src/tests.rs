@@ -7,6 +7,7 @@ mod sound;
 
 use std::sync::Arc;
 
+use component::access::{AccessDefinition, NoWays};
 use component::connection::HttpConnection;
 use component::definition::{BuildContext, ConnectionDefinition, StepDefinition, Surroundings};
 use component::exchange::Exchange;
@@ -16,6 +17,8 @@ use component::state::States;
 use component::step::{Next, Progress, Step};
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Secrets, Sources};
+
+use serde_json::json;
 
 use crate::{Input, KnownSecrets, Loaded, Table, load};
 
@@ -123,6 +126,7 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
         let base = String::new();
         let fields = Vec::new();
         Some(Arc::new(HttpConnection {
+            parameter: None,
             credentials: None,
             upstream,
             base,
@@ -130,6 +134,26 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
         }))
     },
 }];
+
+/// The parts that the files of these tests may use.
+const TABLE: Table<'static> = Table {
+    steps: STEPS,
+    connections: CONNECTIONS,
+    sources: &[],
+    endpoints: &[],
+    documents: &[],
+    access: NO_ACCESS,
+    evaluated: &[],
+};
+
+/// Flows that nobody guards.
+const NO_ACCESS: AccessDefinition = AccessDefinition {
+    documentation: "",
+    example: "",
+    ways: || json!({}),
+    auth: || json!({}),
+    build: |_, _, _| Arc::new(NoWays),
+};
 
 /// The secrets `TOKEN`, and `tls.key` whose value looks like a `${ }`.
 fn secrets() -> KnownSecrets {
@@ -151,17 +175,9 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
         documents.extend(config::parse(&sources, source, &mut report));
     }
     let environment = |name: &str| (name == "HOME_HOST").then(|| "home".to_owned());
-    let table = Table {
-        steps: STEPS,
-        connections: CONNECTIONS,
-        sources: &[],
-        endpoints: &[],
-        documents: &[],
-        evaluated: &[],
-    };
     let input = Input {
         documents,
-        table,
+        table: TABLE,
         environment: &environment,
         secrets: &secrets(),
         surroundings: &Surroundings {

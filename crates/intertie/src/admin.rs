@@ -126,6 +126,7 @@ pub(crate) async fn start(
             address: listen,
             tls: None,
             protocols: vec![Protocol::Http1],
+            edge: Default::default(),
             routes,
         }],
         ..Plan::default()
@@ -140,12 +141,14 @@ pub(crate) async fn start(
 
 fn route(name: &str, page: Page) -> RoutePlan {
     RoutePlan {
+        door: None,
         flow: format!("admin-{name}").into(),
         methods: Methods::Only(vec![Method::Get]),
         path: PathPattern {
             segments: vec![Segment::Literal(name.to_owned())],
             rest: false,
         },
+        edge: None,
         target: RouteTarget::Handle {
             handler: Arc::new(page),
             body_max: 0,

@@ -12,10 +12,11 @@ use component::state::States;
 use crate::data::command::StoreCommand;
 use crate::data::topics::TopicsCommand;
 use crate::health::HealthArguments;
+use crate::keys::KeysCommand;
 use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{data, health, load, new, reference, run, secrets, test};
+use crate::{data, health, keys, load, new, reference, run, secrets, test};
 
 /// Semantic Versioning of what users write and see: keys of flow files, the command line, error
 /// codes, metrics and the data folder. What is packaged names its commit.
@@ -56,6 +57,11 @@ enum Command {
     /// INTERTIE_SECRETS_KEY_FILE names.
     #[command(subcommand)]
     Secrets(SecretsCommand),
+    /// Make, list and revoke API keys, and set the passwords of users.
+    ///
+    /// Files are written whole or not at all, and only their hashes are kept. Comments stay.
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Look at the messages that steps `store` have kept, and decide on dead letters.
     ///
     /// Works while no engine runs on the data folder.
@@ -160,6 +166,7 @@ impl Cli {
             Command::Check { paths, format } => check(&paths, format),
             Command::Test(arguments) => test::run(arguments),
             Command::Secrets(command) => secrets::command::run(&command),
+            Command::Keys(command) => keys::run(&command),
             Command::Store(command) => data::command::run(&command),
             Command::Topics(command) => data::topics::run(&command),
             Command::Stub(arguments) => lab::stub::run(arguments),

@@ -255,6 +255,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     sources: &SOURCES,
     endpoints: &ENDPOINTS,
     documents: topics::DOCUMENTS,
+    access: auth::DEFINITION,
     evaluated: topics::EVALUATED,
 };
 

@@ -280,7 +280,7 @@ fn encode_streams(
 type Pick = fn(&WorkerMetrics) -> &Counter;
 
 /// Counters without labels: name, help, and where it is.
-const COUNTERS: [(&str, &str, Pick); 13] = [
+const COUNTERS: [(&str, &str, Pick); 15] = [
     (
         "connections_accepted",
         "Client connections accepted",
@@ -295,6 +295,16 @@ const COUNTERS: [(&str, &str, Pick); 13] = [
         "connections_refused_by_address",
         "Client connections refused because their address has too many",
         |worker| &worker.refused_by_address,
+    ),
+    (
+        "connections_refused_by_network",
+        "Client connections refused because of the networks of their listener",
+        |worker| &worker.refused_by_network,
+    ),
+    (
+        "connections_refused_by_proxy_protocol",
+        "Client connections refused because of the PROXY protocol",
+        |worker| &worker.refused_by_proxy_protocol,
     ),
     (
         "connections_refused_by_descriptors",

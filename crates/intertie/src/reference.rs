@@ -30,6 +30,7 @@ pub fn pages() -> Vec<(String, String)> {
         ("on_error.md".to_owned(), on_error_page()),
         ("fallback.md".to_owned(), fallback_page()),
         ("engine.md".to_owned(), engine_page()),
+        ("auth.md".to_owned(), auth_page()),
         ("http-trigger.md".to_owned(), trigger_page()),
     ];
     pages.extend(TABLE.connections.iter().map(|connection| {
@@ -179,10 +180,39 @@ fn fallback_page() -> String {
 }
 
 fn engine_page() -> String {
-    let keys = keys(&flow::schema::engine_settings());
+    let keys = keys(&flow::schema::engine_settings(TABLE));
     let yaml = include_str!("reference/engine.yaml");
     let words = include_str!("reference/engine.md");
     page("`engine`: settings", &[words, &keys, &example(yaml)])
+}
+
+fn auth_page() -> String {
+    let access = TABLE.access;
+    let door = format!(
+        "## Keys of `auth`\n\n{}",
+        describe::markdown(&door_mapping(&(access.auth)()))
+    );
+    let ways = (access.ways)();
+    let way = ways
+        .get("additionalProperties")
+        .cloned()
+        .unwrap_or_default();
+    let ways = format!(
+        "## Ways: `engine.auth`\n\nNames, and under each exactly one way:\n\n{}",
+        describe::markdown(&way)
+    );
+    page(
+        "`auth`: access control",
+        &[access.documentation, &door, &ways, &example(access.example)],
+    )
+}
+
+/// The mapping among the forms of a schema.
+fn door_mapping(schema: &Value) -> Value {
+    let forms = schema.get("anyOf").and_then(Value::as_array);
+    let mut forms = forms.into_iter().flatten();
+    let mapping = forms.find(|it| it.get("properties").is_some());
+    mapping.cloned().unwrap_or_default()
 }
 
 fn trigger_page() -> String {

@@ -13,6 +13,8 @@ pub enum Field {
     ContentLength,
     /// `Content-Type` (RFC 9110, section 8.3)
     ContentType,
+    /// `Date` (RFC 9110, section 6.6.1)
+    Date,
     /// `Expect` (RFC 9110, section 10.1.1)
     Expect,
     /// `Forwarded` (RFC 7239)
@@ -64,6 +66,7 @@ impl Field {
         match (name.len(), first.to_ascii_lowercase()) {
             (2, b't') if is_name(name, b"te") => Self::Te,
             (3, b'v') if is_name(name, b"via") => Self::Via,
+            (4, b'd') if is_name(name, b"date") => Self::Date,
             (4, b'h') if is_name(name, b"host") => Self::Host,
             (6, b'e') if is_name(name, b"expect") => Self::Expect,
             (7, b't') if is_name(name, b"trailer") => Self::Trailer,
@@ -156,7 +159,7 @@ impl Field {
 }
 
 /// Fields of a head that the data path does not tell apart: none of them may be a trailer.
-const HEAD_ONLY: [&[u8]; 20] = [
+const HEAD_ONLY: [&[u8]; 19] = [
     // Authentication.
     b"authorization",
     b"cookie",
@@ -171,7 +174,6 @@ const HEAD_ONLY: [&[u8]; 20] = [
     // Control of caches and redirects.
     b"age",
     b"cache-control",
-    b"date",
     b"expires",
     b"location",
     b"retry-after",
@@ -222,6 +224,7 @@ mod tests {
         let cases: &[(&str, Field)] = &[
             ("te", Field::Te),
             ("VIA", Field::Via),
+            ("dAte", Field::Date),
             ("Host", Field::Host),
             ("eXpect", Field::Expect),
             ("Trailer", Field::Trailer),
@@ -276,6 +279,7 @@ mod tests {
             "Authorization",
             "authorization",
             "Cookie",
+            "Date",
             "Set-Cookie",
             "Content-Type",
             "Via",

@@ -41,20 +41,13 @@ impl<'a> HeadersView<'a> {
         })
     }
 
-    /// Every field line as [`HeadersView::iter`] has it, and the bytes from the name to the value's
-    /// end where they are `Name: value`, so that a line can be copied at once.
+    /// Every field line in order. Of a line that is left out nothing but the field is looked at.
     #[inline]
-    pub fn lines(self) -> impl Iterator<Item = (Field, &'a [u8], &'a [u8], Option<&'a [u8]>)> {
-        self.entries.iter().map(move |entry| {
-            let (name, value) = (
-                slice(self.bytes, entry.name),
-                slice(self.bytes, entry.value),
-            );
-            let is_plain = entry.name.1 + 2 == entry.value.0
-                && slice(self.bytes, (entry.name.1, entry.value.0)) == b": ";
-            let line = is_plain.then(|| slice(self.bytes, (entry.name.0, entry.value.1)));
-            (entry.field, name, value, line)
-        })
+    pub fn lines(self) -> impl Iterator<Item = FieldLine<'a>> {
+        let bytes = self.bytes;
+        self.entries
+            .iter()
+            .map(move |entry| FieldLine { bytes, entry })
     }
 
     /// A copy without the lines of some fields.
@@ -71,9 +64,8 @@ impl<'a> HeadersView<'a> {
 
     /// The value of the first line of this known field.
     pub fn first(self, field: Field) -> Option<&'a [u8]> {
-        self.iter()
-            .find(|(found, _, _)| *found == field)
-            .map(|(_, _, value)| value)
+        let first = self.entries.iter().find(|entry| entry.field == field);
+        first.map(|entry| slice(self.bytes, entry.value))
     }
 
     /// The value of the first line with this name, whatever its case.
@@ -98,6 +90,43 @@ impl<'a> HeadersView<'a> {
         let mut headers = Headers::with_room(self.bytes, self.entries.len());
         headers.entries.extend_from_slice(self.entries);
         headers
+    }
+}
+
+/// One field line of a [`HeadersView`].
+#[derive(Clone, Copy, Debug)]
+pub struct FieldLine<'a> {
+    bytes: &'a [u8],
+    entry: &'a Entry,
+}
+
+impl<'a> FieldLine<'a> {
+    /// Which field it is.
+    #[inline]
+    pub fn field(self) -> Field {
+        self.entry.field
+    }
+
+    /// The name.
+    #[inline]
+    pub fn name(self) -> &'a [u8] {
+        slice(self.bytes, self.entry.name)
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(self) -> &'a [u8] {
+        slice(self.bytes, self.entry.value)
+    }
+
+    /// The bytes from the name to the value's end where they are `Name: value`, so that the line
+    /// can be copied at once.
+    #[inline]
+    pub fn whole(self) -> Option<&'a [u8]> {
+        let Entry { name, value, .. } = *self.entry;
+        let behind = self.bytes.get(name.1 as usize..)?;
+        let is_plain = name.1 + 2 == value.0 && behind.first_chunk() == Some(b": ");
+        is_plain.then(|| slice(self.bytes, (name.0, value.1)))
     }
 }
 

@@ -16,7 +16,7 @@ pub mod secret;
 pub use body::Body;
 pub use fault::{Fault, Kind, Of, Origin, RateLimit, Retry};
 pub use field::Field;
-pub use headers::{Entry, Headers, HeadersView};
+pub use headers::{Entry, FieldLine, Headers, HeadersView};
 pub use method::Method;
 pub use reply::{Reply, reason_phrase};
 pub use request::Request;

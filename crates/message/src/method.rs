@@ -27,17 +27,17 @@ pub enum Method {
 
 impl Method {
     /// The method with this name. The caller has checked that the name is a token.
-    pub fn from_token(name: &str) -> Self {
-        match name {
-            "GET" => Self::Get,
-            "HEAD" => Self::Head,
-            "POST" => Self::Post,
-            "PUT" => Self::Put,
-            "DELETE" => Self::Delete,
-            "PATCH" => Self::Patch,
-            "OPTIONS" => Self::Options,
-            "TRACE" => Self::Trace,
-            other => Self::Other(other.into()),
+    pub fn from_token(name: impl AsRef<[u8]>) -> Self {
+        match name.as_ref() {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"PATCH" => Self::Patch,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            other => Self::Other(String::from_utf8_lossy(other).into()),
         }
     }
 

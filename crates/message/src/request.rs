@@ -1,6 +1,8 @@
 //! A request as the message path sees it.
 
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use crate::{Body, Headers, Method};
 
@@ -25,6 +27,8 @@ pub struct Request {
     pub proxy: Option<IpAddr>,
     /// Whether it came over TLS.
     pub is_secure: bool,
+    /// Who has sent it, where access control has found out: `component::access::Caller`.
+    pub caller: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Request {
@@ -41,6 +45,7 @@ impl Request {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             proxy: None,
             is_secure: false,
+            caller: None,
         }
     }
 }

@@ -13,6 +13,10 @@ use crate::Buffer;
 use crate::endpoint::Permit;
 use crate::tls::{self, Protocol, TlsStream};
 
+/// The most bytes that are written without getting ready to wait for the socket first: a head and
+/// a small body.
+const SMALL: usize = 4096;
+
 /// A connected socket and the bytes read from it that nobody has used yet.
 #[derive(Debug)]
 pub struct Connection {
@@ -21,6 +25,8 @@ pub struct Connection {
     pub input: Buffer,
     peer: IpAddr,
     permit: Option<Permit>,
+    /// Whether the last read has probably taken all that there was.
+    is_drained: bool,
 }
 
 impl Connection {
@@ -67,6 +73,7 @@ impl Connection {
             input: Buffer::default(),
             peer: peer.ip().to_canonical(),
             permit: None,
+            is_drained: false,
         }
     }
 
@@ -114,10 +121,19 @@ impl Connection {
     /// nothing has been read, a waiting connection holds no buffer.
     #[inline]
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Then most likely it has to wait, for which it needs no buffer.
+        if std::mem::take(&mut self.is_drained)
+            && let Stream::Plain(stream) = &self.stream
+            && stream.poll_read_ready(context)?.is_pending()
+        {
+            self.input.release();
+            return Poll::Pending;
+        }
         let mut space = ReadBuf::new(self.input.space());
         match self.stream.poll_read(context, &mut space) {
             Poll::Ready(Ok(())) => {
                 let count = space.filled().len();
+                self.is_drained = space.remaining() > 0;
                 self.input.filled(count);
                 if count == 0 {
                     self.input.release();
@@ -130,6 +146,16 @@ impl Connection {
                 Poll::Pending
             }
         }
+    }
+
+    /// The same while something else is waited for, and the other side is only watched: it sends
+    /// something ahead, or leaves.
+    #[inline]
+    pub fn poll_watch(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let polled = self.poll_fill(context);
+        // What wakes the task next is not this connection.
+        self.is_drained |= polled.is_pending();
+        polled
     }
 
     /// Writes some of these bytes, at least one. They are the connection's from then on; over TLS
@@ -210,20 +236,19 @@ impl Connection {
         if !self.input.is_empty() {
             return true;
         }
-        let mut context = Context::from_waker(Waker::noop());
         match &mut self.stream {
-            Stream::Plain(stream) => match stream.poll_read_ready(&mut context) {
-                Poll::Pending => false,
-                Poll::Ready(Err(_)) => true,
-                Poll::Ready(Ok(())) => {
-                    let unread = stream.try_read(&mut [0]);
-                    !matches!(unread, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-                }
-            },
+            // Asks the kernel only when it has reported something.
+            Stream::Plain(stream) => {
+                let unread = stream.try_read(&mut [0]);
+                !matches!(unread, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            }
             // Session tickets may arrive at any time and are no news.
-            Stream::Tls(stream) => stream
-                .poll_read(&mut context, &mut ReadBuf::new(&mut [0]))
-                .is_ready(),
+            Stream::Tls(stream) => {
+                let mut context = Context::from_waker(Waker::noop());
+                stream
+                    .poll_read(&mut context, &mut ReadBuf::new(&mut [0]))
+                    .is_ready()
+            }
         }
     }
 }
@@ -250,7 +275,15 @@ impl Stream {
     #[inline]
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Plain(stream) => {
+                // The socket has room for so few bytes nearly always: then nobody need be woken.
+                if bytes.len() <= SMALL
+                    && let Ok(count) = stream.try_write(bytes)
+                {
+                    return Poll::Ready(Ok(count));
+                }
+                Pin::new(stream).poll_write(context, bytes)
+            }
             Self::Tls(stream) => stream.poll_write(context, bytes),
         }
     }

@@ -63,7 +63,7 @@ pub struct Http2Setup {
 #[derive(Debug)]
 pub enum NewConnection {
     /// One for one request at a time.
-    Http1(Connection),
+    Http1(Box<Connection>),
     /// One for many. Somebody must run the driver.
     Http2 {
         /// To open streams on.
@@ -151,7 +151,7 @@ impl Endpoint {
         };
         if !speaks_h2 {
             connection.hold(permit);
-            return Ok(NewConnection::Http1(connection));
+            return Ok(NewConnection::Http1(Box::new(connection)));
         }
         let peer = connection.peer();
         let Http2Setup { limits, freed } = setup;
@@ -194,7 +194,8 @@ async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-impl Pooled for Connection {
+/// Boxed, for it is handed on often: to each exchange, and back.
+impl Pooled for Box<Connection> {
     #[inline]
     fn is_stale(&mut self) -> bool {
         Connection::is_stale(self)
@@ -236,4 +237,4 @@ impl Multiplexed for Link {
 }
 
 /// The pool of one worker's connections to an upstream.
-pub type ConnectionPool = pool::Pool<Connection, Link>;
+pub type ConnectionPool = pool::Pool<Box<Connection>, Link>;

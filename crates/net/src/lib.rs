@@ -1,8 +1,9 @@
 //! Sockets, TLS, HTTP/1.1, HTTP/2 and WebSocket: the only home of their libraries.
 //!
 //! Reading order: [`listen`] makes listening sockets, [`connection`] is a socket with its buffer,
-//! [`transport`] what protocols need of one, [`tls`] encrypts it, [`deadline`] bounds every wait,
-//! [`http1`] reads and frames messages, [`websocket`] does the same behind an upgrade,
+//! [`transport`] what protocols need of one, [`proxy_protocol`] says for whom it is passed on,
+//! [`tls`] encrypts it, [`deadline`] bounds every wait, [`http1`] reads and frames messages,
+//! [`websocket`] does the same behind an upgrade,
 //! [`endpoint`] makes connections to other systems, [`pool`] says which request gets them.
 //! Everything here belongs to one worker thread and never crosses to another. What to do with a
 //! message is decided elsewhere.
@@ -16,6 +17,7 @@ pub mod http1;
 pub mod http2;
 pub mod listen;
 pub mod pool;
+pub mod proxy_protocol;
 mod race;
 pub mod resolve;
 pub mod spares;

@@ -3,14 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::handler::{Handler, Outcome, Work};
-use component::limits::Admission;
 use component::plan::Plan;
 use component::source::{SourcePlan, Started};
 use message::{Fault, Request};
@@ -18,65 +17,84 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::call::Caller;
-use crate::panics::{self, CaughtFlow};
-use crate::router::ForwardTargets;
-use crate::worker::Worker;
+use crate::panics::{self, Caught, CaughtFlow};
+use crate::worker::{Busy, Worker};
 
 /// How long a source rests that has panicked.
 const SOURCE_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
 
 /// Runs a handler on a request until it is done or its client has left: `None` then. The work of a
 /// handler that detaches goes on all the same.
-pub(crate) async fn run(
-    worker: &Rc<Worker>,
-    (handler, forwards): (&Arc<dyn Handler>, &Rc<ForwardTargets>),
-    admission: Option<&Admission>,
+///
+/// No `async fn`, which would keep the request for as long as the flow runs.
+pub(crate) fn run<'a>(
+    caller: &'a Caller,
+    handler: &'a Arc<dyn Handler>,
     request: Request,
-    mut has_left: impl FnMut(&mut Context<'_>) -> bool,
-) -> Option<Result<Outcome, Fault>> {
-    let caller = Caller::admitted(worker, forwards, admission);
-    if !handler.detaches() {
-        let mut work = pin!(panics::caught(|| handler.handle(request, &caller)));
-        return poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if has_left(context) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        })
-        .await;
+    mut has_left: impl FnMut(&mut Context<'_>) -> bool + 'a,
+) -> impl Future<Output = Option<Result<Outcome, Fault>>> + 'a {
+    let mut running = match handler.detaches() {
+        false => Running::Here(panics::caught(|| handler.handle(request, caller))),
+        true => Running::Detached(detach(caller, handler, request)),
+    };
+    poll_fn(move |context| match running.poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(outcome),
+        Poll::Pending if has_left(context) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+}
+
+/// A flow that somebody waits for.
+enum Running<'a> {
+    Here(Caught<'a, Outcome>),
+    /// In a task of its own.
+    Detached(oneshot::Receiver<Result<Outcome, Fault>>),
+}
+
+impl Running<'_> {
+    /// Ready with the outcome; with `None` when the task has been dropped.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Outcome, Fault>>> {
+        match self {
+            Self::Here(work) => Pin::new(work).poll(context).map(Some),
+            Self::Detached(told) => Pin::new(told).poll(context).map(Result::ok),
+        }
     }
-    let (tell, mut told) = oneshot::channel();
-    let handler = Arc::clone(handler);
-    start(worker, async move {
+}
+
+fn detach(
+    caller: &Caller,
+    handler: &Arc<dyn Handler>,
+    request: Request,
+) -> oneshot::Receiver<Result<Outcome, Fault>> {
+    let (tell, told) = oneshot::channel();
+    let (caller, handler) = (caller.clone(), Arc::clone(handler));
+    let worker = Rc::clone(&caller.worker);
+    start(&worker, |busy| async move {
         let outcome = panics::caught(|| handler.handle(request, &caller)).await;
         // The client may have left.
         let _ = tell.send(outcome);
+        drop(busy);
     });
-    poll_fn(|context| {
-        if let Poll::Ready(outcome) = Pin::new(&mut told).poll(context) {
-            return Poll::Ready(outcome.ok());
-        }
-        match has_left(context) {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
-        }
-    })
-    .await
+    told
 }
 
-/// Starts work that a drain waits for.
-fn start(worker: &Rc<Worker>, work: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
-    let guest = worker.enter();
-    tokio::task::spawn_local(async move {
-        work.await;
-        drop(guest);
-    })
+/// Starts work that a drain waits for: until what the work is given is dropped. Work that is given
+/// to another future would take its memory twice.
+fn start<F>(worker: &Rc<Worker>, work: impl FnOnce(Busy) -> F) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + 'static,
+{
+    tokio::task::spawn_local(work(worker.enter()))
 }
 
 /// Starts work of a step.
 pub(crate) fn spawn(caller: &Caller, work: Work) {
     let caller = caller.clone();
     let worker = Rc::clone(&caller.worker);
-    start(&worker, async move { work(&caller).await });
+    start(&worker, |busy| async move {
+        work(&caller).await;
+        drop(busy);
+    });
 }
 
 /// The sources that run on a worker.
@@ -144,7 +162,8 @@ fn run_source(
         receiver: RefCell::new(stopped),
         is_over: Cell::new(false),
     });
-    let task = start(worker, async move {
+    let task = start(worker, |busy| async move {
+        let _busy = busy;
         if let Some(before) = before {
             // Whatever became of it, it has ended.
             let _ = before.await;
@@ -222,6 +241,7 @@ mod tests {
                     peer: [0, 0, 0, 0].into(),
                     proxy: None,
                     is_secure: false,
+                    caller: None,
                 };
                 let fault = flow.start(request, services).await.unwrap_err();
                 self.faults

@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -26,16 +27,24 @@ fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
     })
 }
 
-/// Makes a future and runs it; a panic of either is a fault.
-pub(crate) async fn caught<'a, T>(
+/// Makes a future; a panic while it is made or runs is a fault. It is made at once: until then
+/// what it is made of, such as a request, would be kept here too.
+pub(crate) fn caught<'a, T: 'a>(
     make: impl FnOnce() -> LocalFuture<'a, Result<T, Fault>>,
-) -> Result<T, Fault> {
-    let mut work = catch(make)?;
-    poll_fn(|context| catch(|| work.as_mut().poll(context)).unwrap_or_else(ready)).await
+) -> Caught<'a, T> {
+    Caught(catch(make).unwrap_or_else(|fault| Box::pin(async { Err(fault) })))
 }
 
-fn ready<T>(fault: Fault) -> Poll<Result<T, Fault>> {
-    Poll::Ready(Err(fault))
+/// A future whose panics are faults.
+pub(crate) struct Caught<'a, T>(LocalFuture<'a, Result<T, Fault>>);
+
+impl<T> Future for Caught<'_, T> {
+    type Output = Result<T, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let poll = catch(|| self.0.as_mut().poll(context));
+        poll.unwrap_or_else(|fault| Poll::Ready(Err(fault)))
+    }
 }
 
 /// Runs a future to its end; false when it panics.

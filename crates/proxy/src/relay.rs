@@ -7,6 +7,7 @@
 //! what may be repeated. The sides: [`downstream_http1`], [`downstream_http2`] and, for calls of
 //! steps, [`collect`]; [`upstream_http1`] and [`upstream_http2`].
 
+pub(crate) mod authorize;
 pub(crate) mod collect;
 mod content;
 pub(crate) mod downstream_http1;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::{Field, HeadersView, Method};
@@ -228,6 +230,9 @@ pub(crate) trait Requester: Downstream {
     fn worker(&self) -> &Rc<Worker>;
 
     fn settings(&self) -> &Settings;
+
+    /// The whole body of the request, when it is in memory.
+    fn content(&self) -> Option<Bytes>;
 }
 
 /// The parts of a downstream that a wait for a connection goes by.
@@ -260,7 +265,7 @@ impl ClientWatch<'_> {
 /// ahead are read up to a bound.
 pub(crate) fn has_left(context: &mut Context<'_>, client: &mut Connection) -> bool {
     while client.input.len() < AHEAD_MAX {
-        match client.poll_fill(context) {
+        match client.poll_watch(context) {
             Poll::Pending => return false,
             Poll::Ready(Ok(count)) if count > 0 => {}
             Poll::Ready(_) => return true,

@@ -1,10 +1,21 @@
 //! Which route a request belongs to: a tree of path segments for each listener.
 
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "for addresses with a route that asks for credentials"
+    )
+)]
+pub(crate) mod ambiguous_path;
+
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::access::Door;
+use component::edge::RouteEdge;
 use component::forward::ForwardPlan;
 use component::limits::Gate;
 use component::observe::{FlowMetrics, Registry};
@@ -19,8 +30,14 @@ use crate::upstream::upstreams::Upstreams;
 pub(crate) struct Route {
     /// The flow's name.
     pub flow: Arc<str>,
+    /// What a client meets before the target.
+    pub edge: Option<Arc<RouteEdge>>,
+    /// The methods that it takes.
+    methods: Methods,
     /// What happens to its requests.
     pub target: Target,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
     /// What its requests have to pass before.
     pub gate: Option<Arc<Gate>>,
     /// This worker's counters of the flow.
@@ -42,6 +59,17 @@ pub(crate) enum Target {
         /// The targets that the handler's messages have been forwarded to.
         forwards: Rc<ForwardTargets>,
     },
+}
+
+impl Route {
+    /// The methods that it takes, one of them perhaps by `any` alone.
+    pub fn allowed_methods(&self, method: &Method) -> String {
+        let mut methods = allow(vec![&self.methods]);
+        if !methods.split(", ").any(|known| known == method.as_str()) {
+            methods = format!("{methods}, {method}");
+        }
+        methods
+    }
 }
 
 /// Forward targets by plan, each made when it is first used.
@@ -68,6 +96,9 @@ impl ForwardTargets {
 #[derive(Default)]
 pub(crate) struct Table {
     root: Node,
+    /// What holds where a route says nothing; absent when neither the listener nor any route says
+    /// anything.
+    edge: Option<RouteEdge>,
 }
 
 #[derive(Default)]
@@ -106,6 +137,16 @@ fn in_order(one: &RoutePlan, other: &RoutePlan) -> Ordering {
     literals(one).cmp(literals(other))
 }
 
+/// Whether a client meets anything before the route's target. Handlers that share a route decide
+/// for each request.
+fn has_edge(route: &RoutePlan) -> bool {
+    let shares = match &route.target {
+        RouteTarget::Handle { handler, .. } => handler.shares().is_some(),
+        RouteTarget::Forward(_) => false,
+    };
+    shares || route.edge.is_some()
+}
+
 /// Where parameters lie in the path.
 pub(crate) type Captures = Vec<(u32, u32)>;
 
@@ -113,6 +154,11 @@ impl Table {
     /// The table of a listener. Upstreams are shared by all routes of the worker.
     pub fn new(plan: &ListenerPlan, worker: usize, registry: &Registry, pool: &Upstreams) -> Self {
         let mut table = Self::default();
+        let listener = &plan.edge.requests;
+        let asks = listener.cors.is_some() || listener.security_headers.is_some();
+        if asks || plan.routes.iter().any(has_edge) {
+            table.edge = Some(listener.clone());
+        }
         let mut routes: Vec<&RoutePlan> = plan.routes.iter().collect();
         routes.sort_by(|one, other| in_order(one, other));
         for route in routes {
@@ -159,12 +205,21 @@ impl Table {
         };
         let route = Route {
             flow: Arc::clone(&plan.flow),
+            edge: plan.edge.clone(),
+            methods: plan.methods.clone(),
             gate: gate.map(Arc::clone),
             target,
+            door: plan.door.clone(),
             metrics,
             parameters,
         };
         leaf.push((plan.methods.clone(), Rc::new(route)));
+    }
+
+    /// What clients meet at this listener, where anything is asked of any of them.
+    #[inline]
+    pub fn edge(&self) -> Option<&RouteEdge> {
+        self.edge.as_ref()
     }
 
     /// The most specific route that takes this method and path: a literal segment goes before a

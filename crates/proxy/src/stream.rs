@@ -11,9 +11,11 @@ pub(crate) mod h1_client;
 pub(crate) mod h2_client;
 pub(crate) mod tunnel;
 
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
 use component::limits::{Admission, Held};
 use component::observe::FlowMetrics;
@@ -23,6 +25,7 @@ use message::{Fault, Kind, Method, Origin, Reply};
 use net::Connection;
 use net::deadline::Deadline;
 use net::http1::{BodyDecoder, Version};
+use tokio::time::Instant;
 
 use crate::call::Caller;
 use crate::client::response_head::{self, ClientSide};
@@ -33,7 +36,8 @@ use crate::stream::h1_client::{Http1Client, Returned, Way};
 use crate::stream::h2_client::Http2Client;
 use crate::worker::{Guest, Listener, Worker};
 
-/// Ready when a client's stream has to end: the worker stops, or the address is served no more.
+/// Ready when a client's stream has to end: the worker stops, the address is served no more, or the
+/// deadline is set, to the time when a credential expires, and is over.
 pub(crate) fn poll_stop(
     (worker, listener): (&Worker, &Listener),
     deadline: &Deadline,
@@ -42,9 +46,8 @@ pub(crate) fn poll_stop(
     if worker.is_draining() || listener.is_closed() {
         return Poll::Ready(());
     }
-    // It is not set: what wakes it is a worker that has something to tell.
-    let _ = deadline.poll(context);
-    Poll::Pending
+    // It wakes also when the worker has something to tell.
+    deadline.poll(context)
 }
 
 /// What is known of a flow's streams.
@@ -52,6 +55,8 @@ pub(crate) fn poll_stop(
 pub(crate) struct Streams<'a> {
     pub metrics: &'a Arc<FlowMetrics>,
     pub limits: Option<&'a Arc<StreamLimits>>,
+    /// When the caller's credential expires, in seconds since 1970.
+    pub expires: Option<u64>,
     /// The plan of the caller, where the door has found one.
     pub admission: Option<&'a Admission>,
 }
@@ -87,15 +92,36 @@ impl Streams<'_> {
         self.metrics.streams_opened.add(1);
         Ok(OpenStream {
             metrics: Arc::clone(self.metrics),
+            expires: self.expires.and_then(NonZeroU64::new),
             _place: place,
             _held: held.flatten().map(Box::new),
         })
     }
 }
 
+/// Sets the deadline of a stream to the time when its caller's credential expires; without one it
+/// only wakes when the worker has something to tell.
+pub(crate) fn set_expiry(deadline: &Deadline, open: &OpenStream) {
+    deadline.lift();
+    deadline.clear();
+    if let Some(at) = open.expires {
+        deadline.set(instant_of(at.get()), Duration::ZERO);
+    }
+}
+
+/// The time of a clock that only goes forward, for one of the wall clock as it is now.
+fn instant_of(seconds: u64) -> Instant {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let left = Duration::from_secs(seconds).saturating_sub(now.unwrap_or_default());
+    // Nobody waits longer than a year, and a clock can end.
+    Instant::now() + left.min(Duration::from_secs(366 * 24 * 3600))
+}
+
 /// Counts a stream for as long as it lives.
 pub(crate) struct OpenStream {
     pub metrics: Arc<FlowMetrics>,
+    /// When the caller's credential expires, in seconds since 1970.
+    pub expires: Option<NonZeroU64>,
     _place: Option<StreamPlace>,
     /// The place among the caller's own.
     _held: Option<Box<Held>>,
@@ -126,8 +152,7 @@ impl HandOver {
         connection: (Connection, Deadline),
         (begun, way): (Begun, Way),
     ) -> Self {
-        let metrics = Arc::clone(&begun.open.metrics);
-        let client = Box::new(Http1Client::new(owners, connection, way, metrics));
+        let client = Box::new(Http1Client::new(owners, connection, way, &begun.open));
         Self { client, begun }
     }
 
@@ -174,7 +199,7 @@ pub(crate) fn start_http2(begun: Begun, client: Http2Client) {
 /// Writes the head of a reply that goes on. HEAD gets nothing else.
 pub(crate) async fn begin(
     session: &mut Session,
-    (reply, feed): (Reply, Box<dyn Feed>),
+    (mut reply, feed): (Reply, Box<dyn Feed>),
     streams: Streams<'_>,
     forwards: &Rc<ForwardTargets>,
     body: &mut BodyDecoder,
@@ -190,6 +215,14 @@ pub(crate) async fn begin(
     let whole = session.discard(body);
     let is_head = session.head.method == Method::Head;
     let closes = !whole || version == Version::Http10 || session.closes_after_this();
+    // After a switch of protocols no page reads a reply.
+    if let Some(fields) = session
+        .reply_fields
+        .as_ref()
+        .filter(|_| reply.status != 101)
+    {
+        fields.put_into(&mut reply.headers);
+    }
     let mut out = session.worker.take_scratch();
     let (now, date) = (session.now, &session.worker.date);
     let write_date = |out: &mut Vec<u8>| date.append(now, out);

@@ -87,7 +87,7 @@ pub(crate) struct MemberSetup {
 /// What one exchange goes over.
 pub(crate) enum Line {
     /// A connection of its own.
-    Http1(Connection),
+    Http1(Box<Connection>),
     /// A stream, to be opened at once, of a connection that others use too.
     Http2(Link),
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use component::handler::Callee;
 use component::observe::{Registry, WorkerMetrics};
 use component::plan::Callees;
-use component::plan::Plan;
+use component::plan::{ListenerPlan, Plan};
 use component::resources::{Resources, Share};
 use component::settings::Settings;
 use component::tls::Protocol;
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 
 use crate::background::Sources;
 use crate::client::addresses::{ClientAddress, ClientAddresses};
+use crate::client::entry::Entry;
 pub(crate) use crate::client::listener::Listener;
 use crate::client::listener::{Acceptor, Service};
 use crate::client::reception;
@@ -201,7 +202,7 @@ pub struct Worker {
     drained: RefCell<Option<Waker>>,
     scratch: RefCell<Spares<Vec<u8>>>,
     /// Heads of replies that are not in use, for their memory.
-    reply_heads: RefCell<Spares<ResponseHead>>,
+    reply_heads: RefCell<Spares<Box<ResponseHead>>>,
     /// Where the head of a request for HTTP/2 is written; it is needed until its stream is open.
     http2_head: Cell<Option<Box<Http2Head>>>,
     /// The flows that flows may call.
@@ -323,7 +324,8 @@ impl Worker {
 
     /// Takes a plan over: new routes for addresses that stay, new listeners, old ones closed.
     fn apply(self: &Rc<Self>, plan: &Plan, tls: &Arc<TlsTable>, opened: Vec<OpenListener>) {
-        *self.settings.borrow_mut() = Rc::new(plan.settings.clone());
+        let settings = Rc::new(plan.settings.clone());
+        *self.settings.borrow_mut() = Rc::clone(&settings);
         self.upstreams.update(plan, tls);
         let mut opened = opened;
         let mut kept = Vec::new();
@@ -335,11 +337,15 @@ impl Worker {
                 &self.upstreams,
             );
             let address = &listener_plan.address;
+            let settings = settings_at(listener_plan, &settings);
+            let entry = Entry::new(&listener_plan.edge, &settings);
             let service = Service {
                 table: Rc::new(table),
                 tls: tls.server(address).cloned(),
                 takes_h2: listener_plan.protocols.contains(&Protocol::Http2),
                 takes_h1: listener_plan.protocols.contains(&Protocol::Http1),
+                settings,
+                entry: entry.map(Rc::new),
             };
             let known = self
                 .acceptors
@@ -427,36 +433,66 @@ impl Worker {
 
     fn welcome(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, listener: &Rc<Listener>) {
         self.metrics.accepted.add(1);
-        let mut guest = Guest::enter(self);
-        let tls = listener.tls();
-        if !self.admit(&mut guest, &stream, peer) {
-            if tls.is_none() {
-                // The client may not read it, and a full socket buffer is no reason to wait.
-                let _ = stream.try_write(
-                    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
-                      Retry-After: 1\r\nConnection: close\r\n\r\n",
-                );
-            }
+        let guest = Guest::enter(self);
+        let entry = listener.entry();
+        if let Some(entry) = &entry
+            && !self.may_enter(entry, peer.ip().to_canonical())
+        {
             return;
         }
-        let client = match &tls {
-            Some(tls) => Connection::accept_tls(stream, peer, tls),
-            None => Connection::new(stream, peer),
+        if !self.admit(&stream) {
+            return refuse(&stream, listener);
+        }
+        if let Some(entry) = entry.filter(|it| it.has_header()) {
+            let (worker, listener) = (Rc::clone(self), Rc::clone(listener));
+            tokio::task::spawn_local(async move {
+                let owners = (&*worker, &*listener);
+                let client = entry.read_header(owners, &stream, peer).await;
+                if let Some(client) = client.filter(|it| entry.admits(&worker, it.ip())) {
+                    worker.receive((stream, client), guest, &listener);
+                }
+            });
+            return;
+        }
+        self.receive((stream, peer), guest, listener);
+    }
+
+    /// Whether a peer may connect: one that has to say who its client is, or the client itself.
+    fn may_enter(&self, entry: &Entry, peer: IpAddr) -> bool {
+        match entry.has_header() {
+            true => entry.believes(self, peer),
+            false => entry.admits(self, peer),
+        }
+    }
+
+    /// Serves the connection of a client whose address is known.
+    fn receive(
+        self: &Rc<Self>,
+        (stream, client): (TcpStream, SocketAddr),
+        mut guest: Guest,
+        listener: &Rc<Listener>,
+    ) {
+        if !self.admit_address(&mut guest, client.ip()) {
+            return refuse(&stream, listener);
+        }
+        let connection = match listener.tls() {
+            Some(tls) => Connection::accept_tls(stream, client, &tls),
+            None => Connection::new(stream, client),
         };
         // A socket that fails here was closed by its client already.
-        if let Ok(client) = client {
+        if let Ok(connection) = connection {
             let worker = Rc::clone(self);
             let listener = Rc::clone(listener);
             tokio::task::spawn_local(async move {
-                if let Some(stream) = reception::receive(worker, listener, client).await {
+                if let Some(stream) = reception::receive(worker, listener, connection).await {
                     stream.start(guest);
                 }
             });
         }
     }
 
-    /// Whether a new connection is within all limits.
-    fn admit(&self, guest: &mut Guest, stream: &TcpStream, peer: SocketAddr) -> bool {
+    /// Whether a new connection is within the limits of all.
+    fn admit(&self, stream: &TcpStream) -> bool {
         let limits = self.settings.borrow().limits;
         if self.engine.connections.load(Ordering::Relaxed) > limits.connections {
             self.metrics.refused.add(1);
@@ -473,14 +509,19 @@ impl Worker {
             }
             return false;
         }
-        if let Some(max) = limits.connections_per_address {
-            guest.address = self.engine.addresses.enter(peer.ip(), max);
-            if guest.address.is_none() {
-                self.metrics.refused_by_address.add(1);
-                return false;
-            }
-        }
         true
+    }
+
+    /// Whether a new connection is within the limit of its client's address.
+    fn admit_address(&self, guest: &mut Guest, client: IpAddr) -> bool {
+        let Some(max) = self.settings.borrow().limits.connections_per_address else {
+            return true;
+        };
+        guest.address = self.engine.addresses.enter(client, max);
+        if guest.address.is_none() {
+            self.metrics.refused_by_address.add(1);
+        }
+        guest.address.is_some()
     }
 
     /// The settings that hold now.
@@ -534,13 +575,13 @@ impl Worker {
 
     /// Where the head of a reply is read into.
     #[inline]
-    pub(crate) fn take_reply_head(&self) -> ResponseHead {
+    pub(crate) fn take_reply_head(&self) -> Box<ResponseHead> {
         self.reply_heads.borrow_mut().take().unwrap_or_default()
     }
 
     /// Gives it back.
     #[inline]
-    pub(crate) fn return_reply_head(&self, head: ResponseHead) {
+    pub(crate) fn return_reply_head(&self, head: Box<ResponseHead>) {
         self.reply_heads.borrow_mut().give(head, REPLY_HEADS_MAX);
     }
 
@@ -631,6 +672,28 @@ impl Worker {
         *self.drained.borrow_mut() = Some(context.waker().clone());
         Poll::Pending
     }
+}
+
+/// Tells a client in clear text that there is no room for its connection.
+fn refuse(stream: &TcpStream, listener: &Listener) {
+    if listener.tls().is_none() {
+        // The client may not read it, and a full socket buffer is no reason to wait.
+        let _ = stream.try_write(
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+              Retry-After: 1\r\nConnection: close\r\n\r\n",
+        );
+    }
+}
+
+/// The engine's settings as they are at a listener.
+fn settings_at(listener: &ListenerPlan, settings: &Rc<Settings>) -> Rc<Settings> {
+    let Some(proxies) = &listener.edge.trusted_proxies else {
+        return Rc::clone(settings);
+    };
+    Rc::new(Settings {
+        trusted_proxies: Some(Arc::clone(proxies)),
+        ..Settings::clone(settings)
+    })
 }
 
 /// Something that a drain waits for.

@@ -62,8 +62,10 @@ pub const STORE_NO_EFFECT: Code = Code::new("IT0491");
 pub const BAD_DELIVERY: Code = Code::new("IT0492");
 /// Client credentials of a connection that cannot be used.
 pub const BAD_OAUTH2: Code = Code::new("IT0690");
-/// A connection with credentials where none can be asked for.
+/// A step that does itself what the credentials of its connection do.
 pub const NO_CREDENTIALS: Code = Code::new("IT0691");
+/// Settings of AWS signatures that cannot be used.
+pub const BAD_AWS_SIGV4: Code = Code::new("IT0692");
 /// A schedule that cannot be read or never comes.
 pub const BAD_SCHEDULE: Code = Code::new("IT0280");
 /// A time zone that nobody knows.
@@ -232,7 +234,11 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: NO_CREDENTIALS,
-        title: "credentials that cannot be used here",
+        title: "a header that the credentials of the connection set",
+    },
+    CodeInfo {
+        code: BAD_AWS_SIGV4,
+        title: "bad settings of AWS signatures",
     },
     CodeInfo {
         code: BAD_FILE_FOLDER,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use base64::Engine as _;
-use component::content::Content;
+use bytes::Bytes;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::{Outbound, Services};
@@ -18,7 +18,7 @@ use component::step::{Next, Progress, Step};
 use component::variables::fault_value;
 use config::{Node, Spanned};
 use message::secret::redact;
-use message::{Fault, Field, Headers, Kind, Origin};
+use message::{Body, Fault, Field, Headers, Kind, Origin};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
@@ -168,11 +168,16 @@ impl DeadLetter {
         let _ = exchange
             .preemptible(services, |it| it.body().map(|_| ()))
             .await;
-        let letter = letter(exchange, &time).to_string();
-        let bytes = redact(&letter).into_owned().into_bytes();
+        let letter = Letter::of(exchange, &time);
         let name = file_name(&time, services);
         let letters = Arc::clone(&self.0);
-        let written = background::done(services, move || letters.write(&name, &bytes)).await;
+        // A large message takes long to write down, so that is done there, too. It is no work of
+        // the queue for long work: a failed message must not be lost because that queue is full.
+        let written = background::done(services, move || {
+            let text = letter.into_json().to_string();
+            letters.write(&name, redact(&text).as_bytes())
+        });
+        let written = written.await;
         let error = match written {
             Ok(Ok(())) => {
                 self.0.written.fetch_add(1, Ordering::Relaxed);
@@ -219,75 +224,109 @@ fn file_name(time: &jiff::Timestamp, services: &dyn Services) -> String {
     format!("{time}-{chance:08x}-{number:06}.json")
 }
 
-/// What is written.
-fn letter(exchange: &mut Exchange, time: &jiff::Timestamp) -> Json {
-    let fault = exchange.fault.clone();
-    let error = fault.as_deref().map(|fault| {
-        let value = fault_value(fault);
-        let member = |name| expr::value::get(&value, name);
-        let text = |name| member(name).and_then(expr::value::as_text);
-        json!({
-            "kind": text("kind"),
-            "status": fault.seen_status(),
-            "message": text("message"),
-            "cause": text("cause"),
-        })
-    });
-    let step = fault.as_deref().and_then(|fault| fault.step.clone());
-    let step = step.unwrap_or_else(|| Arc::clone(&exchange.at));
-    let now = match exchange.body() {
-        Ok((body, content_type)) => {
-            let encoding = exchange.content_encoding();
-            body_json(
-                body.as_bytes(),
-                content_type.as_deref(),
-                encoding.as_deref(),
-            )
-        }
-        Err(fault) => json!({ "error": fault.to_string() }),
-    };
-    let request = &exchange.request;
-    let headers = &request.headers;
-    let original = exchange.original().and_then(|(request, content)| {
-        let field = |field| request.headers.view().first(field);
-        let bytes = Content::raw(content)?;
-        Some(body_json(
-            bytes,
-            field(Field::ContentType),
-            field(Field::ContentEncoding),
-        ))
-    });
-    json!({
-        "time": time.to_string(),
-        "flow": &*exchange.context.name,
-        "step": &*step,
-        "error": error,
-        "method": request.method.as_str(),
-        "path": request.path.as_str(),
-        "query": request.query.as_deref().map(masked_query),
-        "headers": masked_headers(headers),
-        "body": now,
-        "in": original,
-    })
+/// What is written. It shares the bodies with the message.
+struct Letter {
+    /// All but the bodies.
+    members: Map<String, Json>,
+    /// The body as it is now, or why there is none.
+    body: Result<LetterBody, String>,
+    /// The body that came in.
+    original: Option<LetterBody>,
 }
 
-/// A body as text when it is text, else as Base64.
-fn body_json(bytes: &[u8], content_type: Option<&[u8]>, encoding: Option<&[u8]>) -> Json {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut members = Map::new();
-    members.insert("content_type".into(), content_type.map(text).into());
-    if let Some(encoding) = encoding {
-        members.insert("content_encoding".into(), text(encoding).into());
+/// A body, and what describes it.
+struct LetterBody {
+    content: Body,
+    content_type: Option<Bytes>,
+    content_encoding: Option<Bytes>,
+}
+
+impl Letter {
+    fn of(exchange: &mut Exchange, time: &jiff::Timestamp) -> Self {
+        let fault = exchange.fault.clone();
+        let error = fault.as_deref().map(|fault| {
+            let value = fault_value(fault);
+            let member = |name| expr::value::get(&value, name);
+            let text = |name| member(name).and_then(expr::value::as_text);
+            json!({
+                "kind": text("kind"),
+                "status": fault.seen_status(),
+                "message": text("message"),
+                "cause": text("cause"),
+            })
+        });
+        let step = fault.as_deref().and_then(|fault| fault.step.clone());
+        let step = step.unwrap_or_else(|| Arc::clone(&exchange.at));
+        let body = match exchange.body() {
+            Ok((content, content_type)) => Ok(LetterBody {
+                content,
+                content_type,
+                content_encoding: exchange.content_encoding(),
+            }),
+            Err(fault) => Err(fault.to_string()),
+        };
+        let original = exchange.original().and_then(|(request, content)| {
+            let field = |field| {
+                let value = request.headers.view().first(field)?;
+                Some(Bytes::copy_from_slice(value))
+            };
+            Some(LetterBody {
+                content: content.raw_body()?.clone(),
+                content_type: field(Field::ContentType),
+                content_encoding: field(Field::ContentEncoding),
+            })
+        });
+        let request = &exchange.request;
+        let members = [
+            ("time", time.to_string().into()),
+            ("flow", (*exchange.context.name).into()),
+            ("step", (*step).into()),
+            ("error", error.into()),
+            ("method", request.method.as_str().into()),
+            ("path", request.path.as_str().into()),
+            ("query", request.query.as_deref().map(masked_query).into()),
+            ("headers", masked_headers(&request.headers)),
+        ];
+        let members = members.map(|(name, value): (&str, Json)| (name.to_owned(), value));
+        Self {
+            members: members.into_iter().collect(),
+            body,
+            original,
+        }
     }
-    let (name, content) = match std::str::from_utf8(bytes) {
-        Ok(text) => ("text", text.to_owned()),
-        Err(_) => (
-            "base64",
-            base64::engine::general_purpose::STANDARD.encode(bytes),
-        ),
-    };
-    members.insert(name.into(), content.into());
-    members.into()
+
+    fn into_json(self) -> Json {
+        let mut members = self.members;
+        let body = match self.body {
+            Ok(body) => body.into_json(),
+            Err(error) => json!({ "error": error }),
+        };
+        members.insert("body".into(), body);
+        members.insert("in".into(), self.original.map(LetterBody::into_json).into());
+        members.into()
+    }
+}
+
+impl LetterBody {
+    /// The body as text when it is text, else as Base64.
+    fn into_json(self) -> Json {
+        let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
+        let mut members = Map::new();
+        members.insert("content_type".into(), self.content_type.map(text).into());
+        if let Some(encoding) = self.content_encoding {
+            members.insert("content_encoding".into(), text(encoding).into());
+        }
+        let bytes = self.content.as_bytes();
+        let (name, content) = match std::str::from_utf8(bytes) {
+            Ok(text) => ("text", text.to_owned()),
+            Err(_) => (
+                "base64",
+                base64::engine::general_purpose::STANDARD.encode(bytes),
+            ),
+        };
+        members.insert(name.into(), content.into());
+        members.into()
+    }
 }
 
 /// The lines of a head by their names, without secrets.

@@ -92,6 +92,11 @@ pub(crate) fn reads_body(template: &Template) -> bool {
 }
 
 impl FieldTemplates {
+    /// The names of the lines.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The lines for this message. One whose value is nothing but a `${ }` that gives null is left
     /// out.
     ///
@@ -182,7 +187,8 @@ pub(crate) fn read_remove(
         .collect()
 }
 
-fn check_name(name: &str, span: Span, reserved: Reserved<'_>, report: &mut Report) {
+/// Checks the name of a field that a file sets or removes.
+pub(crate) fn check_name(name: &str, span: Span, reserved: Reserved<'_>, report: &mut Report) {
     let shown = name.escape_debug();
     if !Headers::is_name(name) {
         report

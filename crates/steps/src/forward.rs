@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::credentials::Signs;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
@@ -26,7 +27,7 @@ use crate::codes::{BAD_FORWARD, BAD_HOST, BAD_TARGET, NO_EFFECT, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::status::status_fault;
 use crate::tls::TlsConfig;
-use crate::way::Way;
+use crate::way::{self, Way};
 
 mod to;
 
@@ -220,6 +221,8 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let (mut plan, aim) = built?;
     plan.appends_rest = appends_rest || aim.is_some();
     context.upstreams.push(Arc::clone(&plan.upstream));
+    let others = plan.credentials.as_ref().and_then(|it| it.upstream());
+    context.upstreams.extend(others.map(Arc::clone));
     let place = match (context.is_last, context.may_stream) {
         (true, true) => Place::Streams,
         (true, false) => Place::Ends,
@@ -251,7 +254,7 @@ fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option
 
 /// A plan with the defaults.
 fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
-    ForwardPlan {
+    let mut plan = ForwardPlan {
         query: way.query,
         method,
         request_fields: FieldEdits {
@@ -261,7 +264,9 @@ fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
         x_forwarded: true,
         via: Some(VIA.to_owned()),
         ..ForwardPlan::new(way.upstream, way.path)
-    }
+    };
+    way::authorize(&mut plan, way.parameter, way.credentials);
+    plan
 }
 
 fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
@@ -305,11 +310,19 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
     let found = to?.find(own, method.as_ref(), context)?;
     check_body_time(found.websocket, config.timeouts.as_ref(), context.report);
     let way = found.way;
+    let place = node.get("headers").map_or(node.span, |it| it.span);
+    let names = request_fields.set.iter().map(|(name, _)| name.as_str());
+    way::check_fields(names, way.credentials.as_ref(), place, context.report);
     for (name, value) in &way.fields {
         if !request_fields.drops(name.as_bytes()) {
             request_fields.set.push((name.clone(), value.clone()));
         }
     }
+    let plain = plain_plan(way, method);
+    // What the credentials replace.
+    request_fields
+        .remove
+        .extend(plain.request_fields.remove.iter().cloned());
     let plan = ForwardPlan {
         host_field,
         x_forwarded: forwarded.writes_x_forwarded(),
@@ -320,7 +333,7 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
         timeouts,
         early_hints: config.early_hints,
         websocket: found.websocket,
-        ..plain_plan(way, method)
+        ..plain
     };
     (context.report.diagnostics().len() == before).then_some((plan, found.aim))
 }
@@ -490,6 +503,12 @@ impl Forward {
         Ok(Next::Forward(Arc::clone(&self.plan)))
     }
 
+    /// Whether the request can be sent only when its body has been read.
+    fn signs_body(&self) -> bool {
+        let credentials = self.plan.credentials.as_ref();
+        credentials.is_some_and(|it| it.signs() == Signs::Body)
+    }
+
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let request = exchange.preemptible(services, |it| {
             let mut request = it.take_request()?;
@@ -550,11 +569,14 @@ impl Step for Forward {
     }
 
     fn reads_body(&self) -> bool {
-        self.place != Place::Streams || self.aim.as_ref().is_some_and(Aim::reads_body)
+        self.place != Place::Streams
+            || self.signs_body()
+            || self.aim.as_ref().is_some_and(Aim::reads_body)
     }
 
     fn forwards(&self) -> Option<&Arc<ForwardPlan>> {
-        Some(&self.plan).filter(|_| self.streams() && self.aim.is_none())
+        let streams = self.streams() && self.aim.is_none() && !self.signs_body();
+        Some(&self.plan).filter(|_| streams)
     }
 
     fn streams(&self) -> bool {

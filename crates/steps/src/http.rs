@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding as _};
-use component::connection::{Credentials, HttpConnection};
+use component::connection::HttpConnection;
+use component::credentials::Credentials;
 use component::definition::{ConnectionContext, ConnectionDefinition};
+use component::forward::QueryParameter;
 use component::text::check_path;
 use component::tls::Protocol;
 use component::upstream::{
@@ -20,11 +22,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::aws_sigv4::{self, AwsSigv4Config};
 use crate::codes::{BAD_TLS, BAD_UPSTREAM, BAD_WEBSOCKET, OUT_OF_RANGE};
 use crate::fields::{self, FieldTexts};
 use crate::oauth2::{self, Oauth2Config};
 use crate::target::{Url, parse_url};
 use crate::tls::{self, TlsConfig};
+use crate::url_template::push_encoded;
 
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
@@ -54,7 +58,7 @@ struct HttpConfig {
     /// where the target chooses (ALPN), and `[http/1.1]` for `http`, where `[h2]` means HTTP/2 with
     /// prior knowledge.
     protocols: Option<Spanned<Vec<Protocol>>>,
-    /// Authentication, added to every request.
+    /// Authentication, added to every request in place of what a client has sent.
     auth: Option<Spanned<AuthConfig>>,
     /// Headers to add to every request, such as an API key.
     #[allow(
@@ -177,14 +181,31 @@ impl JsonSchema for Urls {
 /// How a request says who asks.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AuthConfig {
+struct AuthConfig {
     /// A token, sent as `Authorization: Bearer TOKEN` (RFC 6750).
     bearer: Option<String>,
     /// User name and password, sent as `Authorization: Basic ...` (RFC 7617).
     basic: Option<BasicConfig>,
-    /// OAuth 2.0 client credentials (RFC 6749, section 4.4): the token is requested from
-    /// `token_url` and sent as `Authorization: Bearer TOKEN`.
+    /// An API key, sent in a header or in a query parameter of its own.
+    api_key: Option<ApiKeyConfig>,
+    /// OAuth 2.0 (RFC 6749): a token is requested from `token_url`, by client credentials (section
+    /// 4.4) or with a refresh token (section 6), and sent as `Authorization: Bearer TOKEN`.
     oauth2: Option<Oauth2Config>,
+    /// AWS Signature Version 4: each request is signed.
+    aws_sigv4: Option<AwsSigv4Config>,
+}
+
+/// An API key and where it is sent: in `header` or in `query`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ApiKeyConfig {
+    /// The name of the header, such as `X-Api-Key`.
+    header: Option<Spanned<String>>,
+    /// The name of the query parameter. Prefer a header where the system takes one: URLs are
+    /// written to logs.
+    query: Option<Spanned<String>>,
+    /// The key.
+    key: Spanned<String>,
 }
 
 /// A name and a password.
@@ -197,42 +218,110 @@ struct BasicConfig {
     password: String,
 }
 
-/// How a request says who asks: by a line that stays the same, or by credentials.
-pub(crate) type Auth = (Option<(String, String)>, Option<Arc<dyn Credentials>>);
+/// How a request says who asks.
+#[derive(Default)]
+struct Auth {
+    /// A header line that stays the same.
+    line: Option<(String, String)>,
+    /// A parameter of the query.
+    parameter: Option<QueryParameter>,
+    /// What is made for each request.
+    credentials: Option<Arc<dyn Credentials>>,
+}
 
 /// Reads how a request says who asks. Every problem is reported.
-pub(crate) fn read_auth(
+fn read_auth(
     auth: &Spanned<AuthConfig>,
     node: Option<&Node>,
+    is_secure: bool,
     context: &mut ConnectionContext<'_>,
 ) -> Option<Auth> {
-    let value = match (&auth.value.bearer, &auth.value.basic, &auth.value.oauth2) {
-        (Some(token), None, None) => format!("Bearer {token}"),
-        (None, Some(basic), None) if !basic.user.contains(':') => {
+    let AuthConfig {
+        bearer,
+        basic,
+        api_key,
+        oauth2,
+        aws_sigv4,
+    } = &auth.value;
+    let value = match (bearer, basic, api_key, oauth2, aws_sigv4) {
+        (Some(token), None, None, None, None) => format!("Bearer {token}"),
+        (None, Some(basic), None, None, None) if !basic.user.contains(':') => {
             let pair = format!("{}:{}", basic.user, basic.password);
             format!("Basic {}", Base64::encode_string(pair.as_bytes()))
         }
-        (None, None, Some(config)) => {
+        (None, None, Some(config), None, None) => {
+            return read_api_key(config, auth.span, context.report);
+        }
+        (None, None, None, Some(config), None) => {
             let node = node.and_then(|node| node.get("oauth2"));
-            return Some((None, Some(oauth2::read(config, node, context)?)));
+            return Some(Auth {
+                credentials: Some(oauth2::read(config, node, context)?),
+                ..Auth::default()
+            });
+        }
+        (None, None, None, None, Some(config)) => {
+            return Some(Auth {
+                credentials: Some(aws_sigv4::read(config, is_secure, context.report)?),
+                ..Auth::default()
+            });
         }
         _ => {
-            let message =
-                "`auth` is one of `bearer`, `basic` with a name without a colon, and `oauth2`";
+            let message = "`auth` is one of `bearer`, `basic` with a name without a colon, \
+                           `api_key`, `oauth2` and `aws_sigv4`";
             let report = &mut *context.report;
             report.error(BAD_UPSTREAM, auth.span, message);
             return None;
         }
     };
+    check_sent(&value, auth.span, context.report);
+    Some(Auth {
+        line: Some(("Authorization".to_owned(), value)),
+        ..Auth::default()
+    })
+}
+
+/// A value that goes into a header. It is not shown.
+fn check_sent(value: &str, span: Span, report: &mut Report) {
     if !Headers::is_value(value.as_bytes()) {
-        // The value itself must not be shown.
         let message = "this cannot be sent in a header";
-        let report = &mut *context.report;
         report
-            .error(BAD_UPSTREAM, auth.span, message)
+            .error(BAD_UPSTREAM, span, message)
             .hint("is there a line break at its end?");
     }
-    Some((Some(("Authorization".to_owned(), value)), None))
+}
+
+fn read_api_key(config: &ApiKeyConfig, span: Span, report: &mut Report) -> Option<Auth> {
+    if config.key.value.is_empty() {
+        report.error(BAD_UPSTREAM, config.key.span, "the key is empty");
+        return None;
+    }
+    match (&config.header, &config.query) {
+        (Some(name), None) => {
+            fields::check_name(&name.value, name.span, &fields::framing, report);
+            check_sent(&config.key.value, config.key.span, report);
+            Some(Auth {
+                line: Some((name.value.clone(), config.key.value.clone())),
+                ..Auth::default()
+            })
+        }
+        (None, Some(name)) if !name.value.is_empty() => {
+            let mut pair = String::new();
+            push_encoded(&name.value, &mut pair);
+            pair.push('=');
+            push_encoded(&config.key.value, &mut pair);
+            let name = name.value.clone();
+            Some(Auth {
+                parameter: Some(QueryParameter { name, pair }),
+                ..Auth::default()
+            })
+        }
+        _ => {
+            let message =
+                "`api_key` has either `header` or `query`, the name that it is sent under";
+            report.error(BAD_UPSTREAM, span, message);
+            None
+        }
+    }
 }
 
 fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -261,15 +350,28 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
     let base = first.path.trim_end_matches('/').to_owned();
     let mut fields = fields::read_set(node.get("headers"), &fields::framing, report);
     let auth = config.auth.as_ref();
-    let auth = auth.and_then(|auth| read_auth(auth, node.get("auth"), context));
-    let (line, credentials) = auth.unwrap_or_default();
-    fields.extend(line);
+    let is_secure = first.is_secure;
+    let auth = auth.and_then(|auth| read_auth(auth, node.get("auth"), is_secure, context));
+    let auth = auth.unwrap_or_default();
     let report = &mut *context.report;
+    let place = node.get("headers").map_or(node.span, |it| it.span);
+    let names = fields.iter().map(|(name, _)| name.as_str());
+    let of_line = auth.line.iter().map(|(name, _)| name.as_str());
+    let made = auth.credentials.iter().flat_map(|it| it.fields());
+    let of_auth: Vec<&str> = of_line.chain(made.copied()).collect();
+    for name in names {
+        if of_auth.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+            let message = format!("the header `{name}` is set by `auth` too");
+            report.error(BAD_UPSTREAM, place, message);
+        }
+    }
+    fields.extend(auth.line);
     let connection = HttpConnection {
         upstream: Arc::new(upstream),
         base,
         fields,
-        credentials,
+        parameter: auth.parameter,
+        credentials: auth.credentials,
     };
     (report.diagnostics().len() == before).then(|| Arc::new(connection) as _)
 }

@@ -7,7 +7,6 @@ pub use asker::Asker;
 use std::sync::Arc;
 use std::time::Instant;
 
-use component::connection::Credentials;
 use component::content::{Content, Format, format_of};
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
@@ -133,7 +132,6 @@ pub struct CallOptions<'a> {
 /// The step.
 struct HttpCall {
     plan: Arc<ForwardPlan>,
-    credentials: Option<Arc<dyn Credentials>>,
     method: Method,
     url: UrlTemplate,
     query: Option<ValueTemplate>,
@@ -190,15 +188,15 @@ fn make(
     let way = way::find(parsed.target, span, (tls, None), context)?;
     let base = way.path.strip_suffix(&base).unwrap_or_default().to_owned();
     context.upstreams.push(Arc::clone(&way.upstream));
-    let others = way.credentials.as_ref().map(|it| it.upstream());
+    let others = way.credentials.as_ref().and_then(|it| it.upstream());
     context.upstreams.extend(others.map(Arc::clone));
     let mut plan = ForwardPlan::new(Arc::clone(&way.upstream), "/");
     plan.appends_rest = true;
     plan.request_fields.set = way.fields;
+    way::authorize(&mut plan, way.parameter, way.credentials);
     let sends = matches!(method, Method::Post | Method::Put | Method::Patch);
     Some(HttpCall {
         plan: Arc::new(plan),
-        credentials: way.credentials,
         method,
         url: parsed.url.behind(base),
         query: None,
@@ -230,6 +228,9 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<HttpCall
     });
     let own = (config.to.span, config.tls.as_ref());
     let mut call = make(parsed?, method?, own, context)?;
+    let place = node.get("headers").map_or(node.span, |it| it.span);
+    let credentials = call.plan.credentials.as_ref();
+    way::check_fields(headers.names(), credentials, place, context.report);
     call.headers = headers;
     call.query = query.flatten();
     call.body = match body {
@@ -313,7 +314,7 @@ fn read_expect(
 
 impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let request = exchange
+        let mut request = exchange
             .preemptible(services, |it| self.request(it, services))
             .await?;
         let step = Arc::clone(&exchange.at);
@@ -322,7 +323,7 @@ impl HttpCall {
             body_max: self.body_max,
             deadline: exchange.deadline,
         };
-        let reply = self.ask(request, options, services).await?;
+        let reply = self.ask(&mut request, options, services).await?;
         if !self
             .expect
             .iter()
@@ -341,49 +342,24 @@ impl HttpCall {
     /// Sends a request, and those that redirects ask for; the reply whatever its status.
     async fn ask(
         &self,
-        mut request: Request,
+        request: &mut Request,
         options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
         let mut followed = 0;
         loop {
-            let reply = self.send(&mut request, options, services).await?;
+            let reply = services.call(self.call_of(request, options)).await?;
             match location(&reply) {
                 Some(location) if self.redirects > 0 => {
                     if followed == self.redirects {
                         return Err(redirect_fault("too many redirects"));
                     }
                     followed += 1;
-                    self.follow(&reply, &location, &mut request)?;
+                    self.follow(&reply, &location, request)?;
                 }
                 _ => return Ok(reply),
             }
         }
-    }
-
-    /// Sends one request, a second time when the token that it had is refused.
-    async fn send(
-        &self,
-        request: &mut Request,
-        options: CallOptions<'_>,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
-        let Some(credentials) = &self.credentials else {
-            return services.call(self.call_of(request, options)).await;
-        };
-        let value = credentials.authorization(None, services).await?;
-        request.headers.set("Authorization", &value);
-        let reply = services.call(self.call_of(request, options)).await?;
-        if reply.status != 401 {
-            return Ok(reply);
-        }
-        let renewed = credentials.authorization(Some(&value), services).await?;
-        if renewed == value {
-            // It is too early for another token.
-            return Ok(reply);
-        }
-        request.headers.set("Authorization", &renewed);
-        services.call(self.call_of(request, options)).await
     }
 
     fn call_of<'a>(&'a self, request: &'a Request, options: CallOptions<'a>) -> Call<'a> {
@@ -419,6 +395,7 @@ impl HttpCall {
             peer: exchange.request.peer,
             proxy: exchange.request.proxy,
             is_secure: exchange.request.is_secure,
+            caller: None,
         })
     }
 

@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod attempt;
+mod aws_sigv4;
 mod background;
 mod branch;
 mod branches;
@@ -24,6 +25,7 @@ mod encode;
 mod fields;
 mod file;
 mod first;
+mod fixed_url;
 mod folder;
 mod forward;
 mod http;
@@ -59,9 +61,13 @@ mod way;
 mod wiretap;
 mod write_file;
 
+pub use fixed_url::FixedUrl;
 pub use http_call::{Asker, CallOptions};
 pub use keyed_state::KeyedState;
+pub use oauth2::basic_authorization;
 pub use status::status_fault;
+pub use tls::TlsConfig;
+pub use url_template::push_encoded;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;

@@ -1,34 +1,38 @@
-//! OAuth 2.0 client credentials (RFC 6749, section 4.4): the tokens by which an HTTP connection
-//! says who asks. A token is asked for when it is first needed and kept until shortly before it
-//! expires.
+//! OAuth 2.0: the tokens by which an HTTP connection says who asks, had by client credentials (RFC
+//! 6749, section 4.4) or with a refresh token (section 6). A token is asked for when it is first
+//! needed and kept until shortly before it expires.
 
 mod answer;
+mod client_auth;
 mod kept;
+mod refresh;
+
+pub use client_auth::basic_authorization;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64ct::{Base64, Encoding as _};
-use component::connection::Credentials;
+use component::credentials::{Credentials, Grant, Signs, Unsigned};
 use component::definition::ConnectionContext;
-use component::forward::ForwardPlan;
-use component::handler::{Call, LocalFuture, Services, until, within};
+use component::handler::{LocalFuture, Services, within};
 use component::state::StateKey;
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Spanned};
-use message::{Body, Fault, Headers, Kind, Method, Origin, Request, Retry};
+use message::{Body, Fault, Headers, HeadersView, Kind, Method, Origin, Retry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::MutexGuard;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::codes::BAD_OAUTH2;
-use crate::target::parse_url;
+use crate::fixed_url::FixedUrl;
+use crate::range;
 use crate::tls::TlsConfig;
 use crate::url_template::push_encoded;
-use crate::{http, range};
 use answer::Token;
+use client_auth::{ClientAuth, PrivateKeyConfig};
 use kept::{Kept, Look};
+use refresh::Refresh;
 
 /// The most bytes of the answer of a token URL.
 const ANSWER_MAX: u64 = 256 * 1024;
@@ -36,7 +40,7 @@ const ANSWER_MAX: u64 = 256 * 1024;
 /// What the credentials are called where there is a step's name otherwise.
 const STEP: &str = "oauth2";
 
-/// Client credentials of OAuth 2.0 (RFC 6749, section 4.4).
+/// OAuth 2.0: client credentials (RFC 6749, section 4.4), or with `refresh_token` section 6.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Oauth2Config {
@@ -45,15 +49,22 @@ pub(crate) struct Oauth2Config {
     /// The client identifier.
     client_id: Spanned<String>,
     /// The client secret.
-    client_secret: Spanned<String>,
+    client_secret: Option<Spanned<String>>,
+    /// The key that the client signs a token with instead of sending a secret (`private_key_jwt`,
+    /// RFC 7523).
+    private_key: Option<PrivateKeyConfig>,
+    /// The refresh token to begin with. Those that the token server gives in its place are kept in
+    /// the data folder. Another one here begins anew.
+    refresh_token: Option<Spanned<String>>,
     /// The requested scope: names separated by spaces.
     scope: Option<Spanned<String>>,
     /// Further parameters of the token request, such as `audience`.
     #[allow(dead_code, reason = "read from the tree, which keeps the order")]
     parameters: Option<std::collections::BTreeMap<String, String>>,
-    /// Where `client_id` and `client_secret` are sent in the token request.
-    #[serde(default)]
-    mode: Mode,
+    /// How `client_secret` is used in the token request: sent in its `header` (HTTP Basic) or its
+    /// `body`, or as the key of a `jwt` (HS256, RFC 7523).
+    #[schemars(extend("default" = "header"))]
+    mode: Option<Spanned<Mode>>,
     /// How long before its expiry a token is renewed, from 1ms to 1d; at most half of its lifetime.
     #[schemars(extend("default" = "30s"))]
     margin: Option<Spanned<config::Duration>>,
@@ -64,7 +75,7 @@ pub(crate) struct Oauth2Config {
     tls: Option<Spanned<TlsConfig>>,
 }
 
-/// Where name and secret stand in the request for a token (RFC 6749, section 2.3.1).
+/// What becomes of name and secret in the request for a token (RFC 6749, section 2.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -74,18 +85,22 @@ enum Mode {
     Header,
     /// In its body.
     Body,
+    /// A token signed with the secret.
+    Jwt,
 }
 
 /// The credentials of a connection.
-pub(crate) struct Oauth2 {
+pub(crate) struct Oauth2(Arc<Client>);
+
+/// A client of a token server.
+struct Client {
     /// The connection's name.
     connection: String,
-    plan: Arc<ForwardPlan>,
-    query: Option<String>,
-    /// Of the request for a token.
-    authorization: Option<String>,
-    /// The body of the request for a token.
+    token_url: FixedUrl,
+    client_auth: ClientAuth,
+    /// The body of the request for a token, as far as it is always the same.
     form: String,
+    refresh: Option<Refresh>,
     margin: Duration,
     timeout: Duration,
     kept: Arc<Kept>,
@@ -94,7 +109,7 @@ pub(crate) struct Oauth2 {
 /// Without the secret.
 impl fmt::Debug for Oauth2 {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "oauth2 of {}", self.connection)
+        write!(formatter, "oauth2 of {}", self.0.connection)
     }
 }
 
@@ -106,52 +121,46 @@ pub(crate) fn read(
 ) -> Option<Arc<dyn Credentials>> {
     let report = &mut *context.report;
     let before = report.errors();
-    let url = match parse_url(&config.token_url.value) {
-        Ok(url) if url.is_websocket => {
-            let message = "tokens are not handed out over WebSocket";
-            let diagnostic = report.error(BAD_OAUTH2, config.token_url.span, message);
-            diagnostic.hint("write `https://`");
-            None
+    let texts = [
+        ("client_id", Some(&config.client_id)),
+        ("client_secret", config.client_secret.as_ref()),
+        ("refresh_token", config.refresh_token.as_ref()),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            check_text(name, text, report);
         }
-        Ok(url) => Some(url),
-        Err(problems) => {
-            for problem in problems {
-                problem.put(config.token_url.span, report);
-            }
-            None
-        }
-    };
-    check_text("client_id", &config.client_id, report);
-    check_text("client_secret", &config.client_secret, report);
+    }
     let (margin, timeout) = (Duration::from_secs(30), Duration::from_secs(10));
     let margin = range::time_or("margin", config.margin.as_ref(), margin, report);
     let timeout = range::time_or("timeout", config.timeout.as_ref(), timeout, report);
-    let form = form(config, node, report);
-    let url = url?;
-    let place = config.token_url.span;
-    let upstream = http::single(&url, config.tls.as_ref(), None, place, report);
-    if report.errors() > before {
+    let mut form = form(config, node, report);
+    let (tls, how) = (config.tls.as_ref(), (STEP, timeout));
+    let token_url = FixedUrl::read(&config.token_url, tls, how, BAD_OAUTH2, report);
+    let client_auth = ClientAuth::read(config, &mut form, context);
+    if context.report.errors() > before {
         return None;
     }
-    let mut plan = ForwardPlan::new(Arc::new(upstream), url.path.clone());
-    plan.timeouts.total = Some(timeout);
-    let authorization = (config.mode == Mode::Header).then(|| basic(config));
+    let (url, client_auth) = (&config.token_url.value, client_auth?);
+    let first = config.refresh_token.as_ref().map(|it| it.value.as_str());
+    let states = context.surroundings.states;
     let key = StateKey {
         flow: context.name.into(),
         step: STEP.into(),
         kind: STEP,
-        settings: format!("{} {form} {authorization:?}", config.token_url.value),
+        settings: format!("{url} {form} {client_auth:?} {first:?}"),
     };
-    Some(Arc::new(Oauth2 {
+    let client_id = &config.client_id.value;
+    Some(Arc::new(Oauth2(Arc::new(Client {
         connection: context.name.to_owned(),
-        plan: Arc::new(plan),
-        query: url.query,
-        authorization,
+        token_url: token_url?,
+        client_auth,
         form,
+        refresh: first.map(|first| Refresh::new(first, url, client_id, states)),
         margin,
         timeout,
-        kept: context.surroundings.states.get(key, Kept::default),
-    }))
+        kept: states.get(key, Kept::default),
+    }))))
 }
 
 fn check_text(name: &str, text: &Spanned<String>, report: &mut Report) {
@@ -164,117 +173,155 @@ fn check_text(name: &str, text: &Spanned<String>, report: &mut Report) {
     }
 }
 
-/// Name and secret are encoded as in a form before they are put together (RFC 6749, section 2.3.1).
-fn basic(config: &Oauth2Config) -> String {
-    let mut pair = String::new();
-    push_encoded(&config.client_id.value, &mut pair);
-    pair.push(':');
-    push_encoded(&config.client_secret.value, &mut pair);
-    format!("Basic {}", Base64::encode_string(pair.as_bytes()))
-}
-
-/// The body of the request for a token.
+/// The body of the request for a token, without what says who asks.
 fn form(config: &Oauth2Config, node: Option<&Node>, report: &mut Report) -> String {
-    let mut form = "grant_type=client_credentials".to_owned();
-    let mut add = |name: &str, value: &str| {
-        form.push('&');
-        push_encoded(name, &mut form);
-        form.push('=');
-        push_encoded(value, &mut form);
+    let grant = match config.refresh_token {
+        Some(_) => "refresh_token",
+        None => "client_credentials",
     };
+    let mut form = format!("grant_type={grant}");
     if let Some(scope) = &config.scope {
-        add("scope", &scope.value);
-    }
-    if config.mode == Mode::Body {
-        add("client_id", &config.client_id.value);
-        add("client_secret", &config.client_secret.value);
+        push_parameter(&mut form, "scope", &scope.value);
     }
     let parameters = node.and_then(|node| node.get("parameters"));
-    let own = ["grant_type", "scope", "client_id", "client_secret"];
+    let own = [
+        "grant_type",
+        "scope",
+        "client_id",
+        "client_secret",
+        "client_assertion",
+        "client_assertion_type",
+        "refresh_token",
+    ];
     for entry in parameters.and_then(Node::as_mapping).unwrap_or_default() {
         if own.contains(&entry.key.as_str()) {
             let message = format!("`{}` is no further parameter", entry.key);
             let diagnostic = report.error(BAD_OAUTH2, entry.key_span, message);
             diagnostic.hint("the keys beside `parameters` say it");
         }
-        add(&entry.key, entry.value.as_str().unwrap_or_default());
+        let value = entry.value.as_str().unwrap_or_default();
+        push_parameter(&mut form, &entry.key, value);
     }
     form
 }
 
-impl Oauth2 {
-    /// The token to use. After `refused` it may be the same one: then it is too early to ask again.
-    async fn value(&self, refused: Option<&str>, services: &dyn Services) -> Result<String, Fault> {
+fn push_parameter(form: &mut String, name: &str, value: &str) {
+    form.push('&');
+    push_encoded(name, form);
+    form.push('=');
+    push_encoded(value, form);
+}
+
+impl Client {
+    /// The token to use. After a refusal it may be the same one: then it is too early to ask again.
+    async fn value(self: &Arc<Self>, services: &dyn Services) -> Result<String, Fault> {
         let kept = &self.kept;
-        let spare = match kept.look(refused, services.now())? {
+        let spare = match kept.look(services.now())? {
             Look::Use(value) => return Ok(value),
             Look::Ask(spare) => spare,
         };
-        let _asking = match (kept.asking.try_lock(), &spare) {
+        let asking = match (Arc::clone(&kept.asking).try_lock_owned(), &spare) {
             (Ok(asking), _) => asking,
             // The one who asks has not failed yet, and this one is still good.
             (Err(_), Some(spare)) => return Ok(spare.clone()),
             (Err(_), None) => self.wait(services).await?,
         };
         // Another one may have got a token meanwhile, or have failed.
-        if let Look::Use(value) = kept.look(refused, services.now())? {
+        if let Look::Use(value) = kept.look(services.now())? {
             return Ok(value);
         }
-        let asked = self.ask(services).await;
-        let (now, jitter) = (services.now(), services.chance());
-        match asked {
-            Ok(token) => Ok(kept.renew(token, self.margin, refused, now, jitter)),
-            Err(fault) => {
-                kept.fail(&fault, now, jitter);
-                spare.ok_or(fault)
-            }
+        let renewed = match self.refresh {
+            None => self.renew(asking, services).await,
+            Some(_) => self.renew_beside(asking, services).await,
+        };
+        match (renewed, spare) {
+            (Err(_), Some(spare)) => Ok(spare),
+            (renewed, _) => renewed,
         }
     }
 
     /// Waits until nobody else asks for a token: one request at a time, and a bound on the number
     /// and the time of those who wait for it.
-    async fn wait(&self, services: &dyn Services) -> Result<MutexGuard<'_, ()>, Fault> {
+    async fn wait(&self, services: &dyn Services) -> Result<OwnedMutexGuard<()>, Fault> {
         let _waiting = self.kept.join().map_err(|fault| self.place(fault))?;
-        let asking = self.kept.asking.lock();
+        let asking = Arc::clone(&self.kept.asking).lock_owned();
         let asking = within(self.timeout, services, asking).await;
         asking.ok_or_else(|| self.place(too_slow()))
     }
 
-    /// Asks for a token.
-    async fn ask(&self, services: &dyn Services) -> Result<Token, Fault> {
-        let request = self.request();
-        let at = services.now() + self.timeout;
-        let call = Call {
-            plan: &self.plan,
-            request: &request,
-            body_max: Some(ANSWER_MAX),
-            step: STEP,
-            deadline: Some(at),
-        };
-        let reply = until(Some(at), services, services.call(call)).await;
-        let reply = reply.unwrap_or_else(|| Err(too_slow()));
-        let reply = reply.map_err(|fault| self.place(fault))?;
-        answer::read(&reply).map_err(|fault| self.place(fault))
+    /// Asks for a token, and notes what has come of it.
+    async fn renew(
+        &self,
+        _asking: OwnedMutexGuard<()>,
+        services: &dyn Services,
+    ) -> Result<String, Fault> {
+        let asked = self.ask(services).await;
+        let (now, jitter) = (services.now(), services.chance());
+        match asked {
+            Ok(token) => Ok(self.kept.renew(token, self.margin, now, jitter)),
+            Err(fault) => {
+                self.kept.fail(&fault, now, jitter);
+                Err(fault)
+            }
+        }
     }
 
-    fn request(&self) -> Request {
+    /// The same, to the end even when nobody waits for it any more: with a request that is given up
+    /// halfway the refresh token that the server gives in its answer would be lost, and the old one
+    /// may not be taken again.
+    async fn renew_beside(
+        self: &Arc<Self>,
+        asking: OwnedMutexGuard<()>,
+        services: &dyn Services,
+    ) -> Result<String, Fault> {
+        let (done, renewed) = oneshot::channel();
+        let client = Arc::clone(self);
+        services.spawn(Box::new(move |services| {
+            Box::pin(async move {
+                let renewed = client.renew(asking, services).await;
+                // Nobody may wait for it any more: it is kept all the same.
+                let _ = done.send(renewed);
+            })
+        }));
+        let renewed = within(self.timeout, services, renewed).await;
+        match renewed {
+            Some(Ok(renewed)) => renewed,
+            // Dropped, since the process ends.
+            Some(Err(_)) | None => Err(self.place(too_slow())),
+        }
+    }
+
+    /// Asks for a token.
+    async fn ask(&self, services: &dyn Services) -> Result<Token, Fault> {
+        let asked = self.ask_with(services).await;
+        asked.map_err(|fault| self.place(fault))
+    }
+
+    async fn ask_with(&self, services: &dyn Services) -> Result<Token, Fault> {
         let mut headers = Headers::new();
         headers.append("Accept", "application/json");
         headers.append("Content-Type", "application/x-www-form-urlencoded");
-        if let Some(value) = &self.authorization {
+        if let ClientAuth::Header(value) = &self.client_auth {
             headers.append("Authorization", value);
         }
-        Request {
-            method: Method::Post,
-            path: self.plan.path.clone(),
-            query: self.query.clone(),
-            parameters: Vec::new(),
-            headers,
-            body: Body::from(self.form.clone().into_bytes()),
-            peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
-            proxy: None,
-            is_secure: false,
+        let mut form = self.form.clone();
+        let _turn = match &self.refresh {
+            Some(refresh) => Some(refresh.turn().await),
+            None => None,
+        };
+        if let Some(refresh) = &self.refresh {
+            let token = refresh.token().await?;
+            push_parameter(&mut form, "refresh_token", &token);
         }
+        self.client_auth.complete(&mut form, services)?;
+        let body = Body::from(form.into_bytes());
+        let url = &self.token_url;
+        let reply = url.ask(Method::Post, headers, body, ANSWER_MAX, services);
+        let mut token = answer::read(&reply.await?)?;
+        if let (Some(refresh), Some(next)) = (&self.refresh, token.refresh.take()) {
+            refresh.rotate(next).await;
+        }
+        Ok(token)
     }
 
     fn place(&self, fault: Fault) -> Fault {
@@ -284,23 +331,43 @@ impl Oauth2 {
     }
 }
 
+/// The field that has the token.
+const FIELD: &str = "Authorization";
+
 impl Credentials for Oauth2 {
-    fn upstream(&self) -> &Arc<UpstreamPlan> {
-        &self.plan.upstream
+    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
+        Some(self.0.token_url.upstream())
     }
 
-    fn authorization<'a>(
+    fn fields(&self) -> &'static [&'static str] {
+        &[FIELD]
+    }
+
+    fn signs(&self) -> Signs {
+        Signs::Nothing
+    }
+
+    fn grant<'a>(
         &'a self,
-        refused: Option<&'a str>,
+        _: &'a Unsigned<'a>,
         services: &'a dyn Services,
-    ) -> LocalFuture<'a, Result<String, Fault>> {
+    ) -> LocalFuture<'a, Result<Grant, Fault>> {
         Box::pin(async move {
-            if services.stands_in() {
-                // Whoever stands in for the system does not ask who it is.
-                return Ok("Bearer test".to_owned());
-            }
-            self.value(refused, services).await
+            let value = self.0.value(services).await?;
+            Ok(Grant {
+                lines: vec![(FIELD, value)],
+            })
         })
+    }
+
+    fn refuses(&self, grant: &Grant, status: u16, _: HeadersView<'_>, _: Duration) -> bool {
+        let is_refused = status == 401;
+        if is_refused {
+            for (_, value) in &grant.lines {
+                self.0.kept.refuse(value);
+            }
+        }
+        is_refused
     }
 }
 

@@ -205,6 +205,7 @@ fn connections(states: &States) -> Connections {
         upstream,
         base,
         fields,
+        parameter: None,
         credentials: None,
     };
     let (mut sources, mut report) = (Sources::default(), Report::default());
@@ -267,6 +268,7 @@ pub(crate) fn request(lines: &[(&str, &str)], body: &[u8]) -> Request {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        caller: None,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::codes::BAD_TLS;
 /// TLS to an `https` target. File names are relative to the flow file's folder; files are PEM.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TlsConfig {
+pub struct TlsConfig {
     /// The file with the certificate authorities to trust. The default is the system's.
     ca: Option<Spanned<String>>,
     /// The file with the client certificate and its chain (mutual TLS), with `key`.

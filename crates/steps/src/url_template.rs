@@ -212,7 +212,7 @@ fn scalar(value: &expr::Value, expression: &Expression) -> Result<String, Fault>
 }
 
 /// Writes a text with everything but unreserved characters percent-encoded (RFC 3986, section 2.3).
-pub(crate) fn push_encoded(text: &str, out: &mut String) {
+pub fn push_encoded(text: &str, out: &mut String) {
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

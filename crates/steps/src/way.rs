@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use component::connection::Credentials;
+use component::credentials::Credentials;
 use component::definition::BuildContext;
+use component::forward::{ForwardPlan, QueryParameter};
 use component::tls::Protocol;
 use component::upstream::UpstreamPlan;
-use config::{Span, Spanned};
+use config::{Report, Span, Spanned};
 
-use crate::codes::{NO_EFFECT, UNKNOWN_CONNECTION};
+use crate::codes::{NO_CREDENTIALS, NO_EFFECT, UNKNOWN_CONNECTION};
 use crate::http;
 use crate::target::Target;
 use crate::tls::TlsConfig;
@@ -23,7 +24,9 @@ pub(crate) struct Way {
     pub query: Option<String>,
     /// The lines that the connection adds to every request.
     pub fields: Vec<(String, String)>,
-    /// Who asks, when that is not known before a request is made.
+    /// The parameter that the connection adds to every query.
+    pub parameter: Option<QueryParameter>,
+    /// What each request is authorized with, when that is made for the request.
     pub credentials: Option<Arc<dyn Credentials>>,
 }
 
@@ -49,6 +52,7 @@ pub(crate) fn find(
                 path: url.path,
                 query: url.query,
                 fields: Vec::new(),
+                parameter: None,
                 credentials: None,
             });
         }
@@ -88,6 +92,39 @@ pub(crate) fn find(
         path: format!("{}{path}", http.base),
         query,
         fields: http.fields.clone(),
+        parameter: http.parameter.clone(),
         credentials: http.credentials.clone(),
     })
+}
+
+/// Puts a connection's credentials into a plan. What a client sends in their place goes no further.
+pub(crate) fn authorize(
+    plan: &mut ForwardPlan,
+    parameter: Option<QueryParameter>,
+    credentials: Option<Arc<dyn Credentials>>,
+) {
+    plan.parameter = parameter;
+    if let Some(credentials) = &credentials {
+        let names = credentials.fields().iter().map(|name| (*name).to_owned());
+        plan.request_fields.remove.extend(names);
+    }
+    plan.credentials = credentials;
+}
+
+/// A step sets no header that its connection's credentials set.
+pub(crate) fn check_fields<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    credentials: Option<&Arc<dyn Credentials>>,
+    span: Span,
+    report: &mut Report,
+) {
+    let own = credentials.map_or(&[][..], |it| it.fields());
+    for name in names {
+        if own.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+            let message = format!("the header `{name}` is set by the connection's `auth`");
+            report
+                .error(NO_CREDENTIALS, span, message)
+                .hint("leave it out here, or use a connection without `auth`");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Certificates made on the spot: an authority, and what it issues.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
 };
 
 /// An authority of certificates.
@@ -18,6 +18,20 @@ pub struct Issued {
     pub cert: String,
     /// Its key.
     pub key: String,
+}
+
+/// What the certificate of a client says about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientNames<'a> {
+    /// The attributes of the subject, by the numbers of their types, in the order of the
+    /// certificate.
+    pub subject: &'a [(&'a [u64], &'a str)],
+    /// Alternative names: DNS names.
+    pub dns: &'a [&'a str],
+    /// Alternative names: URIs.
+    pub uris: &'a [&'a str],
+    /// Alternative names: addresses of mail.
+    pub emails: &'a [&'a str],
 }
 
 impl Authority {
@@ -42,6 +56,23 @@ impl Authority {
     /// A certificate for these names and addresses, for both sides of TLS.
     pub fn issue(&self, names: &[&str]) -> Issued {
         self.issue_with(names, |_| {})
+    }
+
+    /// A certificate of a client.
+    pub fn issue_client(&self, names: &ClientNames<'_>) -> Issued {
+        self.issue_with(&[], |params| {
+            params.distinguished_name = DistinguishedName::new();
+            for (kind, value) in names.subject {
+                let kind = DnType::from_oid(kind);
+                let value = DnValue::Utf8String((*value).to_owned());
+                params.distinguished_name.push(kind, value);
+            }
+            let text = |text: &&str| (**text).try_into().unwrap();
+            let dns = names.dns.iter().map(|it| SanType::DnsName(text(it)));
+            let uris = names.uris.iter().map(|it| SanType::URI(text(it)));
+            let emails = names.emails.iter().map(|it| SanType::Rfc822Name(text(it)));
+            params.subject_alt_names = dns.chain(uris).chain(emails).collect();
+        })
     }
 
     /// One that has ended long ago.

@@ -24,10 +24,11 @@ mod scripted;
 pub mod servers;
 mod strict;
 pub mod tds;
+mod tokens;
 pub mod websocket;
 pub mod wire;
 
-pub use certificates::{Authority, Issued};
+pub use certificates::{Authority, ClientNames, Issued};
 pub use client::RawClient;
 pub use dropped::{drop_at_every_await, poll_and_drop};
 pub use markdown::{MarkdownBlock, markdown_blocks};
@@ -35,4 +36,5 @@ pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;
 pub use scripted::{Action, ScriptedBackend};
 pub use strict::{Received, StrictBackend};
+pub use tokens::{hs256_token, sha256_hex};
 pub use websocket::WebSocket;

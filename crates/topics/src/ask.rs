@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::access::Caller;
 use expr::{Value, value};
 use message::{Fault, Request};
 
@@ -13,7 +14,6 @@ use crate::expressions;
 use crate::frame::{self, IdForm, Wire};
 use crate::join::Start;
 use crate::settings::Payload;
-use crate::sse;
 use crate::view::{Mode, View};
 
 /// The most topics of one stream.
@@ -45,9 +45,7 @@ impl Ask {
     /// # Errors
     /// `invalid` when it cannot be read.
     pub fn of(request: &Request) -> Result<Self, Fault> {
-        let query = request.query.as_deref().unwrap_or_default();
-        let query = expr::format::from_form(query.as_bytes());
-        let query = query.map_err(|_| Fault::invalid("the query cannot be read"))?;
+        let query = read_query(request.query.as_deref())?;
         let mut ask = Self {
             topics: all(&query, "topic"),
             mode: None,
@@ -105,15 +103,15 @@ impl Ask {
         Ok(mode)
     }
 
-    /// What is to be seen of topics, which a worker has these branches of, on such a wire with ids
-    /// of this form.
+    /// What these callers are to see of topics, which a worker has these branches of, on such a
+    /// wire with ids of this form.
     ///
     /// # Errors
     /// As [`Ask::mode`]; 400 for an expression that cannot be compiled, 503 when there are too many
     /// different ones.
     pub async fn views(
         &self,
-        endpoints: &[Arc<Endpoint>],
+        (endpoints, callers): (&[Arc<Endpoint>], &[Option<Arc<Caller>>]),
         branches: &[Rc<Branch>],
         (wire, ids): (Wire, IdForm),
     ) -> Result<Vec<View>, Fault> {
@@ -123,18 +121,24 @@ impl Ask {
             Ok(View { mode, expressions })
         });
         let mut views = plain.collect::<Result<Vec<_>, Fault>>()?;
-        if !self.has_expressions() {
+        let groups = endpoints.iter().enumerate().map(|(at, endpoint)| {
+            let caller = callers.get(at).and_then(Option::as_deref);
+            let only = endpoint.access.only.as_ref();
+            only.map(|only| only.group(caller))
+        });
+        let groups: Vec<_> = groups.collect();
+        if !self.has_expressions() && groups.iter().all(Option::is_none) {
             return Ok(views);
         }
         let texts = (self.filter.as_deref(), self.select.as_deref());
-        let all = expressions::combinations(branches, texts).await?;
+        let all = expressions::combinations(branches, &groups, texts).await?;
         for (view, expressions) in views.iter_mut().zip(all) {
             view.expressions = Some(expressions);
         }
         let key = ChannelKey { wire, ids, views };
         match Branch::has_room(branches, &key) {
             true => Ok(key.views),
-            false => Err(sse::busy("too many different expressions of subscribers")),
+            false => Err(expressions::too_many(self.has_expressions())),
         }
     }
 
@@ -209,6 +213,20 @@ fn one(query: &Value, name: &str) -> Result<Option<String>, Fault> {
         0 | 1 => Ok(values.pop()),
         _ => Err(Fault::invalid(format!("`{name}` stands more than once"))),
     }
+}
+
+/// The values of a query.
+fn read_query(query: Option<&str>) -> Result<Value, Fault> {
+    let query = expr::format::from_form(query.unwrap_or_default().as_bytes());
+    query.map_err(|_| Fault::invalid("the query cannot be read"))
+}
+
+/// The topics that a query names.
+///
+/// # Errors
+/// `invalid` when it cannot be read.
+pub(crate) fn topics(query: Option<&str>) -> Result<Vec<String>, Fault> {
+    read_query(query).map(|query| all(&query, "topic"))
 }
 
 /// All values of a name.

@@ -190,7 +190,7 @@ impl Branch {
         };
         let is_plain = key.views.iter().all(View::is_plain);
         is_plain
-            || !branches.iter().any(|it| it.is_full())
+            || !branches.iter().any(|it| it.is_full(key.is_asked_for()))
             || Self::find(branches, is_plain, is_like).is_some()
     }
 
@@ -205,11 +205,13 @@ impl Branch {
         known.find(|it| !it.is_over() && is_it(it.key()) && it.is_of(branches))
     }
 
-    /// Whether another channel with expressions would be too many.
-    fn is_full(&self) -> bool {
+    /// Whether another channel with expressions would be too many: with those of subscribers, or
+    /// with the operator's condition alone.
+    fn is_full(&self, is_asked_for: bool) -> bool {
         let channels = self.evaluated.borrow();
-        let live = channels.iter().filter(|it| it.strong_count() > 0).count();
-        live >= self.evaluator.distinct_max() * CHANNELS_EACH
+        let live = channels.iter().filter_map(Weak::upgrade);
+        let alike = live.filter(|it| it.key().is_asked_for() == is_asked_for);
+        alike.count() >= self.evaluator.distinct_max(is_asked_for) * CHANNELS_EACH
     }
 
     /// The channels with expressions, or those without.

@@ -1,10 +1,12 @@
 //! Limits per caller of a topic: `publish.limits` and `subscribe.limits`.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::access::Caller;
 use component::document::DocumentContext;
 use component::handler::Services;
 use component::limits::{Admission, Gate, Held, Passed};
@@ -49,6 +51,16 @@ pub(crate) fn head(request: &Request) -> Request {
     let mut head = request.clone();
     head.body = Body::Empty;
     head
+}
+
+/// The request as limits see it that are behind the door which has found out who has sent it.
+pub(crate) fn seen<'a>(request: &'a Request, caller: Option<&Arc<Caller>>) -> Cow<'a, Request> {
+    if caller.is_none() && request.caller.is_none() {
+        return Cow::Borrowed(request);
+    }
+    let mut request = head(request);
+    request.caller = caller.map(|it| Arc::clone(it) as _);
+    Cow::Owned(request)
 }
 
 /// A connection of a caller: it has one place among those of each of the caller's plans, however
@@ -99,18 +111,19 @@ impl Subscriber {
         self.held.into_iter().chain(connection).collect()
     }
 
-    /// Subscribes to topics over one connection.
+    /// Subscribes to topics over one connection, to each as who has been admitted to it.
     ///
     /// # Errors
     /// `limited` when a limit is exceeded.
     pub async fn enter(
-        endpoints: &[Arc<Endpoint>],
+        (endpoints, callers): (&[Arc<Endpoint>], &[Option<Arc<Caller>>]),
         request: &Request,
         services: &dyn Services,
     ) -> Result<Self, Fault> {
         let mut all = Self::default();
-        for endpoint in endpoints {
-            all.add(endpoint, request, services).await?;
+        for (endpoint, caller) in endpoints.iter().zip(callers) {
+            let request = seen(request, caller.as_ref());
+            all.add(endpoint, &request, services).await?;
         }
         Ok(all)
     }
@@ -165,14 +178,15 @@ pub(crate) async fn enter(
 /// `limited` when a limit is exceeded.
 pub(crate) async fn publish(
     endpoint: &Endpoint,
-    request: Option<&Request>,
+    (request, caller): (Option<&Request>, Option<&Arc<Caller>>),
     bytes: usize,
     services: &dyn Services,
 ) -> Result<(), Fault> {
     let (Some(gate), Some(request)) = (&endpoint.limits.publish, request) else {
         return Ok(());
     };
-    let passed = enter(gate, request, services).await?;
+    let request = seen(request, caller);
+    let passed = enter(gate, &request, services).await?;
     match passed.admission {
         Some(admission) => admission.publish(1, bytes as u64, services.now()),
         None => Ok(()),

@@ -3,12 +3,14 @@
 mod table;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use component::block::Block;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
+use component::long_work::{AT_ONCE, beside};
 use component::step::{Next, Progress, Step};
 use component::steps::Steps;
 use config::{AnyValue, ByteSize, Node, Spanned};
@@ -126,19 +128,17 @@ impl Changes {
             }
             None => String::new(),
         };
-        let now = exchange
-            .preemptible(services, |it| self.document(it))
-            .await?;
+        let now = Arc::new(self.document(exchange, services).await?);
         let Some(steps) = &self.steps else {
             let before = self.table.swap(&key, now.text());
-            exchange.set_slot(self.slot, self.result(before.as_ref(), &now)?);
+            self.compare(exchange, before, &now, services).await?;
             return Ok(Next::Continue);
         };
         let before = self.table.get(&key);
-        let result = self.result(before.as_ref(), &now)?;
-        let has_changed = is_changed(&result);
-        exchange.set_slot(self.slot, result);
-        if !has_changed {
+        if !self
+            .compare(exchange, before.clone(), &now, services)
+            .await?
+        {
             return Ok(Next::Continue);
         }
         let next = steps.run(exchange, services).await?;
@@ -146,42 +146,99 @@ impl Changes {
         Ok(next)
     }
 
-    /// The body as it is compared.
-    fn document(&self, exchange: &mut Exchange) -> Result<Document, Fault> {
-        let limit = self.body_max.max(exchange.context.body_max);
-        let value = exchange.value()?;
+    /// The body as it is compared, a large one made beside the worker.
+    async fn document(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Document, Fault> {
+        let body = exchange.preemptible(services, |it| it.value().cloned());
+        let body = body.await?;
+        let (body_max, limit) = (self.body_max, self.body_max.max(exchange.context.body_max));
         let mut text = Vec::with_capacity(256);
-        expr::json::write(value, limit, &mut text).map_err(Fault::expression)?;
-        if text.len() > self.body_max {
-            let detail = "the body is larger than what is compared";
-            return Err(Fault::invalid(detail).with_status(413));
+        if expr::json::write(&body, AT_ONCE, &mut text).is_ok() {
+            return document(&text, body_max);
         }
-        Document::parse(&text).map_err(|error| Fault::invalid(format!("the body: {error}")))
+        // It is large, or cannot be written, which is found out again.
+        let large = move |_: &AtomicBool| {
+            let mut text = Vec::with_capacity(2 * AT_ONCE);
+            expr::json::write(&body, limit, &mut text).map_err(Fault::expression)?;
+            document(&text, body_max)
+        };
+        beside(services, large).await?
     }
 
-    /// What `$changes` is.
-    fn result(&self, before: Option<&Bytes>, now: &Document) -> Result<Value, Fault> {
+    /// Says in `$changes` how the body differs from the one before; whether it does.
+    async fn compare(
+        &self,
+        exchange: &mut Exchange,
+        before: Option<Bytes>,
+        now: &Arc<Document>,
+        services: &dyn Services,
+    ) -> Result<bool, Fault> {
         let Some(before) = before else {
             self.table.count(true);
-            return Ok(result(true, true, Value::Null, Value::Null));
+            exchange.set_slot(self.slot, result(true, true, Value::Null, Value::Null));
+            return Ok(true);
         };
-        let document = Document::parse(before).map_err(Fault::expression)?;
-        let patch = match document::diff(&document, now) {
-            Change::Nothing => {
-                self.table.count(false);
-                return Ok(result(false, false, Value::Null, Value::Null));
+        let difference = match before.len().max(now.text().len()) <= AT_ONCE {
+            true => difference(&before, now)?,
+            false => {
+                let now = Arc::clone(now);
+                let result = beside(services, move |_| difference(&before, &now)).await??;
+                result.iter().for_each(|it| {
+                    exchange.hold_large(&it.before);
+                    exchange.hold_large(&it.patch);
+                });
+                result
             }
-            Change::Patch(patch) => value(&patch)?,
-            // One operation that puts the whole document there.
-            Change::Whole => expr::value::array([object([
-                ("op".to_owned(), expr::value::text("replace")),
-                ("path".to_owned(), expr::value::text("")),
-                ("value".to_owned(), value(now.text())?),
-            ])]),
         };
-        self.table.count(true);
-        Ok(result(true, false, patch, value(before)?))
+        self.table.count(difference.is_some());
+        let has_changed = difference.is_some();
+        let result = match difference {
+            Some(it) => result(true, false, it.patch, it.before),
+            None => result(false, false, Value::Null, Value::Null),
+        };
+        exchange.set_slot(self.slot, result);
+        Ok(has_changed)
     }
+}
+
+/// The document of a text.
+///
+/// # Errors
+/// `invalid` when it is larger than what is compared, or nests too deep.
+fn document(text: &[u8], body_max: usize) -> Result<Document, Fault> {
+    if text.len() > body_max {
+        let detail = "the body is larger than what is compared";
+        return Err(Fault::invalid(detail).with_status(413));
+    }
+    Document::parse(text).map_err(|error| Fault::invalid(format!("the body: {error}")))
+}
+
+/// How two bodies differ.
+struct Difference {
+    /// JSON Patch from the one before to this one.
+    patch: Value,
+    /// The one before.
+    before: Value,
+}
+
+/// How a body differs from the one before; `None` when it does not.
+fn difference(before: &Bytes, now: &Document) -> Result<Option<Difference>, Fault> {
+    let document = Document::parse(before).map_err(Fault::expression)?;
+    let patch = match document::diff(&document, now) {
+        Change::Nothing => return Ok(None),
+        Change::Patch(patch) => value(&patch)?,
+        // One operation that puts the whole document there.
+        Change::Whole => expr::value::array([object([
+            ("op".to_owned(), expr::value::text("replace")),
+            ("path".to_owned(), expr::value::text("")),
+            ("value".to_owned(), value(now.text())?),
+        ])]),
+    };
+    let before = value(before)?;
+    Ok(Some(Difference { patch, before }))
 }
 
 fn value(json: &Bytes) -> Result<Value, Fault> {
@@ -197,10 +254,6 @@ fn result(changed: bool, first: bool, patch: Value, before: Value) -> Value {
     ])
 }
 
-fn is_changed(result: &Value) -> bool {
-    expr::value::get(result, "changed").is_some_and(expr::value::is_truthy)
-}
-
 impl Step for Changes {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
         Progress::Waits(Box::pin(self.run(exchange, services)))
@@ -214,3 +267,6 @@ impl Step for Changes {
         self.steps.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use net::websocket::{Role, Writer};
@@ -30,6 +31,9 @@ const TAIL: u64 = 64 * 1024;
 /// The largest buffer that a channel with expressions keeps for its next frame: what it keeps does
 /// not count in the memory that it waits for with others.
 const SCRATCH_MAX: usize = 16 * 1024;
+
+/// What readers are told whose credential has expired.
+pub(crate) const EXPIRED: &str = r#"{"detail":"the credential has expired"}"#;
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -65,6 +69,14 @@ pub(crate) struct ChannelKey {
     pub views: Vec<View>,
 }
 
+impl ChannelKey {
+    /// Whether its readers have sent expressions.
+    pub fn is_asked_for(&self) -> bool {
+        let mut expressions = self.views.iter().filter_map(|it| it.expressions.as_ref());
+        expressions.any(|it| it.is_asked_for())
+    }
+}
+
 /// What a channel does with time, in ticks of its branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
@@ -94,6 +106,8 @@ pub(crate) enum End {
     Stop,
     /// The longest time of a stream is over.
     Time,
+    /// The credential of the reader has expired.
+    Expired,
     /// The reader is too slow, and its policy says so.
     Slow,
     /// The reader has taken nothing for too long.
@@ -114,6 +128,12 @@ struct Member {
     latest: RefCell<Option<Arc<Event>>>,
     /// The frame of the newest snapshot, for those who come and those who have to skip to it.
     newest: RefCell<Option<(EventId, Bytes)>>,
+}
+
+/// The time of day, in seconds since 1970.
+fn wall_seconds() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
 }
 
 /// Everybody on a worker who sees the same topics in the same way.
@@ -385,7 +405,7 @@ impl Channel {
             self.beat();
         }
         let mut seats = self.seats.borrow_mut();
-        seats.look(now, self.pace.stalled_max);
+        seats.look(now, self.pace.stalled_max, wall_seconds);
         let slowest = seats.slowest();
         drop(seats);
         self.ring.borrow_mut().trim(slowest, TAIL);
@@ -431,6 +451,29 @@ impl Channel {
     pub fn enter(&self, ticks: Option<u32>) -> u32 {
         let over_at = ticks.map(|it| self.ticks.get().wrapping_add(it));
         self.seats.borrow_mut().enter(over_at)
+    }
+
+    /// Has a reader's stream end when its credential expires, in seconds since 1970.
+    pub fn expire_at(&self, key: u32, expires: u64) {
+        self.seats.borrow_mut().expire_at(key, expires);
+    }
+
+    /// The last words to readers of server-sent events whose credential has expired.
+    pub fn write_expired(&self, out: &mut Vec<u8>) {
+        let (kind, data) = match self.key.ids {
+            IdForm::Axway => {
+                let subscription = self.subscription.get_or_init(axway::subscription_id);
+                (Kind::Error, axway::expired_error(subscription))
+            }
+            _ => (Kind::Expired, EXPIRED.as_bytes().to_vec()),
+        };
+        let part = Part {
+            id: "",
+            kind,
+            topic: None,
+            data: &data,
+        };
+        frame::write_event(&part, out);
     }
 
     /// Gives the place back.

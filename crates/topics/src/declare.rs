@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::cors::CorsConfig;
 use component::document::{
     Declaration, Declared, DeclaredRoute, DocumentContext, DocumentDefinition,
 };
+use component::edge::{self, RouteEdge};
+use component::networks::NetworksConfig;
+use component::security_headers::SecurityHeadersConfig;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 use config::{AnyValue, ByteSize, Node, Report, Spanned};
@@ -13,8 +17,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use crate::access::Lock;
 use crate::bounds;
 use crate::caller_limits::CallerLimits;
+use crate::codes::BAD_PUBLISHER;
 use crate::hub::Hub;
 use crate::poll;
 use crate::publisher;
@@ -96,6 +102,23 @@ struct PublishConfig {
     /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
+    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`) and by the path of
+    /// the profile `axway-streams`. Without it everybody may by `http`, and by the others who may
+    /// subscribe.
+    #[allow(dead_code, reason = "read from the tree, as it is in flows")]
+    auth: Option<AnyValue>,
+    /// Which web pages may publish by HTTP (CORS): `"*"` for all, or a mapping. In place of that of
+    /// the listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    cors: Option<CorsConfig>,
+    /// From where clients may publish by HTTP: a list of networks that are allowed, or `allow` and
+    /// `deny`. Others get 403.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    networks: Option<NetworksConfig>,
+    /// Security headers of the replies by HTTP: `api`, `page` or a mapping. In place of those of
+    /// the listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    security_headers: Option<SecurityHeadersConfig>,
     /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
@@ -112,6 +135,10 @@ fn schema() -> Json {
     if let Some(Json::Object(http)) = http {
         http.remove("anyOf");
         http.insert("$ref".to_owned(), json!("#/$defs/http-trigger"));
+    }
+    let auth = schema.pointer_mut("/properties/publish/anyOf/0/properties/auth");
+    if let Some(place) = auth {
+        *place = json!({ "$ref": "#/$defs/auth" });
     }
     if let Some(subscribe) = schema.pointer_mut("/properties/subscribe/anyOf/0") {
         subscribe::complete_schema(subscribe);
@@ -131,6 +158,9 @@ fn schema() -> Json {
 }
 
 fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
+    if !subscribe::check_renamed(node, context.report) {
+        return None;
+    }
     let config: TopicConfig = config::decode(node, context.report)?;
     let before = context.report.errors();
     let settings = read_settings(&config, context.report);
@@ -138,7 +168,7 @@ fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
     let name = &config.topic.value;
     let topic = hub.declare(name, settings, context.surroundings.states);
     let mut parts = Parts::default();
-    parts.read(node, &topic, context);
+    parts.read((node, &config), &topic, context);
     (context.report.errors() == before).then(|| Declared {
         declaration: Declaration {
             kind: KIND,
@@ -177,6 +207,16 @@ fn read_settings(config: &TopicConfig, report: &mut Report) -> Settings {
     }
 }
 
+/// Refuses what is asked of clients where nobody publishes by HTTP.
+fn refuse_edge(publish: &Node, report: &mut Report) {
+    for entry in edge::KEYS.iter().filter_map(|key| publish.entry(key)) {
+        let message = format!("`{}` has no effect: nobody publishes by HTTP", entry.key);
+        report
+            .error(BAD_PUBLISHER, entry.key_span, message)
+            .hint("leave it out, or add `http`");
+    }
+}
+
 /// What a topic serves and does by itself.
 #[derive(Default)]
 struct Parts {
@@ -187,15 +227,42 @@ struct Parts {
 
 impl Parts {
     /// Reads the parts of a topic's document. Every problem is reported.
-    fn read(&mut self, node: &Node, topic: &Arc<Topic>, context: &mut DocumentContext<'_>) {
+    fn read(
+        &mut self,
+        (node, config): (&Node, &TopicConfig),
+        topic: &Arc<Topic>,
+        context: &mut DocumentContext<'_>,
+    ) {
         let limits = CallerLimits::read(node, topic.name(), context);
         let publish = node.get("publish");
-        if let Some(http) = publish.and_then(|publish| publish.get("http")) {
-            self.routes
-                .extend(publisher::read(http, topic, &limits, context));
+        let http = publish.and_then(|publish| publish.get("http"));
+        let auth = publish.and_then(|publish| publish.entry("auth"));
+        let lock = auth.map(|auth| {
+            let name = format!("publish of topic {}", topic.name());
+            Lock::read(&auth.value, &name, context)
+        });
+        let subscribers_publish = config.subscribe.as_ref().is_some_and(|it| it.publishes());
+        match (publish, http) {
+            (Some(publish), Some(http)) => {
+                let door = lock.iter().flatten().next();
+                let door = door.map(|it| Arc::clone(it.door()));
+                let edge = RouteEdge::read(publish, context.report);
+                let route = publisher::read((http, door), (edge, &limits), topic, context);
+                self.routes.extend(route);
+            }
+            (Some(publish), None) => {
+                refuse_edge(publish, context.report);
+                if let Some(auth) = auth.filter(|_| !subscribers_publish) {
+                    let message = "`auth` has no effect: no client publishes";
+                    let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
+                    diagnostic
+                        .hint("leave it out, or add `http` or `subscribe.websocket.publish: true`");
+                }
+            }
+            (None, _) => {}
         }
         if let Some(subscribe) = node.get("subscribe") {
-            let routes = subscribe::read(subscribe, topic, limits, context);
+            let routes = subscribe::read((subscribe, lock), topic, limits, context);
             self.routes.extend(routes.unwrap_or_default());
         }
         let poll = publish.and_then(|publish| publish.get("poll"));

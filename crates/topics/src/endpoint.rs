@@ -1,14 +1,17 @@
 //! A topic as its subscribers meet it: settings, counters, and where the others of a listener are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use component::edge::RouteEdge;
 use component::handler::Services;
 use component::state::{State, StateKey, States};
 use component::trigger::ListenAddress;
 
+use crate::access::{Access, Locks, Protocol, Right};
 use crate::branch::Branch;
 use crate::caller_limits::CallerLimits;
 use crate::channel::Pace;
@@ -34,8 +37,8 @@ pub(crate) struct Settings {
     pub max_time: Option<Duration>,
     /// Whether events are compressed for those who ask.
     pub compression: bool,
-    /// The origins of web pages that may read it.
-    pub origins: Vec<String>,
+    /// Which web pages may read it, and from where clients may come; that of the listener included.
+    pub edge: Arc<RouteEdge>,
     /// The most subscribers.
     pub connections: usize,
     /// Whether subscribers may send expressions.
@@ -63,11 +66,21 @@ pub(crate) struct WebSocket {
 pub(crate) struct Endpoint {
     pub topic: Arc<Topic>,
     pub settings: Settings,
+    /// Who may do what.
+    pub access: Access,
     pub counts: Arc<Counts>,
     /// What callers have to pass.
     pub limits: CallerLimits,
     /// The same for all plans in which nothing of this changes, so that a reload ends no stream.
     pub identity: Arc<Identity>,
+    /// Counts what comes to the directory and leaves it.
+    changes: Arc<AtomicU64>,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// All that makes a difference to what workers have of a topic.
@@ -90,12 +103,19 @@ impl Endpoint {
 
 /// The topics that are served, to be found by their names.
 #[derive(Default)]
-pub(crate) struct Directory(Mutex<Known>);
+pub(crate) struct Directory {
+    known: Mutex<Known>,
+    changes: Arc<AtomicU64>,
+}
 
 /// By topic: a start puts thousands of them in, and looks at none of the others for it.
 #[derive(Default)]
 struct Known {
     topics: HashMap<Arc<str>, OfTopic>,
+    /// The locks of the topics of a listener that are served by a protocol, and after how many
+    /// changes of the directory that was so: to look at all topics for each request would take
+    /// long.
+    locks: BTreeMap<(ListenAddress, Protocol, Right), (u64, Locks)>,
     /// How many entries have been looked at, of whichever topics.
     #[cfg(test)]
     visits: usize,
@@ -177,28 +197,32 @@ impl Directory {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a topic's endpoint. It is found as long as a plan has it.
     pub fn put(
         &self,
         topic: &Arc<Topic>,
-        settings: Settings,
+        (settings, access): (Settings, Access),
         (counts, limits): (Arc<Counts>, CallerLimits),
     ) -> Arc<Endpoint> {
         let of_topic = topic.settings();
-        let text = format!("topic {} {of_topic:?} {settings:?}", topic.name());
+        let name = topic.name();
+        let text = format!("topic {name} {of_topic:?} {settings:?} {access:?}");
         let mut known = self.known();
         let of_topic = known.of(topic.name());
         of_topic.tidy();
         let endpoint = Arc::new(Endpoint {
             topic: Arc::clone(topic),
             settings,
+            access,
             counts,
             limits,
             identity: of_topic.identity(text),
+            changes: Arc::clone(&self.changes),
         });
+        self.changes.fetch_add(1, Ordering::Release);
         of_topic.endpoints.push(Arc::downgrade(&endpoint));
         endpoint
     }
@@ -212,6 +236,45 @@ impl Directory {
                 look(&endpoint);
             }
         }
+    }
+
+    /// The locks before this right that a protocol's topics of a listener have, each once.
+    pub fn locks(&self, listen: &ListenAddress, protocol: Protocol, right: Right) -> Locks {
+        let mut known = self.known();
+        let key = (listen.clone(), protocol, right);
+        // Read before looking: what changes meanwhile is looked at the next time.
+        let changes = self.changes.load(Ordering::Acquire);
+        if let Some((at, locks)) = known.locks.get(&key)
+            && *at == changes
+        {
+            return locks.clone();
+        }
+        let newest = known.topics.values();
+        let newest = newest.filter_map(|it| it.find(listen, |it| protocol.serves(&it.settings)));
+        let locks = Locks::all(newest.filter_map(|it| it.access.lock(right).cloned()));
+        // An endpoint that is dropped here counts as a change: all are looked at once more then.
+        known.locks.insert(key, (changes, locks.clone()));
+        locks
+    }
+
+    /// The parameters of the query that carry credentials for one of a listener's topics.
+    pub fn secret_parameters(&self, listen: &ListenAddress) -> Vec<Arc<str>> {
+        let mut all = Vec::new();
+        self.each(listen, |it| {
+            for name in it.access.secret_parameters() {
+                if !all.contains(name) {
+                    all.push(Arc::clone(name));
+                }
+            }
+        });
+        all
+    }
+
+    /// Whether somebody may be refused who names a topic of this listener over this protocol.
+    pub fn has_locks(&self, listen: &ListenAddress, protocol: Protocol) -> bool {
+        let rights = [Right::Subscribe, Right::Publish];
+        let mut all = rights.iter().map(|it| self.locks(listen, protocol, *it));
+        all.any(|it| !it.is_empty())
     }
 
     /// The topic of this name that fits, of the newest plan that has one.

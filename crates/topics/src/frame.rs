@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Error,
     /// The subscriber is there from now on.
     Subscribed,
+    /// The subscriber's credential has expired: nothing comes after this.
+    Expired,
 }
 
 impl Kind {
@@ -37,6 +39,7 @@ impl Kind {
             Self::Gap => "gap",
             Self::Error => "error",
             Self::Subscribed => "subscribed",
+            Self::Expired => "expired",
         }
     }
 }

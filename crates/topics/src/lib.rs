@@ -12,6 +12,7 @@
 //! settings, `profile` has the manners of other systems. [`websocket`] is what every WebSocket
 //! connection of a client needs.
 
+mod access;
 mod ask;
 mod bounds;
 mod branch;
@@ -32,6 +33,7 @@ mod join;
 mod keys;
 mod log;
 pub mod mailbox;
+mod only;
 mod origin;
 pub mod poll;
 mod prepare;

@@ -1,81 +1,44 @@
-//! Which web pages may read a topic (Fetch, section 3.2: CORS).
+//! Which web pages may open WebSockets.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use message::{Headers, Reply, Request};
-
-use crate::endpoint::Endpoint;
-
-/// The `Origin` of a request, when all these topics let its pages read.
-fn allowed<'a>(endpoints: &[Arc<Endpoint>], request: &'a Request) -> Option<&'a [u8]> {
-    let origin = request.headers.get("Origin")?;
-    let allows = |endpoint: &Arc<Endpoint>| {
-        let mut origins = endpoint.settings.origins.iter();
-        origins.any(|it| it == "*" || it.as_bytes().eq_ignore_ascii_case(origin))
-    };
-    endpoints.iter().all(allows).then_some(origin)
-}
-
-/// Puts in what a browser wants to see before it lets a page read.
-pub(crate) fn allow(endpoints: &[Arc<Endpoint>], request: &Request, headers: &mut Headers) {
-    if endpoints.iter().all(|it| it.settings.origins.is_empty()) {
-        return;
-    }
-    headers.append("Vary", "Origin");
-    if let Some(origin) = allowed(endpoints, request) {
-        headers.append("Access-Control-Allow-Origin", origin);
-    }
-}
-
-/// The answer to the question whether a page may ask.
-pub(crate) fn preflight(endpoints: &[Arc<Endpoint>], request: &Request) -> Reply {
-    let mut reply = Reply::new(204);
-    allow(endpoints, request, &mut reply.headers);
-    if allowed(endpoints, request).is_some() {
-        let headers = &mut reply.headers;
-        headers.append("Access-Control-Allow-Methods", "GET");
-        headers.append(
-            "Access-Control-Allow-Headers",
-            "Last-Event-ID, Cache-Control",
-        );
-        headers.append("Access-Control-Max-Age", "3600");
-    }
-    reply
-}
+use component::cors::is_same_origin;
+use component::edge::RouteEdge;
+use message::Request;
 
 /// Who opens a WebSocket: a page of some origin, or a program, which says none. Browsers let every
 /// page connect, with the user's cookies (RFC 6455, section 10.2): the server has to look.
+#[derive(Clone)]
 pub(crate) struct Caller {
     origin: Option<Vec<u8>>,
     /// Whether the page is of the host that it asks.
     is_own: bool,
+    /// The address of the client.
+    address: IpAddr,
 }
 
 impl Caller {
     /// Who sends a request.
     pub fn of(request: &Request) -> Self {
-        let origin = request.headers.get("Origin");
-        // A proxy that is trusted may ask us by another name; from others the field does not come
-        // this far.
-        let hosts = ["Host", "X-Forwarded-Host"].map(|name| request.headers.get(name));
-        let is_host = |authority: &[u8]| {
-            let mut hosts = hosts.iter().flatten();
-            !authority.is_empty() && hosts.any(|host| authority.eq_ignore_ascii_case(host))
-        };
-        // A page that came in clear text may have been changed on its way: it is another origin
-        // than the same host over TLS. In clear text we may stand behind somebody who ends TLS.
-        let schemes: &[&[u8]] = match request.is_secure {
-            true => &[b"https://"],
-            false => &[b"https://", b"http://"],
-        };
-        let authority = |scheme: &&[u8]| {
-            let (start, authority) = origin?.split_at_checked(scheme.len())?;
-            start.eq_ignore_ascii_case(scheme).then_some(authority)
-        };
+        let view = request.headers.view();
         Self {
-            is_own: schemes.iter().filter_map(authority).any(is_host),
-            origin: origin.map(<[u8]>::to_vec),
+            // From proxies that are not trusted `X-Forwarded-Host` does not come this far.
+            is_own: is_same_origin(view, request.is_secure, true),
+            origin: view.get("Origin").map(<[u8]>::to_vec),
+            address: request.peer,
         }
+    }
+
+    /// Whether it may subscribe where this holds: a page of the same host or of an origin that may
+    /// read replies, or a program; from where clients may come.
+    pub fn may_subscribe(&self, edge: &RouteEdge) -> bool {
+        let is_page_allowed = match &self.origin {
+            None => true,
+            Some(_) if self.is_own => true,
+            Some(origin) => edge.cors.as_ref().is_some_and(|cors| cors.allows(origin)),
+        };
+        let mut networks = edge.networks.iter();
+        is_page_allowed && networks.all(|networks| networks.admits(self.address))
     }
 
     /// Whether it may: a page of the same host, one of these origins, or a program.
@@ -92,7 +55,7 @@ impl Caller {
 mod tests {
     use std::net::IpAddr;
 
-    use message::{Body, Method};
+    use message::{Body, Headers, Method};
 
     use super::*;
 
@@ -118,6 +81,7 @@ mod tests {
             peer: IpAddr::from([127, 0, 0, 1]),
             proxy: None,
             is_secure,
+            caller: None,
         })
     }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use component::access::Door;
 use component::document::{DeclaredRoute, DocumentContext, Entrance};
+use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::limits::Gate;
 use component::trigger::Methods;
@@ -23,9 +25,9 @@ const BATCH_COST: usize = 8;
 
 /// Reads the `http` of a topic's `publish`. Every problem is reported.
 pub(crate) fn read(
-    node: &Node,
+    (node, door): (&Node, Option<Arc<dyn Door>>),
+    (edge, limits): (RouteEdge, &CallerLimits),
     topic: &Arc<Topic>,
-    limits: &CallerLimits,
     context: &mut DocumentContext<'_>,
 ) -> Option<DeclaredRoute> {
     let mut entrance = context.entrances.read_http(node, context.report)?;
@@ -52,10 +54,12 @@ pub(crate) fn read(
     }
     (context.report.errors() == before).then(|| DeclaredRoute {
         entrance,
+        edge,
         handler: Arc::new(Publisher {
             topic: Arc::clone(topic),
             gate: limits.publish.as_ref().map(Arc::clone),
         }),
+        door,
     })
 }
 

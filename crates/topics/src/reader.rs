@@ -42,6 +42,13 @@ impl Reader {
         }
     }
 
+    /// Has the stream end when the subscriber's credential expires, in seconds since 1970.
+    pub fn expire_at(&self, expires: Option<u64>) {
+        if let Some(expires) = expires {
+            self.channel.expire_at(self.key, expires);
+        }
+    }
+
     /// The channel.
     pub fn channel(&self) -> &Rc<Channel> {
         &self.channel

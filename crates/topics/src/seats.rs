@@ -1,6 +1,7 @@
 //! The places of a channel's readers in its ring, and what is kept of each: a few words, no buffer.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -26,6 +27,8 @@ pub(crate) trait Outlet {
 pub(crate) struct Seats {
     all: Vec<Seat>,
     free: Vec<u32>,
+    /// Whether somebody's credential has ever been one that expires.
+    has_expiring: bool,
 }
 
 /// A reader's place.
@@ -46,6 +49,9 @@ struct Seat {
     records: u64,
     /// The tick in which its time is over.
     over_at: Option<u32>,
+    /// When the reader's credential expires, in seconds since 1970; a later time than has room
+    /// here counts as the last one, in 2106.
+    expires: Option<NonZeroU32>,
     end: Option<End>,
     /// The last event that it may have.
     window: Option<u64>,
@@ -118,6 +124,15 @@ impl Seats {
         }
     }
 
+    /// Has a reader's stream end when its credential expires, in seconds since 1970.
+    pub fn expire_at(&mut self, key: u32, expires: u64) {
+        let expires = u32::try_from(expires).unwrap_or(u32::MAX).max(1);
+        self.has_expiring = true;
+        if let Some(seat) = self.seat(key) {
+            seat.expires = NonZeroU32::new(expires);
+        }
+    }
+
     /// Gives a place back.
     pub fn leave(&mut self, key: u32) {
         if let Some(seat) = self.seat(key).filter(|it| it.is_taken) {
@@ -160,13 +175,17 @@ impl Seats {
         }
     }
 
-    /// Ends the streams of those who have taken nothing for that many ticks, and of those whose
-    /// time is over.
-    pub fn look(&mut self, now: u32, stalled_max: u32) {
+    /// Ends the streams of those who have taken nothing for that many ticks, of those whose time is
+    /// over, and of those whose credential has expired by the time of day (`wall`, in seconds since
+    /// 1970), which is asked for only when somebody's does expire.
+    pub fn look(&mut self, now: u32, stalled_max: u32, wall: impl FnOnce() -> u64) {
+        let wall = if self.has_expiring { wall() } else { 0 };
         for seat in self.all.iter_mut().filter(|it| it.is_taken) {
             let stalled = seat.stalled.map(|since| now.wrapping_sub(since));
             if stalled.is_some_and(|time| time >= stalled_max) {
                 seat.finish(End::Stalled);
+            } else if seat.expires.is_some_and(|it| u64::from(it.get()) <= wall) {
+                seat.finish(End::Expired);
             } else if seat.over_at == Some(now) {
                 seat.finish(End::Time);
             }
@@ -397,13 +416,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stream_ends_when_its_credential_has_expired_and_no_clock_is_read_without_one() {
+        let mut seats = Seats::default();
+        let plain = seats.enter(Some(9));
+        seats.look(1, 10, || panic!("nobody has a credential"));
+        let (one, late) = (seats.enter(Some(5)), seats.enter(Some(3)));
+        seats.expire_at(one, 1000);
+        seats.expire_at(late, u64::MAX);
+        seats.look(2, 10, || 999);
+        assert_eq!(seats.end(one), None);
+        seats.look(3, 10, || 1000);
+        assert_eq!(seats.end(one), Some(End::Expired));
+        assert_eq!(seats.end(late), Some(End::Time), "the earlier of both");
+        assert_eq!(seats.end(plain), None);
+        seats.leave(one);
+        let next = seats.enter(None);
+        seats.look(4, 10, || 2000);
+        assert_eq!(
+            (next, seats.end(next)),
+            (one, None),
+            "of the one before nothing is left"
+        );
+    }
+
+    /// A subscriber is a few words, and costs no more for the credentials of others.
+    #[test]
+    fn a_seat_has_96_bytes() {
+        assert_eq!(size_of::<Seat>(), 96);
+    }
+
+    #[test]
     fn records_of_tls_are_progress_while_a_write_is_pending() {
         let mut seats = Seats::default();
         let key = seats.enter(None);
         let context = Context::from_waker(Waker::noop());
         let mut end_after = |tick: u32, records: u64| {
             seats.note_other((key, tick), Some(records), &context);
-            seats.look(tick, 2);
+            seats.look(tick, 2, || 0);
             seats.end(key)
         };
         for tick in 0..10 {

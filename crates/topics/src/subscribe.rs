@@ -3,14 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::cors::CorsConfig;
 use component::document::{DeclaredRoute, DocumentContext, Listening};
+use component::edge::RouteEdge;
 use component::handler::Handler;
+use component::networks::NetworksConfig;
+use component::security_headers::SecurityHeadersConfig;
 use component::state::{StateKey, States};
 use config::{AnyValue, ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use crate::access::{Access, Lock};
 use crate::bounds;
 use crate::branch::TICK;
 use crate::caller_limits::CallerLimits;
@@ -19,13 +24,13 @@ use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::expressions::ExpressionLimits;
+use crate::only::Only;
 use crate::profile::axway;
 use crate::settings::Payload;
 use crate::socket::WebSocketHandler;
 use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
-use crate::websocket::codes::BAD_ORIGIN;
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -41,6 +46,15 @@ pub(crate) struct SubscribeConfig {
     /// The protocols of the listener.
     #[allow(dead_code, reason = "read from the tree, as listeners are")]
     protocols: Option<AnyValue>,
+    /// Who may subscribe, by each protocol. To everybody else the topic does not exist. Streams end
+    /// when the credential expires.
+    #[allow(dead_code, reason = "read from the tree, as it is in flows")]
+    auth: Option<AnyValue>,
+    /// Which events a caller gets: a condition over the event and `$auth`, such as
+    /// `.tenant == $auth.claims.tenant`. Events for which it is not true, or fails, are not sent to
+    /// that caller. Callers for whom the members that it uses of `$auth` are equal share its cost.
+    /// For topics of events.
+    only: Option<Spanned<String>>,
     /// The path above `/sse` and `/ws`. The default is `/topics/NAME`.
     path: Option<Spanned<String>>,
     /// The protocols to subscribe with: `sse`, `websocket`. The default is both.
@@ -70,10 +84,18 @@ pub(crate) struct SubscribeConfig {
     /// for each subscriber.
     #[serde(default)]
     compression: bool,
-    /// The origins of web pages that may read the topic across origins (CORS), such as
-    /// `https://app.example`, or `*` for all.
-    #[serde(default)]
-    origins: Vec<Spanned<String>>,
+    /// Which web pages may read the topic (CORS), and open WebSockets to it: `"*"` for all, or a
+    /// mapping. In place of that of the listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    cors: Option<CorsConfig>,
+    /// From where clients may subscribe: a list of networks that are allowed, or `allow` and
+    /// `deny`. Others get 403.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    networks: Option<NetworksConfig>,
+    /// Security headers of all replies: `api`, `page` or a mapping. In place of those of the
+    /// listener.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    security_headers: Option<SecurityHeadersConfig>,
     /// The largest number of subscribers, from 1 to 10000000; further ones get 503.
     #[schemars(extend("default" = 100_000))]
     connections: Option<Spanned<u64>>,
@@ -82,7 +104,8 @@ pub(crate) struct SubscribeConfig {
     /// `expression_limits`.
     #[serde(default)]
     allow_expressions: bool,
-    /// How much CPU time and memory the expressions of all subscribers may use, on each worker.
+    /// How much CPU time and memory `only` and the expressions of all subscribers may use, on each
+    /// worker.
     expression_limits: Option<Spanned<ExpressionLimitsConfig>>,
     /// Limits per caller of subscribing: `throttle`, `plan`, `by` and `headers`, as in the
     /// [`limits`](flow.md#limits) of flows.
@@ -146,6 +169,10 @@ struct ExpressionLimitsConfig {
     /// further ones get 503. Subscribers with equal expressions share one.
     #[schemars(extend("default" = 64))]
     distinct: Option<Spanned<u64>>,
+    /// The largest number of groups of callers that `only` tells apart, from 1 to 10000; callers of
+    /// further groups get 503.
+    #[schemars(extend("default" = 256))]
+    groups: Option<Spanned<u64>>,
     /// The longest expression, from 16B to 16KiB; longer ones get 400.
     #[schemars(extend("default" = "1KiB"))]
     length: Option<Spanned<ByteSize>>,
@@ -173,9 +200,21 @@ struct WebSocketConfig {
     window: Option<Spanned<u64>>,
 }
 
+impl SubscribeConfig {
+    /// Whether clients publish where they subscribe.
+    pub fn publishes(&self) -> bool {
+        let websocket = self.websocket.as_ref();
+        websocket.is_some_and(|it| it.value.publish) || self.profile.is_some()
+    }
+}
+
 /// The schema of `subscribe`.
 pub(crate) fn complete_schema(schema: &mut Json) {
-    for (key, definition) in [("tls", "listener-tls"), ("protocols", "protocols")] {
+    for (key, definition) in [
+        ("tls", "listener-tls"),
+        ("protocols", "protocols"),
+        ("auth", "auth"),
+    ] {
         let place = schema.pointer_mut(&format!("/properties/{key}"));
         if let Some(Json::Object(place)) = place {
             place.remove("anyOf");
@@ -184,9 +223,26 @@ pub(crate) fn complete_schema(schema: &mut Json) {
     }
 }
 
+/// Reports a key that has another name now. False when there was one.
+pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
+    let subscribe = topic.get("subscribe");
+    let Some(origins) = subscribe.and_then(|it| it.entry("origins")) else {
+        return true;
+    };
+    report
+        .error(
+            BAD_SUBSCRIBE,
+            origins.key_span,
+            "`origins` has become `cors`",
+        )
+        .hint("write `cors: { origins: [...] }`, or `cors: \"*\"` for all pages");
+    false
+}
+
 /// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
+/// `publish` is what `publish.auth` says, if it is there: none within for everybody.
 pub(crate) fn read(
-    node: &Node,
+    (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
     limits: CallerLimits,
     context: &mut DocumentContext<'_>,
@@ -204,7 +260,12 @@ pub(crate) fn read(
         config: &config,
         topic,
     };
-    let settings = reading.settings(listening.as_ref()?, context.report)?;
+    let own = match is_bare {
+        true => RouteEdge::default(),
+        false => RouteEdge::read(node, context.report),
+    };
+    let settings = reading.settings(listening.as_ref()?, &own, context.report)?;
+    let access = reading.access(node.get("auth"), publish, context);
     if let (Some(_), Some(profile)) = (&limits.publish, &config.profile) {
         let message = "`publish.limits` does not hold for publishers by `profile`";
         context
@@ -217,11 +278,13 @@ pub(crate) fn read(
     }
     let states = context.surroundings.states;
     let directory = Directory::of(states);
-    let endpoint = directory.put(topic, settings, (counts(topic, states), limits));
+    let behind = (counts(topic, states), limits);
+    let endpoint = directory.put(topic, (settings, access), behind);
     let routes = Routes {
         endpoint,
         directory,
         listening: listening?,
+        own,
         span: node.span,
     };
     routes.make(&config, context)
@@ -243,7 +306,12 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn settings(&self, listening: &Listening, report: &mut Report) -> Option<endpoint::Settings> {
+    fn settings(
+        &self,
+        listening: &Listening,
+        own: &RouteEdge,
+        report: &mut Report,
+    ) -> Option<endpoint::Settings> {
         let config = self.config;
         let via = self.via(report);
         let (modes, mode) = self.modes(report)?;
@@ -262,7 +330,7 @@ impl Reading<'_> {
             retry: time("retry", config.retry.as_ref(), retry, second * 2, report),
             max_time: self::time("max_time", config.max_time.as_ref(), max_time, report),
             compression: config.compression,
-            origins: self.origins(report),
+            edge: Arc::new(own.within(&listening.edge)),
             connections: bounds::count("connections", connections, 1..=10_000_000, report)
                 .unwrap_or(100_000) as usize,
             allow_expressions: config.allow_expressions,
@@ -271,6 +339,54 @@ impl Reading<'_> {
             websocket: self.websocket(&via, report),
             is_axway: config.profile.is_some(),
         })
+    }
+
+    /// Who may do what.
+    fn access(
+        &self,
+        auth: Option<&Node>,
+        publish: Option<Option<Lock>>,
+        context: &mut DocumentContext<'_>,
+    ) -> Access {
+        let name = format!("topic {}", self.topic.name());
+        let before = context.report.errors();
+        let subscribe = auth.and_then(|auth| Lock::read(auth, &name, context));
+        if let (Some(auth), Some(lock)) = (auth, &subscribe)
+            && lock.door().reads_body()
+        {
+            let message = "subscribers are not known by what they have signed: they send no body";
+            context
+                .report
+                .error(BAD_SUBSCRIBE, auth.span, message)
+                .hint("use a way whose credential stands in the head, such as `jwt`");
+        }
+        let is_sound = context.report.errors() == before;
+        let only = self.config.only.as_ref().and_then(|only| {
+            let mut refuse = |message: &str, hint: &str| {
+                let diagnostic = context.report.error(BAD_SUBSCRIBE, only.span, message);
+                diagnostic.hint(hint);
+            };
+            if subscribe.is_none() && is_sound {
+                refuse(
+                    "`only` needs callers: the topic is for everybody",
+                    "add `auth`",
+                );
+            }
+            if self.topic.settings().payload == Payload::Snapshot {
+                let hint = "make it a topic of events, or a topic for each group of callers with \
+                            `auth: { any: ..., require: ... }`";
+                refuse(
+                    "`only` selects events: a snapshot is one document for all",
+                    hint,
+                );
+            }
+            Only::read(only, context)
+        });
+        Access {
+            publish: publish.unwrap_or_else(|| subscribe.clone()),
+            subscribe,
+            only,
+        }
     }
 
     fn via(&self, report: &mut Report) -> Vec<Via> {
@@ -390,14 +506,34 @@ impl Reading<'_> {
         let Some(limits) = &self.config.expression_limits else {
             return usual;
         };
-        if !self.config.allow_expressions {
+        let has_only = self.config.only.is_some();
+        if !self.config.allow_expressions && !has_only {
             let message = "`expression_limits` has no effect: the topic does not allow expressions";
             report
                 .error(BAD_SUBSCRIBE, limits.span, message)
                 .hint("add `allow_expressions: true`, or leave this out");
         }
         let limits = &limits.value;
+        let distinct = limits.distinct.as_ref().map(|it| it.span);
+        let length = limits.length.as_ref().map(|it| it.span);
+        let asked = [("distinct", distinct), ("length", length)];
+        for (name, span) in asked.iter().filter_map(|it| Some((it.0, it.1?))) {
+            if !self.config.allow_expressions && has_only {
+                let message = format!("`{name}` has no effect: subscribers send no expressions");
+                report
+                    .error(BAD_SUBSCRIBE, span, message)
+                    .hint("add `allow_expressions: true`, or leave this out");
+            }
+        }
+        if let Some(groups) = limits.groups.as_ref().filter(|_| !has_only) {
+            let message = "`groups` has no effect: the topic has no `only`";
+            report
+                .error(BAD_SUBSCRIBE, groups.span, message)
+                .hint("leave it out");
+        }
         let distinct = bounds::count("distinct", limits.distinct.as_ref(), 1..=1000, report);
+        let range = 1..=10_000;
+        let groups = bounds::count("groups", limits.groups.as_ref(), range, report);
         let length = bounds::size("length", limits.length.as_ref(), 16..=16 << 10, report);
         let range = 10_000..=100_000_000;
         let steps = bounds::count("steps", limits.steps.as_ref(), range, report);
@@ -405,24 +541,11 @@ impl Reading<'_> {
         let memory = bounds::size("memory", limits.memory.as_ref(), range, report);
         ExpressionLimits {
             distinct: distinct.map_or(usual.distinct, |it| it as usize),
+            groups: groups.map_or(usual.groups, |it| it as usize),
             length: length.map_or(usual.length, |it| it as usize),
             steps: steps.unwrap_or(usual.steps),
             memory: memory.unwrap_or(usual.memory),
         }
-    }
-
-    fn origins(&self, report: &mut Report) -> Vec<String> {
-        for origin in &self.config.origins {
-            if !is_origin(&origin.value) {
-                let shown = origin.value.escape_debug();
-                let message = format!("`{shown}` is not the origin of a web page");
-                report
-                    .error(BAD_ORIGIN, origin.span, message)
-                    .hint("write scheme and host, such as `https://app.example`, or `*`");
-            }
-        }
-        let origins = self.config.origins.iter();
-        origins.map(|it| it.value.clone()).collect()
     }
 
     fn websocket(&self, via: &[Via], report: &mut Report) -> Option<endpoint::WebSocket> {
@@ -438,6 +561,13 @@ impl Reading<'_> {
             report
                 .error(BAD_SUBSCRIBE, config.span, message)
                 .hint("add `websocket` to `via`, or leave this out");
+        }
+        if let (Some(window), Some(_)) = (&config.value.window, &self.config.only) {
+            let message = "a `window` does not go with `only`: what is left out cannot be \
+                           acknowledged";
+            report
+                .error(BAD_SUBSCRIBE, window.span, message)
+                .hint("leave one of them out");
         }
         let window = config.value.window.as_ref();
         Some(endpoint::WebSocket {
@@ -461,21 +591,13 @@ fn ticks(time: Duration) -> u32 {
     u32::try_from(ticks).unwrap_or(u32::MAX / 2)
 }
 
-/// Scheme, host and port, without anything behind (RFC 6454, section 6.1); or all of them.
-fn is_origin(text: &str) -> bool {
-    let rest = match text.split_once("://") {
-        Some(("http" | "https", rest)) => rest,
-        _ => return text == "*",
-    };
-    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
-    !rest.is_empty() && rest.bytes().all(is_host)
-}
-
 /// The routes of a topic that is subscribed to.
 struct Routes {
     endpoint: Arc<Endpoint>,
     directory: Arc<Directory>,
     listening: Listening,
+    /// What its document says of its clients.
+    own: RouteEdge,
     span: Span,
 }
 
@@ -529,9 +651,7 @@ impl Routes {
         let routes = wanted.into_iter().map(|(path, handler)| {
             let methods = match path.as_str() {
                 axway::POST => "POST",
-                path if path.ends_with("/ws") => "GET",
-                _ if settings.origins.is_empty() => "GET",
-                _ => "GET,OPTIONS",
+                _ => "GET",
             };
             let entrance = context.entrances.entrance(
                 methods,
@@ -539,7 +659,12 @@ impl Routes {
                 &self.listening,
                 context.report,
             )?;
-            Some(DeclaredRoute { entrance, handler })
+            Some(DeclaredRoute {
+                entrance,
+                edge: self.own.clone(),
+                handler,
+                door: None,
+            })
         });
         routes.collect()
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use component::state::States;
 use component::trigger::ListenAddress;
 
+use crate::access::Access;
 use crate::branch::Branch;
 use crate::channel::{Pace, Policy};
 use crate::counts::Counts;
@@ -52,7 +53,7 @@ pub(crate) fn endpoint_settings(listen: &ListenAddress) -> endpoint::Settings {
         retry: Duration::from_secs(1),
         max_time: None,
         compression: false,
-        origins: Vec::new(),
+        edge: Arc::default(),
         connections: 10,
         allow_expressions: false,
         expression_limits: Default::default(),
@@ -95,7 +96,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         retry: Duration::from_secs(1),
         max_time: None,
         compression: true,
-        origins: Vec::new(),
+        edge: Arc::default(),
         connections: 100,
         allow_expressions: true,
         expression_limits: ExpressionLimits::default(),
@@ -103,7 +104,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         websocket: None,
         is_axway: false,
     };
-    Directory::default().put(topic, settings, Default::default())
+    Directory::default().put(topic, (settings, Access::default()), Default::default())
 }
 
 /// What is published, without a key.

@@ -286,16 +286,14 @@ impl Campaign {
         thread::sleep(DRAIN);
         let mut phase = self.good.take();
         let disk = self.disk.take();
-        // The engine is left alone with the good client while the other server has its turn.
-        let idle = self.attack_idle(attack, seed, time / 4)?;
-        let other = self.good.take();
-        if !other.is_in_time(Duration::ZERO) {
-            phase.add(other);
-        }
         let recovery = match end {
             Some(_) => Duration::ZERO,
             None => self.recover(&mut phase),
         };
+        // The other server shares the engine's core: while it is attacked the good client of the
+        // engine may be late, and only an error is the engine's.
+        let idle = self.attack_idle(attack, seed, time / 4)?;
+        phase.add_errors(self.good.take());
         let end = match end {
             Some(end) => Some(end),
             None => self.ended()?,

@@ -16,7 +16,14 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("flow", &["component", "expr", "message", "config"]),
     (
         "steps",
-        &["component", "expr", "journal", "message", "config"],
+        &[
+            "access",
+            "component",
+            "expr",
+            "journal",
+            "message",
+            "config",
+        ],
     ),
     (
         "connectors",
@@ -35,15 +42,21 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "auth",
+        &["access", "component", "steps", "expr", "message", "config"],
+    ),
+    (
         "intertie",
         &[
             "flow",
+            "auth",
             "steps",
             "connectors",
             "topics",
             "proxy",
             "net",
             "component",
+            "access",
             "expr",
             "journal",
             "message",

@@ -5,8 +5,6 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::Verified;
-
 /// What a token counts for each of its bytes: its claims are kept parsed beside it.
 const BYTES_EACH: usize = 8;
 
@@ -14,8 +12,8 @@ const BYTES_EACH: usize = 8;
 /// have passed: who has no token cannot put anything in, nor push anything out. What is full
 /// forgets the tokens that were not used since it last looked at them.
 #[derive(Debug)]
-pub(super) struct TokenCache {
-    tokens: HashMap<Rc<[u8]>, Entry>,
+pub(super) struct TokenCache<T> {
+    tokens: HashMap<Rc<[u8]>, Entry<T>>,
     /// All tokens, the next to be looked at first.
     order: VecDeque<Rc<[u8]>>,
     bytes: usize,
@@ -25,12 +23,14 @@ pub(super) struct TokenCache {
 }
 
 #[derive(Debug)]
-struct Entry {
-    verified: Rc<Verified>,
+struct Entry<T> {
+    known: Rc<T>,
+    /// From when on it is refused, in seconds since 1970.
+    expires: u64,
     is_used: bool,
 }
 
-impl TokenCache {
+impl<T> TokenCache<T> {
     /// An empty one, which keeps at most about so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
@@ -45,17 +45,22 @@ impl TokenCache {
     /// What a token has been verified to be, by the keys of this generation, when it has not
     /// expired since. With newer keys it forgets everything: one of the old ones may have been
     /// withdrawn.
-    pub fn get(&mut self, token: &[u8], generation: u64, now: u64) -> Option<Rc<Verified>> {
+    pub fn get(&mut self, token: &[u8], generation: u64, now: u64) -> Option<Rc<T>> {
         if !self.is_of(generation) {
             return None;
         }
         let entry = self.tokens.get_mut(token)?;
         entry.is_used = true;
-        (now < entry.verified.expires()).then(|| Rc::clone(&entry.verified))
+        (now < entry.expires).then(|| Rc::clone(&entry.known))
     }
 
     /// Remembers a token that has been verified by the keys of this generation.
-    pub fn put(&mut self, token: &[u8], generation: u64, now: u64, verified: &Rc<Verified>) {
+    pub fn put(
+        &mut self,
+        token: &[u8],
+        (generation, now): (u64, u64),
+        (known, expires): (&Rc<T>, u64),
+    ) {
         let cost = cost(token);
         if !self.is_of(generation) || cost > self.bytes_max || self.tokens.contains_key(token) {
             return;
@@ -67,7 +72,8 @@ impl TokenCache {
         self.bytes += cost;
         self.order.push_back(Rc::clone(&key));
         let entry = Entry {
-            verified: Rc::clone(verified),
+            known: Rc::clone(known),
+            expires,
             is_used: false,
         };
         self.tokens.insert(key, entry);
@@ -101,7 +107,7 @@ impl TokenCache {
             let Some(entry) = self.tokens.get_mut(&key) else {
                 continue;
             };
-            if entry.is_used && now < entry.verified.expires() {
+            if entry.is_used && now < entry.expires {
                 entry.is_used = false;
                 self.order.push_back(key);
                 continue;

@@ -127,6 +127,11 @@ impl Verified {
         }
     }
 
+    /// The claims, whoever has presented the token.
+    pub(super) fn claims(&self) -> &Map<String, Value> {
+        &self.claims
+    }
+
     /// When it expires, in seconds since 1970, with the clock skew: from then on it is refused.
     #[must_use]
     pub fn expires(&self) -> u64 {
@@ -192,7 +197,6 @@ impl Rules {
     }
 
     fn check_parties(&self, claims: &Map<String, Value>) -> Result<(), Refused> {
-        let is_one_of = |all: &[String], value: &Value| all.iter().any(|it| value == it);
         let issuer = claims.get("iss");
         if !issuer.is_some_and(|it| is_one_of(&self.issuers, it)) {
             return Err(Refused::Issuer);
@@ -203,22 +207,35 @@ impl Rules {
                 let client = claims.get("client_id");
                 client.is_some_and(|it| is_one_of(clients, it))
             }
-            (Audience::OneOf(ours), Some(Value::Array(all))) => {
-                let is_ours = |it: &Value| is_one_of(ours, it);
-                all.iter().all(Value::is_string) && all.iter().any(is_ours)
-            }
-            (Audience::OneOf(ours), Some(one)) => is_one_of(ours, one),
-            (Audience::OneOf(_), None) => false,
+            (Audience::OneOf(ours), aud) => aud.is_some_and(|it| has_one_of(ours, it)),
         };
         is_for_us.then_some(()).ok_or(Refused::Audience)
     }
 }
 
+/// Whether a value is one of these texts.
+pub(crate) fn is_one_of(all: &[String], value: &Value) -> bool {
+    all.iter().any(|it| value == it)
+}
+
+/// Whether `aud` is, or lists, one of these (RFC 7519, section 4.1.3).
+pub(crate) fn has_one_of(ours: &[String], audience: &Value) -> bool {
+    match audience {
+        Value::Array(all) => {
+            all.iter().all(Value::is_string) && all.iter().any(|it| is_one_of(ours, it))
+        }
+        one => is_one_of(ours, one),
+    }
+}
+
 /// A time in seconds since 1970, whole or not (RFC 7519, section 2).
 fn time(claims: &Map<String, Value>, name: &str, refused: Refused) -> Result<Option<u64>, Refused> {
-    let Some(value) = claims.get(name) else {
-        return Ok(None);
-    };
+    let value = claims.get(name);
+    value.map(|it| seconds(it).ok_or(refused)).transpose()
+}
+
+/// A time in seconds since 1970, up to the year 9999.
+pub(crate) fn seconds(value: &Value) -> Option<u64> {
     let seconds = match (value.as_u64(), value.as_f64()) {
         (Some(whole), _) => whole,
         #[expect(
@@ -227,12 +244,9 @@ fn time(claims: &Map<String, Value>, name: &str, refused: Refused) -> Result<Opt
             reason = "it is bounded"
         )]
         (None, Some(real)) if (0.0..=TIME_MAX as f64).contains(&real) => real as u64,
-        _ => return Err(refused),
+        _ => return None,
     };
-    match seconds <= TIME_MAX {
-        true => Ok(Some(seconds)),
-        false => Err(refused),
-    }
+    (seconds <= TIME_MAX).then_some(seconds)
 }
 
 /// To whom the token belongs. What is not understood is refused: the token is no bearer's.

@@ -33,6 +33,11 @@ impl<'a> Compact<'a> {
     /// # Errors
     /// [`Refused::Malformed`], [`Refused::Critical`] or [`Refused::Algorithm`].
     pub fn parse(token: &'a [u8]) -> Result<Self, Refused> {
+        Self::with_header(token).map(|(compact, _)| compact)
+    }
+
+    /// As [`Compact::parse`], with all of the header: for proofs, whose key stands there.
+    pub(super) fn with_header(token: &'a [u8]) -> Result<(Self, Map<String, Value>), Refused> {
         if token.len() > TOKEN_MAX {
             return Err(Refused::Malformed);
         }
@@ -50,7 +55,7 @@ impl<'a> Compact<'a> {
         let header = strict_json::object(&decode(header)?).map_err(|_| Refused::Malformed)?;
         check_extensions(&header)?;
         let algorithm = header.get("alg").and_then(Value::as_str);
-        Ok(Self {
+        let compact = Self {
             signed,
             algorithm: algorithm
                 .and_then(Algorithm::of)
@@ -59,7 +64,8 @@ impl<'a> Compact<'a> {
             kind: text(&header, "typ")?.map(|it| plain_type(&it)),
             payload: decode(payload)?,
             signature: decode(signature)?,
-        })
+        };
+        Ok((compact, header))
     }
 
     /// The identifier of the key that has signed it, as it says.
@@ -67,6 +73,14 @@ impl<'a> Compact<'a> {
     pub fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
     }
+}
+
+/// The issuer that a token names, unverified: to choose the rules by which it is verified.
+#[must_use]
+pub fn claimed_issuer(token: &[u8]) -> Option<String> {
+    let payload = Compact::parse(token).ok()?.payload;
+    let claims = strict_json::object(&payload).ok()?;
+    claims.get("iss")?.as_str().map(str::to_owned)
 }
 
 /// No extension is known that would change what a token means: `crit` must not be there, and the

@@ -84,6 +84,18 @@ impl Replays {
         Replay::New
     }
 
+    /// How many requests are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
     /// Forgets a request that was taken and then not acted on, so that its sender may repeat it.
     pub fn forget(&mut self, identity: &[u8]) {
         self.seen.remove(&sha256(identity));

@@ -15,7 +15,7 @@ fn token(subject: &str, seconds: u64) -> String {
     issuer().token(header, &claims(changes), Signer::Ed)
 }
 
-fn verifier(bytes: usize) -> Verifier {
+fn verifier(bytes: usize) -> Verifier<()> {
     Verifier::new(Arc::new(rules()), bytes)
 }
 
@@ -23,15 +23,22 @@ fn verifier(bytes: usize) -> Verifier {
 fn a_token_is_remembered_whole_until_it_expires() {
     let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
     let alice = token("alice", 60);
-    let verified = verifier.verify(alice.as_bytes(), &keys, NOW).unwrap();
-    assert_eq!(verified.confirm(Presented::BEARER).unwrap()["sub"], "alice");
-    let end = verified.expires();
-    let again = verifier.verify(alice.as_bytes(), &keys, end - 1).unwrap();
+    let verified = verifier
+        .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+        .unwrap();
+    assert_eq!(
+        verified.0.confirm(Presented::BEARER).unwrap()["sub"],
+        "alice"
+    );
+    let end = verified.0.expires();
+    let again = verifier
+        .verify(alice.as_bytes(), &keys, end - 1, |_, _| ())
+        .unwrap();
     assert!(std::rc::Rc::ptr_eq(&verified, &again));
-    let late = verifier.verify(alice.as_bytes(), &keys, end);
+    let late = verifier.verify(alice.as_bytes(), &keys, end, |_, _| ());
     assert_eq!(late.err(), Some(Refused::Expired));
     for cut in 0..alice.len() {
-        let part = verifier.verify(&alice.as_bytes()[..cut], &keys, NOW);
+        let part = verifier.verify(&alice.as_bytes()[..cut], &keys, NOW, |_, _| ());
         assert!(part.is_err(), "{cut}");
     }
     assert_eq!(
@@ -45,16 +52,28 @@ fn a_token_is_remembered_whole_until_it_expires() {
 fn a_key_that_is_withdrawn_takes_its_tokens_along() {
     let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
     let alice = token("alice", 60);
-    assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
+    assert!(
+        verifier
+            .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+            .is_ok()
+    );
     let without = issuer().keys().keys().to_vec();
     let without = without.into_iter().filter(|it| it.id() != Some("ed"));
     let newer = Snapshot::new(KeySet::of(without.collect()));
-    let refused = verifier.verify(alice.as_bytes(), &newer, NOW);
+    let refused = verifier.verify(alice.as_bytes(), &newer, NOW, |_, _| ());
     assert_eq!(refused.err(), Some(Refused::UnknownKey));
     // A request that began before judges by the old keys, and leaves nothing behind.
-    assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
+    assert!(
+        verifier
+            .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+            .is_ok()
+    );
     assert_eq!(verifier.remembered(), 0);
-    assert!(verifier.verify(alice.as_bytes(), &newer, NOW).is_err());
+    assert!(
+        verifier
+            .verify(alice.as_bytes(), &newer, NOW, |_, _| ())
+            .is_err()
+    );
 }
 
 /// The rules of one way say nothing about another's tokens, whatever both remember.
@@ -65,8 +84,8 @@ fn each_way_has_its_own_tokens() {
     let others = Rules::new(vec![crate::issuer::ISSUER.to_owned()], other);
     let (mut ours, mut theirs) = (verifier(100_000), Verifier::new(Arc::new(others), 100_000));
     let alice = token("alice", 60);
-    assert!(ours.verify(alice.as_bytes(), &keys, NOW).is_ok());
-    let refused = theirs.verify(alice.as_bytes(), &keys, NOW);
+    assert!(ours.verify(alice.as_bytes(), &keys, NOW, |_, _| ()).is_ok());
+    let refused = theirs.verify(alice.as_bytes(), &keys, NOW, |_, _| ());
     assert_eq!(refused.err(), Some(Refused::Audience));
 }
 
@@ -75,11 +94,17 @@ fn it_has_a_bound_and_keeps_what_is_used() {
     let keys = Snapshot::new(issuer().keys());
     let used = token("used", 600);
     let mut verifier = verifier(used.len() * 8 * 10);
-    let first = verifier.verify(used.as_bytes(), &keys, NOW).unwrap();
+    let first = verifier
+        .verify(used.as_bytes(), &keys, NOW, |_, _| ())
+        .unwrap();
     for number in 0..50 {
         let other = token(&format!("{number:04}"), 600);
-        verifier.verify(other.as_bytes(), &keys, NOW).unwrap();
-        let again = verifier.verify(used.as_bytes(), &keys, NOW).unwrap();
+        verifier
+            .verify(other.as_bytes(), &keys, NOW, |_, _| ())
+            .unwrap();
+        let again = verifier
+            .verify(used.as_bytes(), &keys, NOW, |_, _| ())
+            .unwrap();
         assert!(std::rc::Rc::ptr_eq(&first, &again), "after {number}");
         assert!(verifier.remembered() <= 10);
     }
@@ -94,7 +119,11 @@ fn what_does_not_fit_at_all_is_verified_each_time() {
     let mut verifier = verifier(100);
     let alice = token("alice", 60);
     for _ in 0..2 {
-        assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
+        assert!(
+            verifier
+                .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+                .is_ok()
+        );
         assert_eq!(verifier.remembered(), 0);
     }
 }

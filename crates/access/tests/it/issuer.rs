@@ -3,11 +3,12 @@
 use std::sync::OnceLock;
 
 use access::jwt::{Algorithm, KeySet};
+use aws_lc_rs::encoding::{AsDer as _, EcPrivateKeyRfc5915Der, Pkcs8V1Der};
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RsaKeyPair};
-use base64ct::{Base64UrlUnpadded, Encoding as _};
+use base64ct::{Base64, Base64UrlUnpadded, Encoding as _};
 use serde_json::{Value, json};
 
 /// The time at which tests judge.
@@ -36,6 +37,17 @@ pub struct Issuer {
     ed: Ed25519KeyPair,
 }
 
+pub fn pem(label: &str, der: &[u8]) -> String {
+    let text = Base64::encode_string(der);
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .map(|line| std::str::from_utf8(line).unwrap())
+        .collect();
+    let lines = lines.join("\n");
+    format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
+}
+
 pub fn base64(bytes: &[u8]) -> String {
     Base64UrlUnpadded::encode_string(bytes)
 }
@@ -59,6 +71,26 @@ impl Issuer {
     /// The uncompressed point.
     pub fn ec_point(&self) -> &[u8] {
         self.ec.public_key().as_ref()
+    }
+
+    /// A key of its own as a PEM file: PKCS #8.
+    pub fn pem(&self, signer: Signer<'_>) -> String {
+        let der = match signer {
+            Signer::Rsa(_) => {
+                let der: Pkcs8V1Der<'_> = self.rsa.as_der().unwrap();
+                der.as_ref().to_vec()
+            }
+            Signer::Ec => self.ec.to_pkcs8v1().unwrap().as_ref().to_vec(),
+            Signer::Ed => self.ed.to_pkcs8().unwrap().as_ref().to_vec(),
+            Signer::Hmac(_) | Signer::Bytes(_) => unreachable!("secrets have no such file"),
+        };
+        pem("PRIVATE KEY", &der)
+    }
+
+    /// The key of ECDSA as SEC 1 has it.
+    pub fn ec_pem(&self) -> String {
+        let der: EcPrivateKeyRfc5915Der<'_> = self.ec.private_key().as_der().unwrap();
+        pem("EC PRIVATE KEY", der.as_ref())
     }
 
     /// What it publishes.

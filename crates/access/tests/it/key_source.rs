@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use access::jwt::{Algorithm, Fetch, Key, KeySet, KeySource, Lookup, Times};
 
+use crate::random::Random;
+
 /// Sets that differ by one secret only.
 fn set(number: u8) -> KeySet {
     KeySet::of(vec![
@@ -150,18 +152,6 @@ fn a_bounded_number_waits_and_those_of_one_fetch_do_not_count_for_the_next() {
         assert!(wait(&mut source, later + seconds(5)).is_some());
     }
     assert!(source.fetched(&fetch, later + seconds(6), set(0)));
-}
-
-/// A small generator of random numbers (SplitMix64), so that a failure can be repeated by its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }
 
 /// What a source should be, written down in the plainest way.

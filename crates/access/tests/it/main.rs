@@ -3,9 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod basic;
 mod cache;
+mod certificate;
+mod credentials;
+mod deny;
+mod dpop;
+mod guessing;
 mod issuer;
 mod key_source;
 mod keys;
+mod random;
 mod signed_body;
+mod signer;
+mod sigv4;
 mod wycheproof;

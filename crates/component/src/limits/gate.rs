@@ -15,6 +15,7 @@ use super::kept::{Id, KeptLimits};
 use super::limiter::{Exceeded, Limiter};
 use super::plan::{Held, Plan, Plans};
 use super::table::CallerHash;
+use crate::access::Caller;
 use crate::exchange::{Exchange, FlowContext};
 use crate::handler::Services;
 
@@ -57,6 +58,10 @@ pub enum Who {
     Everybody,
     /// The client's address.
     Address,
+    /// The caller, by way and id: `${ $auth.id }`, which needs no evaluation.
+    Caller,
+    /// The caller's plan: `${ $auth.plan }`, which needs no evaluation.
+    CallerPlan,
     /// The value of this header field, its name in small letters: `${ $headers.NAME }`, which needs
     /// no evaluation.
     Header(Box<str>),
@@ -89,6 +94,8 @@ pub struct Visit<'a> {
     pub address: IpAddr,
     /// The request's header fields.
     pub headers: HeadersView<'a>,
+    /// Who has sent it, where a door has found out.
+    pub caller: Option<&'a Caller>,
     /// When it came.
     pub now: Instant,
 }
@@ -128,9 +135,13 @@ impl Who {
     /// Who a template counts.
     pub fn of_template(template: Template) -> Self {
         match template.parts() {
-            [Part::Hole(expression)] => match header_of(expression.text()) {
-                Some(name) => Self::Header(name.into()),
-                None => Self::Value(template),
+            [Part::Hole(expression)] => match expression.text().trim() {
+                "$auth.id" => Self::Caller,
+                "$auth.plan" => Self::CallerPlan,
+                text => match header_of(text) {
+                    Some(name) => Self::Header(name.into()),
+                    None => Self::Value(template),
+                },
             },
             _ => Self::Value(template),
         }
@@ -210,6 +221,9 @@ impl Gate {
                         .plans
                         .find(name.and_then(|it| str::from_utf8(it).ok()))
                 })?,
+                Which::Named(Who::CallerPlan) => choice
+                    .plans
+                    .find(visit.caller.and_then(|it| it.plan.as_deref()))?,
                 Which::Named(_) => choice.plans.find(None)?,
             });
         }
@@ -224,6 +238,16 @@ impl Gate {
                 Some(value) => self.kept.hash(Id::Value(value)),
                 None => self.kept.hash(Id::Address(visit.address)),
             }),
+            Who::Caller | Who::CallerPlan => match (visit.caller, who) {
+                (Some(caller), Who::Caller) => self.kept.hash(Id::Caller(&caller.way, &caller.id)),
+                (
+                    Some(Caller {
+                        plan: Some(plan), ..
+                    }),
+                    _,
+                ) => self.kept.hash(Id::Value(plan.as_bytes())),
+                _ => self.kept.hash(Id::Address(visit.address)),
+            },
             Who::Address | Who::Value(_) => self.kept.hash(Id::Address(visit.address)),
         }
     }
@@ -272,6 +296,7 @@ impl Gate {
             let visit = Visit {
                 address: exchange.request.peer,
                 headers: exchange.request.headers.view(),
+                caller: Caller::of(&exchange.request),
                 now: services.now(),
             };
             return Ok(self.hash(who, &visit));
@@ -294,6 +319,14 @@ impl Gate {
     ) -> Result<Value, Fault> {
         match who {
             Who::Everybody | Who::Address => Ok(Value::Null),
+            Who::Caller | Who::CallerPlan => {
+                let caller = Caller::of(&exchange.request);
+                let text = caller.and_then(|it| match who {
+                    Who::Caller => Some(&it.id),
+                    _ => it.plan.as_ref(),
+                });
+                Ok(text.map_or(Value::Null, |it| expr::value::text(&**it)))
+            }
             Who::Header(name) => Ok(with_header(
                 exchange.request.headers.view(),
                 name,

@@ -18,6 +18,8 @@ pub enum Id<'a> {
     Everybody,
     /// The client with this address; of IPv6, all addresses of its network of 64 bits (RFC 6177).
     Address(IpAddr),
+    /// The caller whom this way knows by this id.
+    Caller(&'a str, &'a str),
     /// Whoever an expression gives this value for.
     Value(&'a [u8]),
 }
@@ -132,6 +134,13 @@ impl KeptLimits {
                     keyed(6, &network.to_le_bytes())
                 }
             },
+            Id::Caller(way, id) => {
+                let mut message = Vec::with_capacity(size_of::<u64>() + way.len() + id.len());
+                message.extend((way.len() as u64).to_le_bytes());
+                message.extend(way.as_bytes());
+                message.extend(id.as_bytes());
+                keyed(2, &message)
+            }
             Id::Value(value) => keyed(1, value),
         };
         // 0 stands for a free slot.

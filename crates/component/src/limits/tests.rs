@@ -245,6 +245,7 @@ fn a_gate_counts_a_request_by_all_limits_or_by_none() {
         }
         let address: IpAddr = address.parse().unwrap();
         let visit = Visit {
+            caller: None,
             address,
             headers: headers.view(),
             now,
@@ -274,6 +275,7 @@ fn a_request_that_leaves_while_it_waits_is_not_counted() {
     let gate = gate(false);
     let headers = Headers::new();
     let visit = Visit {
+        caller: None,
         address: [192, 0, 2, 1].into(),
         headers: headers.view(),
         now: Instant::now(),

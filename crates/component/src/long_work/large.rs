@@ -3,12 +3,16 @@
 //! Which values are large is known where they are made: by a body of more than
 //! [`AT_ONCE`](super::AT_ONCE) bytes, or by work that exceeded its time slice. Others cost nothing.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, LazyLock};
 
 use expr::Value;
 
-use super::STACK_LEAST;
+use super::{STACK_LEAST, step_back};
+
+/// How many may wait to be dropped. Each has memory that nobody counts any more, so whoever makes
+/// more than can be dropped drops them itself, which slows it down.
+pub(super) const WAITING_MAX: usize = 16;
 
 /// Something that is only to be dropped.
 type Garbage = Box<dyn Send>;
@@ -69,19 +73,25 @@ fn is_unused(value: &Value) -> bool {
     }
 }
 
-/// Drops something on a thread that does nothing else.
+/// Drops something on a thread that does nothing else; here, when [`WAITING_MAX`] wait already.
 pub(super) fn drop_beside(garbage: impl Send + 'static) {
-    static DROPPER: LazyLock<Option<Sender<Garbage>>> = LazyLock::new(|| {
-        let (sender, receiver) = channel::<Garbage>();
+    static DROPPER: LazyLock<Option<SyncSender<Garbage>>> = LazyLock::new(|| {
+        let (sender, receiver) = sync_channel::<Garbage>(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("drop".to_owned())
             // Values nest.
             .stack_size(STACK_LEAST);
-        let started = thread.spawn(move || receiver.into_iter().for_each(drop));
+        let started = thread.spawn(move || {
+            step_back();
+            receiver.into_iter().for_each(drop);
+        });
         started.ok().map(|_| sender)
     });
-    // Without a thread, or if it has ended, it is dropped here.
+    // Without a thread, or if it has ended, it is dropped here, too.
     if let Some(dropper) = &*DROPPER {
-        drop(dropper.send(Box::new(garbage)));
+        match dropper.try_send(Box::new(garbage)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(garbage) | TrySendError::Disconnected(garbage)) => drop(garbage),
+        }
     }
 }

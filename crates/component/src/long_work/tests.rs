@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::ThreadId;
 
 use message::{Headers, Method, Request};
 
@@ -163,6 +165,7 @@ fn exchange(body: &str) -> Exchange {
         peer: "192.0.2.1".parse().unwrap(),
         proxy: None,
         is_secure: false,
+        caller: None,
     };
     let mut context = FlowContext::new("test");
     context.limits.steps = u64::MAX;
@@ -296,7 +299,7 @@ fn a_deadline_costs_an_evaluation_no_look_at_the_clock() {
 }
 
 /// Says on which thread it is dropped.
-struct Probe(Vec<u8>, std::sync::mpsc::Sender<std::thread::ThreadId>);
+struct Probe(Vec<u8>, Sender<ThreadId>);
 
 impl AsRef<[u8]> for Probe {
     fn as_ref(&self) -> &[u8] {
@@ -311,9 +314,9 @@ impl Drop for Probe {
 }
 
 /// A message with an array of many texts, which are parts of its body, and where they are dropped.
-fn large_exchange() -> (Exchange, std::sync::mpsc::Receiver<std::thread::ThreadId>) {
+fn large_exchange() -> (Exchange, Receiver<ThreadId>) {
     let text = format!("[{}\"a\"]", "\"xxx\",".repeat(AT_ONCE / 6 + 1));
-    let (sender, dropped) = std::sync::mpsc::channel();
+    let (sender, dropped) = channel();
     let mut message = exchange("{}");
     let body = bytes::Bytes::from_owner(Probe(text.into_bytes(), sender));
     message.content = Content::of_body(Body::from(body), None);
@@ -374,4 +377,64 @@ fn small_values_are_not_held() {
     assert!(message.value().is_ok());
     assert!(message.evaluate(&compiled(".a"), &services).is_ok());
     assert_eq!(format!("{:?}", message.large), "LargeValues([])");
+}
+
+/// The `nice` value of the thread that asks.
+fn niceness() -> i32 {
+    rustix::process::getpriority_process(None).unwrap()
+}
+
+/// Says where it is dropped, once it may be: on which thread, with which `nice` value.
+struct Late(Receiver<()>, Sender<(ThreadId, i32)>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let _ = self.0.recv();
+        let _ = self.1.send((std::thread::current().id(), niceness()));
+    }
+}
+
+#[test]
+fn workers_preempt_the_threads_beside_them() {
+    let _one = lock(&ONE_TEST);
+    let own = niceness();
+    let services = FakeServices::default();
+    let beside_own = poll_once(&mut Box::pin(beside(&services, |_| niceness())));
+    assert!(beside_own.unwrap().unwrap() > own);
+    let ((_, may_drop), (sender, dropped)) = (channel(), channel());
+    drop_beside(Late(may_drop, sender));
+    assert!(dropped.recv().unwrap().1 > own);
+    assert_eq!(niceness(), own);
+}
+
+#[test]
+fn a_bounded_number_of_values_waits_to_be_dropped() {
+    let _one = lock(&ONE_TEST);
+    let (sender, dropped) = channel();
+    // One is being dropped, and as many wait behind it as may.
+    let (begun_sender, begun) = channel();
+    let (first, may_drop) = channel();
+    drop_beside((Begun(begun_sender), Late(may_drop, sender.clone())));
+    begun.recv().unwrap();
+    let mut gates = vec![first];
+    for _ in 0..large::WAITING_MAX {
+        let (gate, may_drop) = channel();
+        drop_beside(Late(may_drop, sender.clone()));
+        gates.push(gate);
+    }
+    let (_, may_drop) = channel();
+    drop_beside(Late(may_drop, sender));
+    let (thread, _) = dropped.try_recv().unwrap();
+    assert_eq!(thread, std::thread::current().id());
+    drop(gates);
+    assert_eq!(dropped.iter().count(), 1 + large::WAITING_MAX);
+}
+
+/// Says that it is being dropped.
+struct Begun(Sender<()>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
 }

@@ -7,12 +7,13 @@ use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::forward::ForwardPlan;
 use component::handler::{Call, Services};
+use component::long_work::{AT_ONCE, ENVELOPE_AT_ONCE, beside};
 use component::step::{Next, Progress, Step};
 use component::value_template::ValueTemplate;
 use config::{AnyValue, Node, Spanned, Value as Yaml};
 use expr::template::Template;
 use expr::{Value, value};
-use message::{Fault, Field, Headers, Method, Request};
+use message::{Fault, Field, Headers, Method, Reply, Request, Retry};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -67,10 +68,10 @@ struct SoapConfig {
 /// The step.
 pub struct Soap {
     service: Arc<Service>,
-    operation: Operation,
+    operation: Arc<Operation>,
     version: Version,
     plan: Arc<ForwardPlan>,
-    to: String,
+    to: Arc<str>,
     body: Option<ValueTemplate>,
     header: Option<ValueTemplate>,
     headers: Option<Vec<(String, Template)>>,
@@ -99,10 +100,10 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     (context.problems() == before).then(|| {
         Box::new(Soap {
             service,
-            operation,
+            operation: Arc::new(operation),
             version,
             plan,
-            to: config.to.value,
+            to: config.to.value.into(),
             body,
             header,
             headers,
@@ -255,9 +256,10 @@ impl Soap {
         });
         let (body, blocks, lines) = made.await?;
         // Written before anybody stands in, so that a test finds what does not fit.
-        let envelope = self.envelope(&body, blocks.as_ref(), exchange, services)?;
+        let content = (body.clone(), blocks.clone());
+        let envelope = self.envelope(content, exchange, services).await?;
         let shown = || self.shown(body, blocks, &lines);
-        let of = ("soap", self.to.as_str());
+        let of = ("soap", &*self.to);
         if let Some(answer) = ask::stand_in(of, shown, exchange, services).await {
             let reply = answer?;
             let failure = reply::stood_in(&reply);
@@ -287,25 +289,47 @@ impl Soap {
             .call(call)
             .await
             .map_err(|fault| self.named(fault))?;
-        let asked = Asked {
-            connection: &self.to,
-            operation: &self.operation,
-            version: self.version,
-        };
-        match asked.read(&reply) {
+        let is_large = reply.body.as_bytes().len() > ENVELOPE_AT_ONCE;
+        let (reply, answer) = self.read(reply, services).await?;
+        match answer {
             Ok(Answer::Value(value)) => {
+                if is_large {
+                    exchange.hold_large(&value);
+                }
                 reply::keep(exchange, (reply.status, reply.headers), value, true);
                 Ok(Next::Continue)
             }
             Ok(Answer::Fault(fault)) => {
                 let head = (reply.status, reply.headers);
                 reply::keep(exchange, head, fault.value(), false);
-                Err(asked.failure(&fault))
+                Err(asked(&self.to, &self.operation, self.version).failure(&fault))
             }
             Err(fault) => {
                 exchange.note_reply(reply);
                 Err(fault)
             }
+        }
+    }
+
+    /// Reads an answer, a large one beside the worker. It comes back with what it says.
+    async fn read(
+        &self,
+        reply: Reply,
+        services: &dyn Services,
+    ) -> Result<(Reply, Result<Answer, Fault>), Fault> {
+        let is_short = reply.body.as_bytes().len() <= ENVELOPE_AT_ONCE;
+        let (to, operation) = (Arc::clone(&self.to), Arc::clone(&self.operation));
+        let version = self.version;
+        let read = move || {
+            let answer = asked(&to, &operation, version).read(&reply);
+            (reply, answer)
+        };
+        match is_short {
+            true => Ok(read()),
+            // The service may have acted on the request.
+            false => beside(services, move |_| read())
+                .await
+                .map_err(|fault| fault.with_retry(Retry::IfRepeatable)),
         }
     }
 
@@ -318,24 +342,37 @@ impl Soap {
         ))
     }
 
-    fn envelope(
+    /// The envelope around a body and blocks, a large one made beside the worker.
+    async fn envelope(
         &self,
-        body: &Value,
-        blocks: Option<&Value>,
+        (body, blocks): (Value, Option<Value>),
         exchange: &Exchange,
         services: &dyn Services,
     ) -> Result<String, Fault> {
-        let message = Message {
-            version: self.version,
-            model: &self.operation.model,
-            shape: &self.operation.input,
-            size_max: exchange.context.body_max,
-        };
         // Random bytes are a system call.
         let nonce = self.service.security.as_ref().map(|_| uuid::Uuid::new_v4());
-        let security = self.service.security.as_ref().zip(nonce.as_ref());
-        let security = security.map(|(it, nonce)| (it, (services.wall(), &nonce.as_bytes()[..])));
-        message.write(body, blocks, security).map_err(|error| {
+        let now = nonce.map(|nonce| (services.wall(), nonce));
+        let (service, operation) = (Arc::clone(&self.service), Arc::clone(&self.operation));
+        let version = self.version;
+        let write = move |size_max| {
+            let message = Message {
+                version,
+                model: &operation.model,
+                shape: &operation.input,
+                size_max,
+            };
+            let now = now
+                .as_ref()
+                .map(|(wall, nonce)| (*wall, &nonce.as_bytes()[..]));
+            message.write(&body, blocks.as_ref(), service.security.as_ref().zip(now))
+        };
+        let size_max = exchange.context.body_max;
+        let written = match write(size_max.min(AT_ONCE)) {
+            // It is too large for the worker, or wrong, which is found out again.
+            Err(_) if size_max > AT_ONCE => beside(services, move |_| write(size_max)).await?,
+            written => written,
+        };
+        written.map_err(|error| {
             let detail = format!(
                 "the message is none that {} takes: {error}",
                 self.operation.name
@@ -381,6 +418,7 @@ impl Soap {
             peer: exchange.request.peer,
             proxy: exchange.request.proxy,
             is_secure: exchange.request.is_secure,
+            caller: None,
         }
     }
 
@@ -412,6 +450,14 @@ impl Soap {
             members.push(("headers".to_owned(), value::object(lines)));
         }
         value::object(members)
+    }
+}
+
+fn asked<'a>(connection: &'a str, operation: &'a Operation, version: Version) -> Asked<'a> {
+    Asked {
+        connection,
+        operation,
+        version,
     }
 }
 

@@ -109,6 +109,13 @@ impl Expression {
         &self.0.slots
     }
 
+    /// What it uses of the variable in this slot: constant names from the outermost, none for the
+    /// whole value. `$a.b["c"] + $a.d[0]` uses `b c` and `d`.
+    pub fn members_of(&self, slot: usize) -> impl Iterator<Item = &[String]> {
+        let members = self.0.used.members.iter();
+        members.filter(move |it| it.0 == slot).map(|it| &*it.1)
+    }
+
     /// Whether it looks at `.`; may say so when it does not.
     pub fn uses_input(&self) -> bool {
         self.0.uses_input

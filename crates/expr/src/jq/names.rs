@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Def, Pattern, Term};
-use jaq_core::path::Part;
+use jaq_core::path::{Part, Path};
 
 use super::Scope;
 use super::error::CompileError;
@@ -42,6 +42,9 @@ const UNAVAILABLE: &[(&str, &str)] = &[
 pub(super) struct Used {
     /// Variables from outside, with their `$`, and their slots.
     pub variables: Vec<(String, usize)>,
+    /// The slots of variables with the members that are used of them: constant names from the
+    /// outermost, none for the whole value.
+    pub members: Vec<(usize, Vec<String>)>,
     /// Names and arities of functions that it does not define itself.
     pub functions: BTreeSet<(String, usize)>,
     pub errors: Vec<CompileError>,
@@ -91,6 +94,26 @@ pub(super) fn calls(term: &Term<&str>) -> BTreeSet<(String, usize)> {
         }
     }
     used("", term, &All, &All).functions
+}
+
+/// The names at the beginning of a path that stand in the expression itself: `a` and `b` of
+/// `.a["b"][$i].c`.
+fn constant_names(path: &Path<Term<&str>>) -> Vec<String> {
+    let names = path.0.iter().map_while(|(part, _)| {
+        let Part::Index(Term::Str(None, parts)) = part else {
+            return None;
+        };
+        let mut name = String::new();
+        for part in parts {
+            match part {
+                StrPart::Str(text) => name.push_str(text),
+                StrPart::Char(character) => name.push(*character),
+                StrPart::Term(_) => return None,
+            }
+        }
+        Some(name)
+    });
+    names.collect()
 }
 
 #[derive(Clone, Copy)]
@@ -148,9 +171,12 @@ impl<'s> Names<'_, 's> {
                 self.call(name, arguments.len());
                 self.regex(name, arguments);
             }
-            Term::Var(name) => self.variable(name),
+            Term::Var(name) => self.variable(name, Vec::new()),
             Term::Path(head, path) => {
-                self.term(head);
+                match &**head {
+                    Term::Var(name) => self.variable(name, constant_names(path)),
+                    head => self.term(head),
+                }
                 for (part, _) in &path.0 {
                     match part {
                         Part::Index(index) => self.term(index),
@@ -245,7 +271,7 @@ impl<'s> Names<'_, 's> {
         }
     }
 
-    fn variable(&mut self, name: &'s str) {
+    fn variable(&mut self, name: &'s str, members: Vec<String>) {
         let is_local = |it: &Local| matches!(it, Local::Variable(local) if *local == name);
         if self.locals.iter().any(is_local) || name == "$__loc__" {
             return;
@@ -255,6 +281,10 @@ impl<'s> Names<'_, 's> {
             let variables = &mut self.used.variables;
             if !variables.iter().any(|(known, _)| known == name) {
                 variables.push((name.to_owned(), slot));
+            }
+            let used = (slot, members);
+            if !self.used.members.contains(&used) {
+                self.used.members.push(used);
             }
             return;
         }

@@ -14,6 +14,7 @@ mod fast;
 mod fidelity;
 mod hostile;
 mod jq_hostile;
+mod members;
 mod mistakes;
 mod random;
 mod suites;

@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::*;
+use crate::enveloped::Enveloped;
 use component::block::StepNode;
+use component::endpoint::{Envelope, Note, Opened};
 use component::failure::{Clause, Matcher};
 use component::handler::{Call, Work};
 use component::limits::{KeptLimits, LimiterSettings, Patience, Throttled, Who, WindowSettings};
@@ -16,7 +18,7 @@ use component::resilience::Guard;
 use component::resources::Resources;
 use component::state::{StateKey, States};
 use component::step::{Progress, Step};
-use message::{Headers, Method};
+use message::{Body, Headers, Method};
 
 /// What a fake step does.
 enum Fake {
@@ -95,6 +97,8 @@ struct Jumping {
     resources: Resources,
     /// How long what is done beside the worker takes.
     beside: Duration,
+    /// How often something was done there.
+    beside_count: Cell<usize>,
 }
 
 impl Jumping {
@@ -105,6 +109,7 @@ impl Jumping {
             next: Rc::default(),
             resources: Resources::default(),
             beside: Duration::ZERO,
+            beside_count: Cell::new(0),
         }
     }
 
@@ -160,6 +165,7 @@ impl Services for Jumping {
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) -> LocalFuture<'static, ()> {
         work();
+        self.beside_count.set(self.beside_count.get() + 1);
         match self.beside {
             Duration::ZERO => Box::pin(async {}),
             time => self.sleep(time),
@@ -212,6 +218,7 @@ fn request(body: &str) -> Request {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        caller: None,
     }
 }
 
@@ -416,4 +423,45 @@ fn what_a_handler_forwards_is_written_within_its_time() {
         outcome.map(|_| 0).unwrap_or_else(|fault| fault.status)
     };
     assert_eq!((status(90), status(110)), (0, 504));
+}
+
+/// A protocol that puts a bracket on either side of a reply.
+struct Brackets;
+
+impl Envelope for Brackets {
+    fn methods(&self) -> Vec<Method> {
+        vec![Method::Post]
+    }
+
+    fn open(&self, request: Request) -> Opened {
+        Opened::Message(Box::new(request), Arc::new(()))
+    }
+
+    fn close(&self, _: &Note, end: Result<Reply, &Fault>) -> (Reply, Option<Fault>) {
+        let mut reply = end.unwrap_or_else(|_| Reply::new(500));
+        let body = [b"<", reply.body.as_bytes(), b">"].concat();
+        reply.body = Body::from(body);
+        (reply, None)
+    }
+}
+
+#[test]
+fn large_replies_are_put_into_their_protocol_beside_the_worker() {
+    for (steps, size, beside) in [
+        (vec![Fake::Append("a")], 3, 0),
+        // Once to write the value, and once to put the reply into the protocol.
+        (vec![Fake::MakeLarge], 300_006, 2),
+    ] {
+        let enveloped = Enveloped {
+            flow: Arc::new(flow(steps)),
+            envelope: Arc::new(Brackets),
+        };
+        let services = Jumping::new();
+        let end = services.finish(Handler::handle(&enveloped, request(""), &services));
+        let Ok(Outcome::Reply(reply)) = end else {
+            panic!("no reply");
+        };
+        assert_eq!(reply.body.as_bytes().len(), size);
+        assert_eq!(services.beside_count.get(), beside);
+    }
 }

@@ -575,3 +575,62 @@ fn limits_per_caller_that_cannot_be_counted() {
     ];
     assert_problems(cases);
 }
+
+#[test]
+fn what_clients_meet() {
+    let flow =
+        |more: &str| format!("flow: a\nfrom: {{ http: \":80/\" }}\n{more}\nsteps: [ send: b ]");
+    let listeners = |text: &str| format!("engine: {{ listeners: {text} }}\n---\n{}", flow(""));
+    let cases: &[(String, &[&str])] = &[
+        (
+            flow("cors: { origins: [\"*\"], credentials: true }"),
+            &[
+                "IT0237 f:3:19 `*` with `credentials: true` would let every page act for its visitor",
+            ],
+        ),
+        (
+            flow("cors: { origin: [\"*\"] }"),
+            &["IT0111 f:3:9", "IT0113 f:3:7"],
+        ),
+        (flow("networks: []"), &["IT0115 f:3:11"]),
+        (
+            flow("networks: [10.0.0.1/8]"),
+            &["IT0236 f:3:12 `10.0.0.1/8`: the block begins with 10.0.0.0: write `10.0.0.0/8`"],
+        ),
+        (flow("security_headers: strict"), &["IT0114 f:3:19"]),
+        (
+            "flow: a\nfrom: call\ncors: \"*\"\nnetworks: [10.0.0.0/8]\nsteps: [ send: b ]".into(),
+            &[
+                "IT0219 f:3:1 `cors` has no effect: no request starts the flow",
+                "IT0219 f:4:1 `networks` has no effect: no request starts the flow",
+            ],
+        ),
+        (
+            listeners("{ ':81': { cors: '*' } }"),
+            &["IT0239 f:1:24 no flow or topic listens on :81"],
+        ),
+        (
+            listeners("{ ':x': {} }"),
+            &["IT0213 f:1:24 `x` is not a port"],
+        ),
+        (
+            listeners("{ 'localhost:80': {}, 'LOCALHOST:80': {} }"),
+            &["IT0239 f:1:44 localhost:80 stands twice"],
+        ),
+        (
+            listeners("{ ':80': { proxy_protocol: v2, trusted_proxies: [] } }"),
+            &[
+                "IT0239 f:1:49 `trusted_proxies` is empty: nobody could send the PROXY protocol header",
+            ],
+        ),
+        (
+            listeners("{ ':80': { proxy_protocol: v3 } }"),
+            &["IT0114 f:1:49"],
+        ),
+        (
+            listeners("{ ':80': { trusted_proxies: [lb.internal] } }"),
+            &["IT0232 f:1:51 `lb.internal`: this is no address and no block of addresses"],
+        ),
+    ];
+    assert_problems(cases);
+}

@@ -291,7 +291,7 @@ steps: [ send: b ]
 
 #[test]
 fn the_documented_defaults_are_the_real_ones() {
-    let schema = crate::schema::engine_settings();
+    let schema = crate::schema::engine_settings(super::TABLE);
     let documented = |section: &str, key: &str| {
         let definitions = schema["$defs"].as_object().unwrap();
         let named = definitions
@@ -349,4 +349,51 @@ fn an_empty_engine_document_is_all_defaults() {
         let loaded = load_text(&format!("{engine}{flow}"));
         assert_eq!(loaded.plan.settings.limits.fields, 100, "{engine}");
     }
+}
+
+#[test]
+fn what_a_flow_says_of_its_clients_goes_before_what_its_listener_says() {
+    let text = "engine:
+  trusted_proxies: [192.0.2.1]
+  listeners:
+    \":80\":
+      trusted_proxies: []
+      networks: { deny: [198.51.100.0/24] }
+      cors: \"*\"
+      security_headers: api
+---
+flow: own
+from: { http: \":80/own\" }
+cors: { origins: [\"https://a.example\"] }
+networks: [10.0.0.0/8]
+security_headers: page
+steps: [ send: b ]
+---
+flow: inherits
+from: { http: \":80/inherits\" }
+steps: [ send: b ]
+---
+flow: alone
+from: { http: \":81/\" }
+steps: [ send: b ]
+";
+    let plan = load_text(text).plan;
+    let listener = &plan.listeners[0];
+    assert!(listener.edge.trusted_proxies.as_ref().unwrap().is_empty());
+    let edge = |at: usize| listener.routes[at].edge.as_ref().unwrap();
+    let (own, inherited) = (edge(0), edge(1));
+    assert_eq!(inherited.cors, listener.edge.requests.cors);
+    assert_eq!(
+        inherited.security_headers,
+        listener.edge.requests.security_headers
+    );
+    assert!(
+        inherited.networks.is_empty(),
+        "those of the listener are looked at before"
+    );
+    assert!(own.cors != inherited.cors && own.security_headers != inherited.security_headers);
+    assert_eq!(own.networks.len(), 1);
+    let alone = &plan.listeners[1];
+    assert!(alone.edge.trusted_proxies.is_none() && alone.edge.requests.is_empty());
+    assert!(alone.routes[0].edge.is_none(), "it costs nothing there");
 }

@@ -1,7 +1,9 @@
 //! The `in:` of a test: the message that starts the flow.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
+use component::access::Caller;
 use component::text::{TextError, check_path, check_query, parse_method};
 use component::trigger::{HttpTrigger, Methods, PathPattern, Segment};
 use component::value_template::ValueTemplate;
@@ -61,7 +63,25 @@ pub(super) fn read(
         peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
         proxy: None,
         is_secure: false,
+        caller: read_caller(node, reading).map(|caller| Arc::new(caller) as _),
     })
+}
+
+/// Who has sent it.
+fn read_caller(node: &Node, reading: &mut Reading<'_>) -> Option<Caller> {
+    let auth = given(node, "auth")?;
+    let text = |name: &str| auth.get(name).and_then(Node::as_str);
+    let claims = match given(auth, "claims") {
+        Some(claims) => reading.fixed(claims)?,
+        None => expr::value::object([]),
+    };
+    let way = text("way").unwrap_or("test").into();
+    let mut caller = Caller::new(&way, text("id")?, claims);
+    let scopes = auth.get("scopes").and_then(Node::as_sequence);
+    let scopes = scopes.unwrap_or_default().iter();
+    caller.scopes = scopes.filter_map(Node::as_str).map(str::to_owned).collect();
+    caller.plan = text("plan").map(Into::into);
+    Some(caller)
 }
 
 fn fixed(

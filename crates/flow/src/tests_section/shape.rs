@@ -107,6 +107,28 @@ struct Input {
     body: Option<Any>,
     /// A file with the body, relative to this one.
     file: Option<String>,
+    /// Who has sent it, as `$auth` shows. The default is nobody. Doors are not judged by tests:
+    /// whoever sends the message has come in.
+    auth: Option<Caller>,
+}
+
+/// Who has sent the message that starts a flow.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a test to the schema")]
+struct Caller {
+    /// The caller.
+    id: String,
+    /// The way by which the caller is known.
+    #[schemars(extend("default" = "test"))]
+    way: Option<String>,
+    /// What the caller may do.
+    scopes: Option<Vec<String>>,
+    /// The plan by which the caller is limited.
+    plan: Option<String>,
+    /// The claims of the credential.
+    claims: Option<BTreeMap<String, Any>>,
 }
 
 /// One mock, or several.

@@ -64,8 +64,10 @@ impl EntranceReader for Defaults {
         };
         let tls = config.tls.as_ref().map(|config| tls::read(config, report));
         let protocols = tls::read_protocols(config.protocols.as_ref(), tls.is_some(), report);
+        let address = address?;
         Some(Listening {
-            address: address?,
+            edge: self.listeners.edge(&address).requests,
+            address,
             tls,
             protocols,
         })

@@ -29,6 +29,7 @@ pub(crate) use text::parse_listen;
 use crate::bounds::{BODY, Bounds};
 use crate::codes::UNKNOWN_TRIGGER;
 use crate::gates::CallerLimits;
+use crate::listeners::Listeners;
 use crate::problem::Problem;
 use crate::suggest::did_you_mean;
 use crate::trigger::tls::TlsConfig;
@@ -37,6 +38,7 @@ use crate::trigger::tls::TlsConfig;
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     pub listen: ListenAddress,
+    pub listeners: Arc<Listeners>,
     pub body_max: u64,
     /// The memory of all bodies, when it is set: no body may be larger.
     pub body_memory: Option<u64>,

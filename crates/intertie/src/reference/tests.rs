@@ -18,6 +18,15 @@ fn repository() -> PathBuf {
 
 const ERP: &[u8] = include_bytes!("../../tests/data/failures/erp.wsdl");
 
+/// A private key for the pages that name one.
+fn client_key() -> bytes::Bytes {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+    use base64ct::{Base64, Encoding as _};
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+    let text = Base64::encode_string(pair.to_pkcs8v1().unwrap().as_ref());
+    format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n").into()
+}
+
 /// A value for every secret that a text declares by name.
 fn secrets_of(text: &str) -> flow::KnownSecrets {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
@@ -47,6 +56,8 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
                 files: &|source, name| match name {
                     // The service of all pages.
                     "erp.wsdl" | "./wsdl/erp.wsdl" | "wsdl/erp.wsdl" => Ok(ERP.into()),
+                    "partners.keys" => Ok("".into()),
+                    "client.pem" => Ok(client_key()),
                     _ => crate::load::read_named(sources.name(source), name),
                 },
                 folder: &|source| crate::load::folder_of(sources.name(source)).to_owned(),
@@ -70,6 +81,7 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         flow::codes::ALL,
         steps::codes::ALL,
         connectors::codes::ALL,
+        auth::codes::ALL,
         topics::codes::ALL,
         topics::websocket::codes::ALL,
         topics::poll::codes::ALL,

@@ -1,9 +1,8 @@
 //! `intertie secrets`: writes and reads the encrypted file.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,7 +13,7 @@ use message::secret;
 use super::key::Key;
 use super::{NAME_RULE, Problem, TOTAL_MAX, content, envelope, without_newline};
 use crate::cli::print;
-use crate::regular_file;
+use crate::{regular_file, replaced_file};
 
 /// What to do with the encrypted file.
 #[derive(Debug, clap::Subcommand)]
@@ -77,11 +76,13 @@ pub(crate) fn run(command: &SecretsCommand) -> anyhow::Result<ExitCode> {
             if !Secrets::is_name(name) {
                 bail!("this cannot be the name of a secret: {NAME_RULE}");
             }
+            let text = read_stdin("the value")?;
+            let lock = replaced_file::lock(file);
+            let _lock = lock.with_context(|| file.display().to_string())?;
             let mut values = match fs::symlink_metadata(file) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
                 _ => read(file, &key)?,
             };
-            let text = read_stdin("the value")?;
             values.insert(name.clone(), without_newline(&text).to_owned());
             write(file, &values, &key)?;
         }
@@ -142,30 +143,5 @@ fn write(file: &Path, values: &BTreeMap<String, String>, key: &Key) -> anyhow::R
     if sealed.len() as u64 > TOTAL_MAX {
         bail!("the encrypted file would have more than 1 MiB");
     }
-    replace(file, sealed.as_bytes()).with_context(|| file.display().to_string())
-}
-
-/// Writes a file whole or not at all: beside it, flushed to disk, and renamed. Only its owner may
-/// read it. A link is followed, so that what it leads to is replaced.
-fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut name = std::ffi::OsString::from(".");
-    name.push(file.file_name().unwrap_or_default());
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = folder.join(name);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let written = options.open(&beside).and_then(|mut new| {
-        new.write_all(bytes)?;
-        new.sync_all()?;
-        fs::rename(&beside, &file)
-    });
-    if written.is_err() {
-        // It may never have been there.
-        let _ = fs::remove_file(&beside);
-    }
-    written?;
-    File::open(folder)?.sync_all()
+    replaced_file::replace(file, sealed.as_bytes()).with_context(|| file.display().to_string())
 }

@@ -6,20 +6,24 @@
     reason = "a test fails by panicking"
 )]
 
+mod auth;
 mod caller_limits;
 mod check;
 mod design;
 mod docs;
+mod edge;
 mod examples;
 mod failed_disk;
 mod failures;
 mod flow_tests;
 mod flows;
 mod idempotent;
+mod keys;
 mod life;
 mod limits;
 mod mail;
 mod outage;
+mod outbound;
 mod paths;
 mod peers;
 mod polling;
@@ -38,4 +42,5 @@ mod streams;
 mod subscribe;
 mod support;
 mod topics;
+mod ways;
 mod websocket;

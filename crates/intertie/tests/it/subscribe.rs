@@ -1,5 +1,6 @@
 //! Subscribers of topics through the binary: server-sent events and WebSocket.
 
+mod access;
 mod expressions;
 mod wires;
 
@@ -93,7 +94,7 @@ subscribe:
   retry: 100ms
   connections: 3
   allow_expressions: true
-  origins: ["https://shop.example"]
+  cors: {{ origins: ["https://shop.example"] }}
   websocket: {{ publish: true }}
 ---
 topic: prices

@@ -460,6 +460,18 @@ fn what_is_no_topic_is_refused_with_its_place() {
         ),
         ("topic: a\npublish: { kafka: b }\n", "IT0111"),
         (
+            "topic: a\nsubscribe: { listen: \":1\", origins: [\"https://b.example\"] }\n",
+            "`origins` has become `cors`",
+        ),
+        (
+            "topic: a\npublish: { cors: \"*\" }\n",
+            "`cors` has no effect: nobody publishes by HTTP",
+        ),
+        (
+            "topic: a\nsubscribe: { cors: { origins: [\"b.example\"] } }\n",
+            "IT0237",
+        ),
+        (
             "flow: f\nfrom: { topic: b }\nsteps: [ { log: x } ]\n---\ntopic: a\n",
             "IT0642",
         ),

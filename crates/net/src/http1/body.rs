@@ -1,7 +1,8 @@
 //! Bodies on the wire (RFC 9112, sections 6 and 7): where they end, and which of their bytes are
 //! content. The decoder looks at bytes where they lie and copies nothing.
 
-use super::head::HeadLimits;
+use super::grammar::Stop;
+use super::head::{FIELDS_MAX, HeadLimits};
 use message::Field;
 
 /// How the length of a body is known (RFC 9112, section 6.3).
@@ -43,7 +44,10 @@ pub struct BodyError(pub &'static str);
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
-    trailer_limits: HeadLimits,
+    /// The most bytes of the trailer section, at most [`TRAILERS_MAX`].
+    trailer_bytes: u16,
+    /// The most lines of it.
+    trailer_fields: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,17 @@ enum State {
     End,
 }
 
+impl State {
+    fn start(framing: Framing) -> Self {
+        match framing {
+            Framing::None | Framing::Length(0) => Self::End,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::SizeLine,
+            Framing::UntilClose => Self::UntilClose,
+        }
+    }
+}
+
 /// The most bytes of a chunk's size line, extension included.
 const SIZE_LINE_MAX: usize = 1024;
 /// The most bytes of a trailer section. It is read again with every piece that arrives, so it must
@@ -79,15 +94,18 @@ const SIZE_DIGITS_MAX: usize = 15;
 impl BodyDecoder {
     /// A decoder at the beginning of a body.
     pub fn new(framing: Framing, trailer_limits: HeadLimits) -> Self {
-        let state = match framing {
-            Framing::None | Framing::Length(0) => State::End,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::SizeLine,
-            Framing::UntilClose => State::UntilClose,
-        };
         Self {
-            state,
-            trailer_limits,
+            state: State::start(framing),
+            trailer_bytes: trailer_limits.bytes.min(TRAILERS_MAX) as u16,
+            trailer_fields: trailer_limits.fields.min(FIELDS_MAX) as u16,
+        }
+    }
+
+    /// The same at the beginning of a body that is framed like this.
+    pub(super) fn restarted(&self, framing: Framing) -> Self {
+        Self {
+            state: State::start(framing),
+            ..*self
         }
     }
 
@@ -200,33 +218,21 @@ impl BodyDecoder {
     /// Waits for the whole section, so that fields that change the meaning of the message are
     /// refused before any of it has been passed on.
     fn trailers(&mut self, input: &[u8]) -> Result<Piece, BodyError> {
-        let limit = self.trailer_limits;
-        let bytes_max = limit.bytes.min(TRAILERS_MAX);
-        let room = &mut [httparse::EMPTY_HEADER; super::head::FIELDS_MAX];
-        let room = room
-            .get_mut(..limit.fields.min(super::head::FIELDS_MAX))
-            .unwrap_or_default();
-        match httparse::parse_headers(input, room) {
+        let bytes_max = usize::from(self.trailer_bytes);
+        let fields_max = usize::from(self.trailer_fields);
+        let mut is_refused = false;
+        let note = |name: &[u8], _: &[u8]| is_refused |= Field::of(name).breaks_trailers();
+        match super::head::read_trailers(input, fields_max, note) {
+            Err(Stop::Incomplete) if input.len() > bytes_max => {
+                Err(BodyError("the trailer section is too large"))
+            }
+            Err(Stop::Incomplete) => Ok(Piece::NeedMore),
             Err(_) => Err(BodyError("malformed trailer section")),
-            Ok(httparse::Status::Partial) if input.len() > bytes_max => {
-                Err(BodyError("the trailer section is too large"))
-            }
-            Ok(httparse::Status::Partial) => Ok(Piece::NeedMore),
-            Ok(httparse::Status::Complete((length, _))) if length > bytes_max => {
-                Err(BodyError("the trailer section is too large"))
-            }
-            Ok(httparse::Status::Complete((length, lines))) => {
-                let section = input.get(..length).unwrap_or_default();
-                let refused =
-                    |line: &httparse::Header<'_>| Field::of(line.name.as_bytes()).breaks_trailers();
-                if super::head::check_line_ends(section).is_err() {
-                    return Err(BodyError("malformed trailer section"));
-                }
-                if lines.iter().any(refused) {
-                    return Err(BodyError(
-                        "a trailer names a field that belongs to the head",
-                    ));
-                }
+            Ok(length) if length > bytes_max => Err(BodyError("the trailer section is too large")),
+            Ok(_) if is_refused => Err(BodyError(
+                "a trailer names a field that belongs to the head",
+            )),
+            Ok(length) => {
                 self.state = State::End;
                 Ok(Piece::Trailers(length))
             }

@@ -18,7 +18,7 @@ use crate::transport::Transport;
 /// reply was read, and nothing waits in either direction. Only [`ClientExchange::release`] makes
 /// one, and only such a connection can be kept for another request.
 #[derive(Debug)]
-pub struct Released<T = Connection> {
+pub struct Released<T = Box<Connection>> {
     pub(crate) transport: T,
     /// How long the server has said that it keeps the connection (`Keep-Alive: timeout`).
     pub(crate) promised: Option<Duration>,
@@ -49,7 +49,7 @@ pub enum NoHead {
 
 /// One request and its reply on a connection to a server.
 #[derive(Debug)]
-pub struct ClientExchange<T = Connection> {
+pub struct ClientExchange<T = Box<Connection>> {
     transport: T,
     writer: BodyWriter,
     reader: BodyReader,

@@ -1,17 +1,12 @@
 //! What request and response heads have in common: limits, errors, field lines, connection options.
 
-use std::mem::MaybeUninit;
-
-use httparse::Header;
 use message::{Entry, Field, Headers};
 
 use super::body::Framing;
+use super::grammar::{self, Line, Span, Stop};
 
 /// The most field lines that can be configured.
 pub(super) const FIELDS_MAX: usize = 256;
-
-/// Room for `httparse` to note field lines in.
-pub(super) type HeaderRoom<'a> = [MaybeUninit<Header<'a>>; FIELDS_MAX];
 
 /// Limits on a head.
 #[derive(Clone, Copy, Debug)]
@@ -51,20 +46,6 @@ impl HeadError {
 
     pub(super) const fn with(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
-    }
-}
-
-impl From<httparse::Error> for HeadError {
-    fn from(error: httparse::Error) -> Self {
-        match error {
-            httparse::Error::HeaderName => Self::bad("malformed field name"),
-            httparse::Error::HeaderValue => Self::bad("malformed field value"),
-            httparse::Error::NewLine => Self::bad("malformed line end"),
-            httparse::Error::Status => Self::bad("malformed status line"),
-            httparse::Error::Token => Self::bad("malformed request line"),
-            httparse::Error::TooManyHeaders => Self::with(431, "too many header fields"),
-            httparse::Error::Version => Self::with(505, "the protocol version is not supported"),
-        }
     }
 }
 
@@ -120,6 +101,13 @@ impl ConnectionOptions {
     }
 }
 
+/// The version is neither HTTP/1.0 nor HTTP/1.1.
+pub(super) const BAD_VERSION: HeadError =
+    HeadError::with(505, "the protocol version is not supported");
+/// The head has more bytes than it may.
+pub(super) const TOO_LARGE: HeadError = HeadError::with(431, "the head is too large");
+const TOO_MANY_FIELDS: HeadError = HeadError::with(431, "too many header fields");
+
 /// The fields that decide about framing, gathered while entries are made.
 #[derive(Debug, Default)]
 pub(super) struct FramingFields {
@@ -170,32 +158,106 @@ fn parse_length(value: &[u8]) -> Result<u64, HeadError> {
         .fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
 }
 
-/// Notes the places of all field lines and reads those that decide about this connection.
+/// What the field lines of a head have said, gathered while they were read.
+#[derive(Debug, Default)]
+pub(super) struct FieldLines {
+    /// Where what follows the head begins.
+    pub end: usize,
+    pub framing: FramingFields,
+    /// The value of the last `Host`.
+    pub host: Option<Span>,
+    pub is_host_repeated: bool,
+    /// Whether there is an `Expect` or an `Upgrade`.
+    pub has_expectations: bool,
+    /// What is wrong with `Connection` and the fields that frame the body.
+    refusal: Option<HeadError>,
+}
+
+impl FieldLines {
+    /// The framing that the fields give.
+    ///
+    /// # Errors
+    /// When one of them is malformed, or they contradict each other.
+    pub fn framing(&self, version: Version, message: Sender) -> Result<Option<Framing>, HeadError> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        if self.framing.chunked && version == Version::Http10 {
+            return Err(HeadError::bad(match message {
+                Sender::Client => "Transfer-Encoding is given in an HTTP/1.0 request",
+                Sender::Server => "Transfer-Encoding is given in an HTTP/1.0 reply",
+            }));
+        }
+        self.framing.framing()
+    }
+}
+
+/// Who has sent a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sender {
+    Client,
+    Server,
+}
+
+/// Reads the field lines that begin at `at`: notes the places of all, and in `lines`, which is
+/// empty, what those say that decide about this message and its connection.
+///
+/// # Errors
+/// When a line is malformed or there are too many. What lines say is judged when all are there.
 pub(super) fn read_fields(
-    head: &[u8],
-    lines: &[Header<'_>],
+    bytes: &[u8],
+    at: usize,
+    limits: HeadLimits,
     entries: &mut Vec<Entry>,
     connection: &mut ConnectionOptions,
-) -> Result<FramingFields, HeadError> {
+    lines: &mut FieldLines,
+) -> Result<(), Stop> {
     entries.clear();
     connection.clear();
-    let mut framing = FramingFields::default();
-    for line in lines {
-        let name = line.name.as_bytes();
-        let value = line.value.trim_ascii();
-        let field = Field::of(name);
+    let fields_max = limits.fields.min(FIELDS_MAX);
+    lines.end = at;
+    loop {
+        let line = match grammar::line(bytes, lines.end)? {
+            Line::Field(line) => line,
+            Line::End(end) => {
+                lines.end = end;
+                return Ok(());
+            }
+        };
+        if entries.len() == fields_max {
+            return Err(TOO_MANY_FIELDS.into());
+        }
+        lines.end = line.end;
+        let field = Field::of(line.name);
         entries.push(Entry {
-            name: place(head, name),
-            value: place(head, value),
+            name: line.name_span,
+            value: line.value_span,
             field,
         });
-        match field {
-            Field::Connection => connection.read(head, value)?,
-            Field::ContentLength | Field::TransferEncoding => framing.read(field, value)?,
-            _ => {}
+        let result = match field {
+            Field::Connection => connection.read(bytes, line.value),
+            Field::ContentLength | Field::TransferEncoding => lines.framing.read(field, line.value),
+            Field::Host => {
+                lines.is_host_repeated |= lines.host.is_some();
+                lines.host = Some(line.value_span);
+                continue;
+            }
+            Field::Expect | Field::Upgrade => {
+                lines.has_expectations = true;
+                continue;
+            }
+            _ => continue,
+        };
+        if let Err(refusal) = result {
+            lines.refusal.get_or_insert(refusal);
         }
     }
-    Ok(framing)
+}
+
+/// The bytes of a part of a head.
+#[inline]
+pub(super) fn part(bytes: &[u8], (start, end): Span) -> &[u8] {
+    bytes.get(start as usize..end as usize).unwrap_or_default()
 }
 
 /// Where a part of the head lies in it.
@@ -204,21 +266,6 @@ pub(super) fn place(head: &[u8], part: &[u8]) -> (u32, u32) {
     // An empty part may point anywhere; heads are bounded far below 4 GiB.
     let start = if start > head.len() { 0 } else { start as u32 };
     (start, start + part.len() as u32)
-}
-
-/// `httparse` takes a bare line feed as a line end; others do not, so it is refused
-/// (RFC 9112, section 2.2).
-pub(super) fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
-    // Without a branch for each byte, so that many are looked at together.
-    let behind = head.get(1..).unwrap_or_default();
-    let mut bare = u8::from(head.first() == Some(&b'\n'));
-    for (before, byte) in head.iter().zip(behind) {
-        bare |= u8::from(*byte == b'\n') & u8::from(*before != b'\r');
-    }
-    match bare {
-        0 => Ok(()),
-        _ => Err(HeadError::bad("a line ends without a carriage return")),
-    }
 }
 
 /// What to do about a head that is not complete yet.
@@ -232,15 +279,35 @@ pub(super) fn check_size(bytes: &[u8], limits: HeadLimits) -> Result<(), HeadErr
     Err(HeadError::with(431, "the head is too large"))
 }
 
+/// Hands the lines of the trailer section at the front of `bytes` to `take`, name and value, and
+/// answers how long the section is, its empty line included.
+///
+/// # Errors
+/// When it is malformed, not complete, or has more lines than it may.
+pub(super) fn read_trailers(
+    bytes: &[u8],
+    fields_max: usize,
+    mut take: impl FnMut(&[u8], &[u8]),
+) -> Result<usize, Stop> {
+    let mut at = 0;
+    for _ in 0..=fields_max {
+        match grammar::line(bytes, at)? {
+            Line::End(end) => return Ok(end),
+            Line::Field(line) => {
+                take(line.name, line.value);
+                at = line.end;
+            }
+        }
+    }
+    Err(TOO_MANY_FIELDS.into())
+}
+
 /// The fields of a trailer section that has been checked; none when it is empty.
 pub(super) fn trailers(section: &[u8]) -> Option<Headers> {
-    let room = &mut [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let Ok(httparse::Status::Complete((_, lines))) = httparse::parse_headers(section, room) else {
-        return None;
-    };
     let mut fields = Headers::new();
-    for line in lines {
-        fields.append(line.name, line.value.trim_ascii());
-    }
+    let append = |name: &[u8], value: &[u8]| {
+        fields.append(&String::from_utf8_lossy(name), value);
+    };
+    read_trailers(section, FIELDS_MAX, append).ok()?;
     (!fields.view().is_empty()).then_some(fields)
 }

@@ -1,8 +1,9 @@
-//! HTTP/1.1 (RFC 9112) for both sides: heads on `httparse`, with everything refused that another
+//! HTTP/1.1 (RFC 9112) for both sides: heads read in one pass, with everything refused that another
 //! implementation could read differently; bodies framed piece by piece where they lie.
 
 mod body;
 mod exchange;
+mod grammar;
 mod head;
 mod request;
 mod response;

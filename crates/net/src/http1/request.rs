@@ -1,13 +1,12 @@
 //! Request heads.
 
-use std::mem::MaybeUninit;
-
 use message::{Entry, Field, HeadersView, Method};
 
 use super::body::Framing;
+use super::grammar::{self, RequestLine, Stop, TARGET_ODD, TARGET_QUERY};
 use super::head::{
-    ConnectionOptions, FIELDS_MAX, HeadError, HeadLimits, HeaderRoom, Version, check_line_ends,
-    check_size, place, read_fields,
+    BAD_VERSION, ConnectionOptions, FieldLines, HeadError, HeadLimits, Sender, TOO_LARGE, Version,
+    check_size, part, place, read_fields,
 };
 use super::target::{host_matches, is_host, is_path, is_target};
 
@@ -60,48 +59,39 @@ impl RequestHead {
     /// # Errors
     /// When the head is malformed, too large, or could be understood in more than one way.
     pub fn parse(&mut self, bytes: &[u8], limits: HeadLimits) -> Result<bool, HeadError> {
-        let skipped = leading_line_ends(bytes)?;
-        let head = bytes.get(skipped..).unwrap_or_default();
-        let mut room: HeaderRoom<'_> = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-        let room = room
-            .get_mut(..limits.fields.min(FIELDS_MAX))
-            .unwrap_or_default();
-        let mut lines = [];
-        let mut parsed = httparse::Request::new(&mut lines);
-        let status = match parsed.parse_with_uninit_headers(head, room) {
-            Err(httparse::Error::Version) => return self.parse_as_http11(bytes, skipped, limits),
-            status => status?,
-        };
-        let httparse::Status::Complete(length) = status else {
-            check_size(head, limits)?;
+        let Some(skipped) = leading_line_ends(bytes)? else {
             return Ok(false);
         };
-        if length > limits.bytes {
-            return Err(HeadError::with(431, "the head is too large"));
+        match self.read(bytes, skipped, limits) {
+            Ok(()) => Ok(true),
+            Err(Stop::Incomplete) => {
+                check_size(bytes.get(skipped..).unwrap_or_default(), limits).map(|()| false)
+            }
+            Err(Stop::Version) => self.parse_as_http11(bytes, skipped, limits),
+            Err(Stop::Refused(error)) => Err(error),
         }
-        self.length = skipped + length;
-        check_line_ends(head.get(..length).unwrap_or_default())?;
-        self.version = if parsed.version == Some(0) {
-            Version::Http10
-        } else {
-            Version::Http11
-        };
-        let fields = read_fields(
-            bytes,
-            parsed.headers,
-            &mut self.entries,
-            &mut self.connection,
-        )?;
-        if fields.chunked && self.version == Version::Http10 {
-            return Err(HeadError::bad(
-                "Transfer-Encoding is given in an HTTP/1.0 request",
-            ));
+    }
+
+    fn read(&mut self, bytes: &[u8], skipped: usize, limits: HeadLimits) -> Result<(), Stop> {
+        let start = grammar::request_line(bytes, skipped)?;
+        let (entries, connection) = (&mut self.entries, &mut self.connection);
+        let mut lines = FieldLines::default();
+        read_fields(bytes, start.end, limits, entries, connection, &mut lines)?;
+        if lines.end - skipped > limits.bytes {
+            return Err(TOO_LARGE.into());
         }
-        self.framing = fields.framing()?.unwrap_or(Framing::None);
-        self.method = read_method(parsed.method.unwrap_or_default())?;
-        self.read_target(bytes, parsed.path.unwrap_or_default().as_bytes())?;
-        self.read_expectations(bytes)?;
-        Ok(true)
+        self.length = lines.end;
+        self.version = start.version;
+        let framing = lines.framing(self.version, Sender::Client)?;
+        self.framing = framing.unwrap_or(Framing::None);
+        self.method = read_method(part(bytes, start.method))?;
+        self.read_target(bytes, &start, &lines)?;
+        self.expects_continue = false;
+        self.upgrades_to_websocket = false;
+        if lines.has_expectations {
+            self.read_expectations(bytes)?;
+        }
+        Ok(())
     }
 
     /// Reads a head of a later minor version as one of HTTP/1.1. Places in the copy, which is never
@@ -113,7 +103,6 @@ impl RequestHead {
         skipped: usize,
         limits: HeadLimits,
     ) -> Result<bool, HeadError> {
-        let version = HeadError::from(httparse::Error::Version);
         let head = bytes.get(skipped..).unwrap_or_default();
         if memchr::memchr(b'\n', head).is_none() {
             // Without the end of the line it is only the beginning of a version.
@@ -122,10 +111,10 @@ impl RequestHead {
             return if line.is_some_and(|length| length <= 10) {
                 Ok(false)
             } else {
-                Err(version)
+                Err(BAD_VERSION)
             };
         }
-        let minor = later_minor_version(head).ok_or(version)?;
+        let minor = later_minor_version(head).ok_or(BAD_VERSION)?;
         let end = bytes.len().min(skipped + limits.bytes);
         let mut copy = bytes.get(..end).unwrap_or_default().to_vec();
         if let Some(byte) = copy.get_mut(skipped + minor) {
@@ -162,42 +151,60 @@ impl RequestHead {
         !self.connection.close && (self.version == Version::Http11 || self.connection.keep_alive)
     }
 
-    fn read_target(&mut self, bytes: &[u8], target: &[u8]) -> Result<(), HeadError> {
-        let host = self.read_host(bytes)?;
-        let (authority, path) = split_target(&self.method, target)?;
+    fn read_target(
+        &mut self,
+        bytes: &[u8],
+        line: &RequestLine,
+        lines: &FieldLines,
+    ) -> Result<(), HeadError> {
+        let host = self.read_host(bytes, lines)?;
+        let target = part(bytes, line.target);
+        let is_plain = target.first() == Some(&b'/') && line.target_class & TARGET_ODD == 0;
+        let (authority, path) = match is_plain {
+            true => (None, target),
+            false => split_target(&self.method, target)?,
+        };
         if let Some(authority) = authority {
             // RFC 9112, section 3.2.2 lets the target win; whoever looks at Host would differ.
             if !is_host(authority) || !host.is_none_or(|host| host_matches(host, authority)) {
                 return Err(HeadError::bad("the request target and Host differ"));
             }
         }
-        let (path, query) = match memchr::memchr(b'?', path) {
+        let (start, end) = match is_plain {
+            true => line.target,
+            false => place(bytes, path),
+        };
+        let question = match line.target_class & TARGET_QUERY {
+            0 => None,
+            _ => memchr::memchr(b'?', path),
+        };
+        let (path, query) = match question {
             Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..)),
             None => (path, None),
         };
-        let path_fits = is_path(path) || path == b"*" || (authority.is_some() && path.is_empty());
-        if !path_fits || !query.is_none_or(is_target) {
+        let fits = || {
+            let is_empty = authority.is_some() && path.is_empty();
+            (is_path(path) || path == b"*" || is_empty) && query.is_none_or(is_target)
+        };
+        if !is_plain && !fits() {
             return Err(HeadError::bad("malformed request target"));
         }
-        self.path = place(bytes, path);
-        self.query = query.map(|query| place(bytes, query));
+        let path_end = start + path.len() as u32;
+        self.path = (start, path_end);
+        self.query = query.map(|_| (path_end + 1, end));
         Ok(())
     }
 
     /// The one `Host` field; HTTP/1.0 may have none (RFC 9112, section 3.2).
-    fn read_host<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
-        let mut host = None;
-        for entry in self
-            .entries
-            .iter()
-            .filter(|entry| entry.field == Field::Host)
-        {
-            if host.is_some() {
-                return Err(HeadError::bad("Host is given more than once"));
-            }
-            host = Some(part(bytes, entry.value));
+    fn read_host<'a>(
+        &self,
+        bytes: &'a [u8],
+        lines: &FieldLines,
+    ) -> Result<Option<&'a [u8]>, HeadError> {
+        if lines.is_host_repeated {
+            return Err(HeadError::bad("Host is given more than once"));
         }
-        match host {
+        match lines.host.map(|host| part(bytes, host)) {
             Some(host) if !is_host(host) => Err(HeadError::bad("malformed Host")),
             None if self.version == Version::Http11 => Err(HeadError::bad("Host is missing")),
             host => Ok(host),
@@ -205,8 +212,6 @@ impl RequestHead {
     }
 
     fn read_expectations(&mut self, bytes: &[u8]) -> Result<(), HeadError> {
-        self.expects_continue = false;
-        self.upgrades_to_websocket = false;
         for entry in &self.entries {
             match entry.field {
                 Field::Expect => {
@@ -230,27 +235,23 @@ impl RequestHead {
     }
 }
 
-fn part(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
-    bytes.get(start as usize..end as usize).unwrap_or_default()
-}
-
 /// How many empty lines before a request are ignored. RFC 9112, section 2.2 asks for at least one;
 /// old clients send a line end behind a body, and some of them two.
 const EMPTY_LINES_MAX: usize = 2;
 
-fn leading_line_ends(bytes: &[u8]) -> Result<usize, HeadError> {
+/// How many bytes the empty lines before a request take. None while the last of them is not whole.
+fn leading_line_ends(bytes: &[u8]) -> Result<Option<usize>, HeadError> {
     let mut skipped = 0;
     for _ in 0..EMPTY_LINES_MAX {
         match bytes.get(skipped..) {
             Some([b'\r', b'\n', ..]) => skipped += 2,
-            // It may still become a line end.
-            Some([b'\r']) => return Ok(skipped),
+            Some([b'\r']) => return Ok(None),
             _ => break,
         }
     }
     match bytes.get(skipped) {
         Some(b'\r' | b'\n') => Err(HeadError::bad("malformed request line")),
-        _ => Ok(skipped),
+        _ => Ok(Some(skipped)),
     }
 }
 
@@ -265,14 +266,11 @@ fn later_minor_version(head: &[u8]) -> Option<usize> {
     is_later.then_some(before.len())
 }
 
-fn read_method(name: &str) -> Result<Method, HeadError> {
+fn read_method(name: &[u8]) -> Result<Method, HeadError> {
     match name {
-        "CONNECT" => Err(HeadError::with(501, "CONNECT is not supported")),
+        b"CONNECT" => Err(HeadError::with(501, "CONNECT is not supported")),
         // The connection preface of HTTP/2 (RFC 9113, section 3.4).
-        "PRI" => Err(HeadError::with(
-            505,
-            "the protocol version is not supported",
-        )),
+        b"PRI" => Err(BAD_VERSION),
         name => Ok(Method::from_token(name)),
     }
 }

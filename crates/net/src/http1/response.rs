@@ -1,14 +1,14 @@
 //! Response heads.
 
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use message::{Entry, Field, HeadersView, Method};
 
 use super::body::Framing;
+use super::grammar::{self, Stop};
 use super::head::{
-    ConnectionOptions, FIELDS_MAX, HeadError, HeadLimits, HeaderRoom, Version, check_line_ends,
-    check_size, place, read_fields,
+    BAD_VERSION, ConnectionOptions, FieldLines, HeadError, HeadLimits, Sender, TOO_LARGE, Version,
+    check_size, part, read_fields,
 };
 
 /// A response head that lies at the front of a connection's buffer. All places are places in that
@@ -57,54 +57,36 @@ impl ResponseHead {
         method: &Method,
         limits: HeadLimits,
     ) -> Result<bool, HeadError> {
-        let mut room: HeaderRoom<'_> = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-        let room = room
-            .get_mut(..limits.fields.min(FIELDS_MAX))
-            .unwrap_or_default();
-        let mut lines = [];
-        let mut parsed = httparse::Response::new(&mut lines);
-        let status = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-            &mut parsed,
-            bytes,
-            room,
-        )?;
-        let httparse::Status::Complete(length) = status else {
-            check_size(bytes, limits)?;
-            return Ok(false);
-        };
-        if length > limits.bytes {
-            return Err(HeadError::with(431, "the head is too large"));
+        match self.read(bytes, method, limits) {
+            Ok(()) => Ok(true),
+            Err(Stop::Incomplete) => check_size(bytes, limits).map(|()| false),
+            Err(Stop::Version) => Err(BAD_VERSION),
+            Err(Stop::Refused(error)) => Err(error),
         }
-        self.length = length;
-        check_line_ends(bytes.get(..length).unwrap_or_default())?;
-        self.status = parsed.code.unwrap_or_default();
+    }
+
+    fn read(&mut self, bytes: &[u8], method: &Method, limits: HeadLimits) -> Result<(), Stop> {
+        let start = grammar::status_line(bytes)?;
+        let (entries, connection) = (&mut self.entries, &mut self.connection);
+        let mut lines = FieldLines::default();
+        read_fields(bytes, start.end, limits, entries, connection, &mut lines)?;
+        if lines.end > limits.bytes {
+            return Err(TOO_LARGE.into());
+        }
+        self.length = lines.end;
+        self.status = start.status;
         if self.status < 100 {
-            return Err(HeadError::bad("malformed status"));
+            return Err(HeadError::bad("malformed status").into());
         }
-        self.reason = place(bytes, parsed.reason.unwrap_or_default().as_bytes());
-        self.version = if parsed.version == Some(0) {
-            Version::Http10
-        } else {
-            Version::Http11
-        };
-        let fields = read_fields(
-            bytes,
-            parsed.headers,
-            &mut self.entries,
-            &mut self.connection,
-        )?;
-        if fields.chunked && self.version == Version::Http10 {
-            return Err(HeadError::bad(
-                "Transfer-Encoding is given in an HTTP/1.0 reply",
-            ));
-        }
-        let framing = fields.framing()?;
+        self.reason = start.reason;
+        self.version = start.version;
+        let framing = lines.framing(self.version, Sender::Server)?;
         self.framing = if has_no_body(self.status, method) {
             Framing::None
         } else {
             framing.unwrap_or(Framing::UntilClose)
         };
-        Ok(true)
+        Ok(())
     }
 
     /// The field lines, which lie in `bytes`.
@@ -116,9 +98,7 @@ impl ResponseHead {
     /// The reason phrase, which lies in `bytes`.
     #[inline]
     pub fn reason<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        bytes
-            .get(self.reason.0 as usize..self.reason.1 as usize)
-            .unwrap_or_default()
+        part(bytes, self.reason)
     }
 
     /// Whether it is an interim reply: another head follows (RFC 9110, section 15.2).

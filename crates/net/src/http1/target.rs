@@ -27,7 +27,7 @@ pub fn is_path(bytes: &[u8]) -> bool {
 
 /// Characters of a path or query that need no thought: those of RFC 3986 and the few more that
 /// browsers and clients send unescaped. Not `"`, `#`, `<`, `>`, `\` and `%`.
-const ORDINARY: [bool; 256] = {
+pub(super) const ORDINARY: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0x21;
     while byte < 0x7f {
@@ -60,24 +60,36 @@ fn has_dot_segment(path: &[u8]) -> bool {
 /// Whether this may stand in a `Host` field: a name or address of visible ASCII, and a port
 /// (RFC 9110, section 7.2). It may not be empty.
 pub fn is_host(bytes: &[u8]) -> bool {
-    let (host, port) = match memchr::memrchr(b':', bytes) {
-        Some(at) if !bytes.ends_with(b"]") => bytes.split_at(at),
-        _ => (bytes, &b""[..]),
-    };
-    let port_fits = port.len() <= 6 && port.iter().skip(1).all(u8::is_ascii_digit);
-    let literal = host
-        .strip_prefix(b"[")
-        .and_then(|host| host.strip_suffix(b"]"));
-    let host_fits = match literal {
-        Some(address) => std::str::from_utf8(address)
-            .is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && host.iter().all(|&byte| is_host_byte(byte)),
-    };
-    port_fits && host_fits
+    let other = bytes.iter().position(|&byte| !HOST[usize::from(byte)]);
+    match bytes.split_at(other.unwrap_or(bytes.len())) {
+        (b"", _) => is_literal_host(bytes),
+        (_, rest) => is_port(rest),
+    }
 }
 
-fn is_host_byte(byte: u8) -> bool {
-    HOST[usize::from(byte)]
+/// Whether this is nothing, or a colon and a port.
+fn is_port(bytes: &[u8]) -> bool {
+    match bytes.split_first() {
+        None => true,
+        Some((b':', digits)) => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        Some(_) => false,
+    }
+}
+
+/// Whether this is an IPv6 address in brackets, and perhaps a port.
+fn is_literal_host(bytes: &[u8]) -> bool {
+    let Some(end) = memchr::memchr(b']', bytes) else {
+        return false;
+    };
+    let (literal, port) = bytes.split_at(end + 1);
+    let address = literal
+        .strip_prefix(b"[")
+        .and_then(|host| host.strip_suffix(b"]"));
+    let is_address = |address: &[u8]| {
+        let text = std::str::from_utf8(address);
+        text.is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+    };
+    address.is_some_and(is_address) && is_port(port)
 }
 
 /// Characters of a host name.

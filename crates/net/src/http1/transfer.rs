@@ -75,8 +75,8 @@ pub enum TransferError {
 #[derive(Debug)]
 pub struct BodyReader {
     decoder: BodyDecoder,
-    /// The decoder as it was in front of the body, while bytes are kept.
-    start: Option<BodyDecoder>,
+    /// How the body is framed, while bytes are kept: the decoder can begin anew.
+    replayed: Option<Framing>,
     /// Where the body begins in the input while bytes are kept: behind the message's head.
     head: usize,
     /// How many bytes at the front of the input have been taken and are kept, the head included.
@@ -102,7 +102,7 @@ impl BodyReader {
         Self {
             is_ended: false,
             decoder,
-            start: None,
+            replayed: None,
             head: 0,
             kept: 0,
             ready: 0,
@@ -117,12 +117,11 @@ impl BodyReader {
     /// Reads a body that follows a head of `head` bytes at the front of the input, and keeps both
     /// for a replay.
     pub fn with_replay(framing: Framing, limits: HeadLimits, head: usize) -> Self {
-        let reader = Self::new(framing, limits);
         Self {
-            start: Some(reader.decoder.clone()),
+            replayed: Some(framing),
             head,
             kept: head,
-            ..reader
+            ..Self::new(framing, limits)
         }
     }
 
@@ -159,13 +158,13 @@ impl BodyReader {
 
     /// Whether the body can be read from its beginning once more.
     pub fn can_rewind(&self) -> bool {
-        self.start.is_some()
+        self.replayed.is_some()
     }
 
     /// Goes back to the body's beginning.
     pub fn rewind(&mut self) {
-        if let Some(start) = &self.start {
-            self.decoder = start.clone();
+        if let Some(framing) = self.replayed {
+            self.decoder = self.decoder.restarted(framing);
             self.kept = self.head;
             self.ready = 0;
             self.is_ended = false;
@@ -176,7 +175,7 @@ impl BodyReader {
     /// Drops what has been kept: there will be no replay.
     pub fn commit(&mut self, input: &mut Buffer) {
         input.consume(std::mem::take(&mut self.kept));
-        self.start = None;
+        self.replayed = None;
         self.head = 0;
     }
 
@@ -292,7 +291,7 @@ impl BodyReader {
             return;
         }
         self.kept += count;
-        if self.start.is_none() || self.kept - self.head > REPLAY_MAX {
+        if self.replayed.is_none() || self.kept - self.head > REPLAY_MAX {
             self.commit(input);
         }
     }

@@ -434,7 +434,7 @@ mod tests {
         head.fields
             .view()
             .lines()
-            .map(|(_, _, _, line)| String::from_utf8_lossy(line.unwrap()).into_owned() + "|")
+            .map(|line| String::from_utf8_lossy(line.whole().unwrap()).into_owned() + "|")
             .collect()
     }
 

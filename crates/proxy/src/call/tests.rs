@@ -204,3 +204,13 @@ fn calls_over_http2_may_be_dropped_anywhere() {
     drop_everywhere(Protocol::Http2, 1000);
     drop_everywhere(Protocol::Http2, LARGE);
 }
+
+/// Each message that waits for a back end holds one.
+#[test]
+fn a_call_is_small() {
+    fn size<'a, F>(_: impl FnOnce(&'a Call<'a>, &'a Request) -> F) -> usize {
+        size_of::<F>()
+    }
+    let size = size(Call::run);
+    assert!(size <= 1080, "{size}");
+}

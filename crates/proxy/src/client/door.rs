@@ -1,100 +1,204 @@
-//! The limits of a flow or topic, asked for each of its requests before the body is read.
+//! Access control in front of a route: the head of a request is judged before anything of its body
+//! is read, and the whole message where a door goes by the body, too.
 
-use std::future::poll_fn;
-use std::net::IpAddr;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::sync::Arc;
+use std::task::Context;
 
-use component::limits::{Entered, Gate, Passed, Visit};
-use component::trusted_proxies::TrustedProxies;
-use message::{Fault, HeadersView, RateLimit, Reply, Request};
+use component::access::{Admitted, Door, Place, RequestHead, Settlement, without_parameter};
+use component::limits::{Admission, Gate};
+use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 
-use crate::call::Caller;
-use crate::upstream::request_head;
+use crate::call::{Caller, log_fault};
+use crate::client::gate::{Refusal, Visitor};
+use crate::panics;
+use crate::router::{Route, Target};
 use crate::worker::Worker;
 
-/// Why a request does not go on.
-pub(crate) enum Refusal {
-    /// A limit is exceeded.
-    Fault(Fault),
-    /// The client has left while its request was waiting.
+/// Has a door judge a request; `None` when it has to be judged again with its body.
+///
+/// # Errors
+/// The reply of one that may not come in.
+pub(crate) async fn judge(
+    door: &Arc<dyn Door>,
+    head: RequestHead<'_>,
+    worker: &Rc<Worker>,
+) -> Result<Option<Admitted>, Box<Reply>> {
+    let services = Caller::new(worker, &Rc::default());
+    let judged = panics::caught(|| {
+        let judgement = door.judge(head, &services);
+        Box::pin(async { Ok(judgement.end().await) })
+    });
+    judged
+        .await
+        .unwrap_or_else(|fault| Err(Box::new(fault.to_reply())))
+}
+
+/// Has a door judge a message whose body has been read, and lets it in.
+async fn judge_message(
+    door: &Arc<dyn Door>,
+    request: &mut Request,
+    worker: &Rc<Worker>,
+) -> Result<Option<Settlement>, Box<Reply>> {
+    let judged = judge(door, RequestHead::of(request), worker).await?;
+    let mut admitted = judged.ok_or_else(|| Box::new(undecided().to_reply()))?;
+    let settlement = admitted.settlement.take();
+    admitted.enter(request);
+    Ok(settlement)
+}
+
+/// The door that has yet to judge a message by its body, if there is one, and the limits that hold
+/// for whoever it lets in: who is not known counts against nobody's.
+#[derive(Default)]
+pub(crate) struct BodyDoor<'a> {
+    door: Option<&'a Arc<dyn Door>>,
+    gate: Option<&'a Gate>,
+    settlement: Option<Settlement>,
+    admission: Option<Admission>,
+}
+
+impl<'a> BodyDoor<'a> {
+    /// The door of a route whose request has been let in by its head, or not yet.
+    pub fn of(route: &'a Route, is_admitted: bool) -> Self {
+        match &route.door {
+            Some(door) if !is_admitted => Self {
+                door: Some(door),
+                gate: route.gate.as_deref(),
+                settlement: None,
+                admission: None,
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// Whether the body has to be read for it.
+    pub fn reads_body(&self) -> bool {
+        self.door.is_some()
+    }
+
+    /// Lets in a message whose body has been read, if the door and the limits do. Gives what the
+    /// reply tells of the limits.
+    pub async fn pass(
+        &mut self,
+        request: &mut Request,
+        worker: &Rc<Worker>,
+        has_left: impl FnMut(&mut Context<'_>) -> bool,
+    ) -> Result<Option<Box<RateLimit>>, TurnedAway> {
+        match self.door {
+            None => Ok(None),
+            Some(door) => Box::pin(self.judge(door, request, worker, has_left)).await,
+        }
+    }
+
+    async fn judge(
+        &mut self,
+        door: &Arc<dyn Door>,
+        request: &mut Request,
+        worker: &Rc<Worker>,
+        has_left: impl FnMut(&mut Context<'_>) -> bool,
+    ) -> Result<Option<Box<RateLimit>>, TurnedAway> {
+        let judged = judge_message(door, request, worker).await;
+        self.settlement = judged.map_err(TurnedAway::Reply)?;
+        let Some(gate) = self.gate else {
+            return Ok(None);
+        };
+        let visitor = Visitor {
+            gate,
+            worker,
+            now: std::time::Instant::now(),
+            request: request.clone(),
+            has_left,
+        };
+        match visitor.pass().await {
+            Ok(passed) => {
+                self.admission = passed.admission;
+                Ok(passed.fields)
+            }
+            Err(Refusal::Gone) => Err(TurnedAway::Gone),
+            Err(Refusal::Fault(fault)) => {
+                log_fault(&fault);
+                Err(TurnedAway::Reply(Box::new(fault.to_reply())))
+            }
+        }
+    }
+
+    /// The plan of whoever it has let in.
+    pub fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
+    }
+
+    /// The message has been served with this status; 0 when its client has disconnected.
+    pub fn settle(self, status: u16, detaches: bool) {
+        if let Some(settlement) = self.settlement {
+            let is_success = (200..300).contains(&status);
+            settlement.settle(is_success || (status == 0 && detaches));
+        }
+    }
+}
+
+/// What becomes of a message that is not let in.
+pub(crate) enum TurnedAway {
+    /// It gets this reply.
+    Reply(Box<Reply>),
+    /// Its client has disconnected.
     Gone,
 }
 
-/// A request that stands before a gate.
-pub(crate) struct Visitor<'a, L> {
-    pub gate: &'a Gate,
-    pub worker: &'a Rc<Worker>,
-    pub now: Instant,
-    /// The head of the request.
-    pub request: Request,
-    /// Whether the client has left.
-    pub has_left: L,
+/// A request that its door has not let in goes nowhere.
+pub(crate) fn undecided() -> Fault {
+    let detail = "access control has not decided";
+    Fault::new(Kind::Internal, Origin::Engine, detail)
 }
 
-/// Asks a gate that needs no expression: the common case, which waits for nothing.
-///
-/// # Errors
-/// When a limit is exceeded.
-pub(crate) fn enter<'g>(
-    gate: &'g Gate,
-    (peer, headers): (IpAddr, HeadersView<'_>),
-    proxies: Option<&TrustedProxies>,
-    now: Instant,
-) -> Result<Entered<'g>, Fault> {
-    let (address, _) = request_head::client(proxies, peer, headers);
-    gate.enter(&Visit {
-        address,
-        headers,
-        now,
-    })
+/// What is taken out of a request that is forwarded as it lies in the client's buffer.
+#[derive(Debug)]
+pub(crate) struct Stripped {
+    /// The lines of this name are left out.
+    pub field: Option<Arc<str>>,
+    /// The query as it goes on, when it is not the client's.
+    pub query: Option<Option<String>>,
 }
 
-impl<L: FnMut(&mut Context<'_>) -> bool> Visitor<'_, L> {
-    /// Asks a gate with expressions, and waits until it is the request's turn.
-    pub async fn pass(self) -> Result<Passed, Refusal> {
-        let caller = Caller::new(self.worker, &Rc::default());
-        let work = async {
-            let entered = self.gate.enter_by_value(&self.request, &caller).await?;
-            entered.wait(&caller).await;
-            Ok(entered.finish(self.now))
-        };
-        until_gone(work, self.has_left).await
+impl Stripped {
+    /// What an admitted request goes on without, if that is anything.
+    pub fn of(admitted: Option<&Admitted>, query: Option<&[u8]>) -> Option<Box<Self>> {
+        Some(Box::new(match admitted?.strip.as_ref()? {
+            Place::Field(name) => Self {
+                field: Some(Arc::clone(name)),
+                query: None,
+            },
+            Place::Query(name) => {
+                let query = String::from_utf8_lossy(query.unwrap_or_default());
+                Self {
+                    field: None,
+                    query: Some(without_parameter(&query, name)),
+                }
+            }
+        }))
     }
 }
 
-/// Waits until it is the turn of a request that has been let in.
-pub(crate) async fn wait(
-    entered: Entered<'_>,
-    worker: &Rc<Worker>,
-    has_left: impl FnMut(&mut Context<'_>) -> bool,
-) -> Result<Passed, Refusal> {
-    let caller = Caller::new(worker, &Rc::default());
-    let work = async {
-        entered.wait(&caller).await;
-        Ok(entered.finish(Instant::now()))
+/// What logs show in place of a credential.
+const MASK: &str = "***";
+
+/// A target for logs, in which no credential stands.
+pub(crate) fn masked(target: &str, route: &Route) -> Option<String> {
+    let (path, query) = target.split_once('?')?;
+    let door = route.door.as_deref().map(Door::secret_parameters);
+    let mut names = door.unwrap_or_default().to_vec();
+    if let Target::Handle { handler, .. } = &route.target {
+        names.extend(handler.secret_parameters());
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let mask = |part: &str| {
+        let name = component::access::parameter_name(part);
+        match names.iter().any(|it| **it == *name) {
+            true => format!("{name}={MASK}"),
+            false => part.to_owned(),
+        }
     };
-    until_gone(work, has_left).await
-}
-
-async fn until_gone(
-    work: impl Future<Output = Result<Passed, Fault>>,
-    mut has_left: impl FnMut(&mut Context<'_>) -> bool,
-) -> Result<Passed, Refusal> {
-    let mut work = pin!(work);
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(passed) => Poll::Ready(passed.map_err(Refusal::Fault)),
-        Poll::Pending if has_left(context) => Poll::Ready(Err(Refusal::Gone)),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
-}
-
-/// Adds what a reply tells of the limits.
-pub(crate) fn tell(told: Option<&RateLimit>, reply: &mut Reply) {
-    for (name, value) in told.into_iter().flat_map(RateLimit::fields) {
-        reply.headers.append(name, value);
-    }
+    let parts: Vec<String> = query.split('&').map(mask).collect();
+    Some(format!("{path}?{}", parts.join("&")))
 }

@@ -64,10 +64,11 @@ pub(crate) async fn forward(
         }
         Ok(Outcome::EventStream(stream, source, lease)) => {
             down.finish();
-            begin_events(down, stream, source, lease, streams).await
+            // Boxed, for it is rare and large, and every session would carry its room.
+            Box::pin(begin_events(down, stream, source, lease, streams)).await
         }
         Ok(Outcome::Switched(up, lease)) => {
-            tunnel::begin(session, target, (*up, lease), streams).await
+            Box::pin(tunnel::begin(session, target, (*up, lease), streams)).await
         }
     };
     session.deadline.lift();
@@ -109,7 +110,7 @@ fn end(mut down: Http1Downstream<'_>, relayed: &Relayed) -> Served {
     let is_whole = down.discard();
     let (closes, ends_with_connection) = (down.closes, down.ends_with_connection);
     let session = down.into_session();
-    session.now = Instant::now();
+    session.now = relayed.ended.unwrap_or_else(Instant::now);
     let after = match &relayed.cut {
         Some(cut) => {
             cut.log();

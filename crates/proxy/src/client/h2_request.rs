@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::access::{Admitted, Door, RequestHead};
 use component::handler::{Handler, Outcome};
 use component::limits::{Admission, Gate, Passed};
 use component::settings::Settings;
@@ -22,7 +23,9 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
-use crate::client::door::{self, Refusal, Visitor};
+use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
+use crate::client::edge::{self, Asked, ReplyFields};
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -65,6 +68,8 @@ pub(crate) struct StreamSession {
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
+    /// What replies get, where the listener or the route says so.
+    pub reply_fields: Option<Box<ReplyFields>>,
     captures: Captures,
     /// What the reply tells of the caller's limits.
     pub told: Option<Box<RateLimit>>,
@@ -100,7 +105,8 @@ impl StreamSession {
     pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, stream: Stream, origin: Origin) -> Self {
         Self {
             deadline: worker.deadlines.add(),
-            settings: worker.settings(),
+            settings: listener.settings(),
+            reply_fields: None,
             now: Instant::now(),
             captures: Captures::new(),
             told: None,
@@ -118,11 +124,14 @@ impl StreamSession {
             return;
         };
         let started = self.now;
-        let method = Method::from_token(&String::from_utf8_lossy(head.method()));
+        let method = Method::from_token(head.method());
         let (flow, served) = match check(&head) {
             Ok(place) => self.route(&head, &method, place, started).await,
             Err(fault) => {
                 self.reject(fault.status);
+                let table = self.listener.table();
+                let (fields, is_secure) = (head.fields.view(), self.origin.is_secure);
+                self.reply_fields = edge::of_refused(&table, Some(fields), is_secure);
                 (None, self.answer_fault(&fault, &method).await)
             }
         };
@@ -131,8 +140,8 @@ impl StreamSession {
         self.stream.recycle(head);
         if let Some(begun) = self.begun.take() {
             let owners = (self.worker, self.listener);
-            let (peer, metrics) = (self.origin.peer, Arc::clone(&begun.open.metrics));
-            let client = Http2Client::new(owners, (self.stream, self.deadline), peer, metrics);
+            let (peer, stream) = (self.origin.peer, (self.stream, self.deadline));
+            let client = Http2Client::new(owners, stream, peer, &begun.open);
             return stream::start_http2(*begun, client);
         }
         if !is_end && served.status != 0 {
@@ -170,15 +179,22 @@ impl StreamSession {
         let path = normal.as_deref().unwrap_or(place.path);
         let place = Place { path, ..place };
         let table = self.listener.table();
-        match table.find(method, path, &mut self.captures) {
+        let found = table.find(method, path, &mut self.captures);
+        let (found, answer) = match table.edge() {
+            None => (found, None),
+            Some(edge) => {
+                let asked = self.asked(head, method, place);
+                let entered = edge::enter((&table, edge), found, asked);
+                self.reply_fields = entered.fields;
+                (entered.found, entered.answer)
+            }
+        };
+        match found {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = match &route.gate {
-                    None => self.serve(&route, head, method, place, None).await,
-                    Some(gate) => {
-                        let admitted = self.serve_gated(gate, &route, head, (method, place));
-                        Box::pin(admitted).await
-                    }
+                let served = match answer {
+                    Some(reply) => self.answer(&reply, method).await,
+                    None => self.serve(&route, head, method, place).await,
                 };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
@@ -194,25 +210,17 @@ impl StreamSession {
         }
     }
 
-    /// Serves a request if the limits let it pass.
-    async fn serve_gated(
-        &mut self,
-        gate: &Gate,
-        route: &Rc<Route>,
-        head: &Head,
-        (method, place): (&Method, Place<'_>),
-    ) -> Served {
-        match self.enter(gate, route, head, (method, place)).await {
-            Ok(passed) => {
-                self.told = passed.fields;
-                let admission = passed.admission.as_ref();
-                self.serve(route, head, method, place, admission).await
-            }
-            Err(Refusal::Gone) => Served::GONE,
-            Err(Refusal::Fault(fault)) => {
-                log_fault(&fault);
-                self.answer_fault(&fault, method).await
-            }
+    /// The head, as far as the edge looks at it.
+    fn asked<'a>(&'a self, head: &'a Head, method: &'a Method, place: Place<'a>) -> Asked<'a> {
+        Asked {
+            method,
+            path: place.path,
+            query: place.query,
+            headers: head.fields.view(),
+            peer: self.origin.peer,
+            is_secure: self.origin.is_secure,
+            upgrades: false,
+            proxies: self.settings.trusted_proxies.as_deref(),
         }
     }
 
@@ -221,27 +229,32 @@ impl StreamSession {
         gate: &Gate,
         route: &Route,
         head: &Head,
-        (method, place): (&Method, Place<'_>),
+        (method, place, admitted): (&Method, Place<'_>, Option<&Admitted>),
     ) -> Result<Passed, Refusal> {
         let now = self.now.into_std();
         let stream = &self.stream;
         let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
         let passed = if gate.needs_evaluation() {
+            let mut request = self.take_request(route, head, method, place);
+            if let Some(admitted) = admitted {
+                admitted.enter(&mut request);
+            }
             let visitor = Visitor {
                 gate,
                 worker: &self.worker,
                 now,
-                request: self.take_request(route, head, method, place),
+                request,
                 has_left,
             };
             visitor.pass().await
         } else {
-            let from = (self.origin.peer, head.fields.view());
+            let caller = admitted.map(|it| &*it.caller);
+            let from = (self.origin.peer, head.fields.view(), caller);
             let proxies = self.settings.trusted_proxies.as_deref();
-            match door::enter(gate, from, proxies, now) {
+            match gate::enter(gate, from, proxies, now) {
                 Err(fault) => return Err(Refusal::Fault(fault)),
                 Ok(entered) if entered.wait.is_zero() => return Ok(entered.finish(now)),
-                Ok(entered) => door::wait(entered, &self.worker, has_left).await,
+                Ok(entered) => gate::wait(entered, &self.worker, has_left).await,
             }
         };
         self.now = Instant::now();
@@ -254,57 +267,144 @@ impl StreamSession {
         head: &Head,
         method: &Method,
         place: Place<'_>,
-        admission: Option<&Admission>,
     ) -> Served {
+        let admitted = match &route.door {
+            None => None,
+            Some(door) => {
+                let judged = Box::pin(self.judge(door, route, head, method, place)).await;
+                match judged {
+                    Ok(admitted) => admitted,
+                    Err(reply) => return self.answer(&reply, method).await,
+                }
+            }
+        };
+        let mut admission = None;
+        // Those whom the door judges by their bodies count when they are known.
+        let is_known = admitted.is_some() || route.door.is_none();
+        if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
+            let asked = (method, place, admitted.as_ref());
+            match Box::pin(self.enter(gate, route, head, asked)).await {
+                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Err(Refusal::Gone) => return Served::GONE,
+                Err(Refusal::Fault(fault)) => {
+                    log_fault(&fault);
+                    return self.answer_fault(&fault, method).await;
+                }
+            }
+        }
+        let cleared = (admitted, admission.as_ref());
+        self.serve_admitted(route, head, (method, place), cleared)
+            .await
+    }
+
+    async fn serve_admitted(
+        &mut self,
+        route: &Rc<Route>,
+        head: &Head,
+        (method, place): (&Method, Place<'_>),
+        (admitted, admission): (Option<Admitted>, Option<&Admission>),
+    ) -> Served {
+        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
+            Target::Forward(_) if door.reads_body() => {
+                self.answer(&door::undecided().to_reply(), method).await
+            }
             Target::Forward(target) => {
-                let last = self.captures.last().copied();
-                let rest = last.filter(|_| target.plan.appends_rest);
-                let rest =
-                    rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
-                // A clone, since the request is served by all of this session.
-                let settings = Rc::clone(&self.settings);
-                let outgoing = Outgoing {
-                    method,
-                    query: place.query,
-                    rest,
-                    headers: head.fields.view(),
-                    connection: None,
-                    framing: framing(head),
-                    upgrades: false,
-                    peer: self.origin.peer,
-                    sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
-                    is_secure: self.origin.is_secure,
-                    came_by: CameBy::Http2,
-                };
-                let time = target.plan.timeouts.total;
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    expires,
                     admission,
                 };
-                let inbound = Inbound {
-                    request: outgoing,
-                    path: place.path,
-                    content: None,
-                };
-                self.forward(target, inbound, time, streams).await
+                self.forward_client(target, (head, method, place), admitted.as_ref(), streams)
+                    .await
             }
             Target::Handle {
                 handler,
                 body_max,
                 forwards,
             } => {
-                let request = self.take_request(route, head, method, place);
+                let mut request = self.take_request(route, head, method, place);
+                if let Some(admitted) = admitted {
+                    admitted.enter(&mut request);
+                }
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    expires,
                     admission,
                 };
                 let to = (handler, *body_max, forwards);
-                self.handle(request, head, to, streams).await
+                let served = self.handle((request, head), &mut door, to, streams).await;
+                door.settle(served.status, handler.detaches());
+                served
             }
         }
+    }
+
+    /// Forwards a request as its client has sent it.
+    async fn forward_client(
+        &mut self,
+        target: &Rc<ForwardTarget>,
+        (head, method, place): (&Head, &Method, Place<'_>),
+        admitted: Option<&Admitted>,
+        streams: Streams<'_>,
+    ) -> Served {
+        let last = self.captures.last().copied();
+        let rest = last.filter(|_| target.plan.appends_rest);
+        let rest = rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
+        // A clone, since the request is served by all of this session.
+        let settings = Rc::clone(&self.settings);
+        let stripped = Stripped::of(admitted, place.query);
+        let query = stripped.as_ref().and_then(|it| it.query.as_ref());
+        let outgoing = Outgoing {
+            method,
+            query: match query {
+                None => place.query,
+                Some(query) => query.as_deref().map(str::as_bytes),
+            },
+            rest,
+            headers: head.fields.view(),
+            connection: None,
+            framing: framing(head),
+            upgrades: false,
+            peer: self.origin.peer,
+            sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
+            is_secure: self.origin.is_secure,
+            came_by: CameBy::Http2,
+            strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
+        };
+        let time = target.plan.timeouts.total;
+        let inbound = Inbound {
+            request: outgoing,
+            path: place.path,
+            content: None,
+        };
+        self.forward(target, inbound, time, streams).await
+    }
+
+    /// Has the door judge the request.
+    async fn judge(
+        &self,
+        door: &Arc<dyn Door>,
+        route: &Route,
+        head: &Head,
+        method: &Method,
+        place: Place<'_>,
+    ) -> Result<Option<Admitted>, Box<Reply>> {
+        let headers = head.fields.view();
+        let proxies = self.settings.trusted_proxies.as_deref();
+        let needs_message = door.needs_message();
+        let message = needs_message.then(|| self.take_request(route, head, method, place));
+        let head = RequestHead {
+            query: place.query,
+            headers,
+            peer: request_head::client(proxies, self.origin.peer, headers).0,
+            is_secure: self.origin.is_secure,
+            message: message.as_ref(),
+        };
+        door::judge(door, head, &self.worker).await
     }
 
     fn take_request(
@@ -335,60 +435,70 @@ impl StreamSession {
             peer,
             proxy,
             is_secure: self.origin.is_secure,
+            caller: None,
             path,
         }
     }
 
-    async fn handle(
-        &mut self,
-        mut request: Request,
-        head: &Head,
-        (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
-        streams: Streams<'_>,
-    ) -> Served {
+    /// Serves a request through a handler. No `async fn`, which would have room for the request
+    /// twice.
+    fn handle<'a>(
+        &'a mut self,
+        (mut request, head): (Request, &'a Head),
+        door: &'a mut BodyDoor<'_>,
+        (handler, body_max, forwards): (&'a Arc<dyn Handler>, u64, &'a Rc<ForwardTargets>),
+        streams: Streams<'a>,
+    ) -> impl Future<Output = Served> {
         let method = request.method.clone();
-        if head.is_end() {
-            request.body = Body::Empty;
-        } else if handler.reads_body() {
-            match self.read_body(head, body_max).await {
-                Ok(body) => request.body = body,
-                Err(failure) => return self.fail_body(failure, &method).await,
-            }
-        }
-        let worker = Rc::clone(&self.worker);
-        let stream = &self.stream;
-        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let outcome = background::run(
-            &worker,
-            (handler, forwards),
-            streams.admission,
-            request,
-            has_left,
-        )
-        .await;
-        self.now = Instant::now();
-        match outcome {
-            None => Served::GONE,
-            Some(Ok(Outcome::Reply(mut reply))) => {
-                door::tell(self.told.as_deref(), &mut reply);
-                match hold(&reply, 1) {
-                    Ok(_room) => self.answer(&reply, &method).await,
-                    Err(fault) => self.answer_fault(&fault, &method).await,
+        async move {
+            if head.is_end() {
+                request.body = Body::Empty;
+            } else if handler.reads_body() || door.reads_body() {
+                match self.read_body(head, body_max).await {
+                    Ok(body) => request.body = body,
+                    Err(failure) => return self.fail_body(failure, &method).await,
                 }
             }
-            Some(Ok(Outcome::Forward(plan, request, time))) => {
-                let target = forwards.get(&plan, &worker.upstreams);
-                let sent = (&*request, head);
-                self.forward_message(&target, sent, time, streams).await
+            let worker = Rc::clone(&self.worker);
+            let stream = &self.stream;
+            let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+            if door.reads_body() {
+                match door.pass(&mut request, &worker, &mut has_left).await {
+                    Ok(told) => self.told = told,
+                    Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
+                    Err(TurnedAway::Gone) => return Served::GONE,
+                }
             }
-            Some(Ok(Outcome::Stream(mut reply, feed))) => {
-                door::tell(self.told.as_deref(), &mut reply);
-                self.begin_stream(&method, (reply, feed), streams, forwards)
-                    .await
-            }
-            Some(Err(fault)) => {
-                log_fault(&fault);
-                self.answer_fault(&fault, &method).await
+            let streams = Streams {
+                admission: door.admission().or(streams.admission),
+                ..streams
+            };
+            let caller = Caller::admitted(&worker, forwards, streams.admission);
+            let outcome = background::run(&caller, handler, request, has_left).await;
+            self.now = Instant::now();
+            match outcome {
+                None => Served::GONE,
+                Some(Ok(Outcome::Reply(mut reply))) => {
+                    gate::tell(self.told.as_deref(), &mut reply);
+                    match hold(&reply, 1) {
+                        Ok(_room) => self.answer(&reply, &method).await,
+                        Err(fault) => self.answer_fault(&fault, &method).await,
+                    }
+                }
+                Some(Ok(Outcome::Forward(plan, request, time))) => {
+                    let target = forwards.get(&plan, &worker.upstreams);
+                    let sent = (&*request, head);
+                    self.forward_message(&target, sent, time, streams).await
+                }
+                Some(Ok(Outcome::Stream(mut reply, feed))) => {
+                    gate::tell(self.told.as_deref(), &mut reply);
+                    self.begin_stream(&method, (reply, feed), streams, forwards)
+                        .await
+                }
+                Some(Err(fault)) => {
+                    log_fault(&fault);
+                    self.answer_fault(&fault, &method).await
+                }
             }
         }
     }
@@ -471,7 +581,7 @@ impl StreamSession {
     async fn begin_stream(
         &mut self,
         method: &Method,
-        (reply, feed): (Reply, Box<dyn Feed>),
+        (mut reply, feed): (Reply, Box<dyn Feed>),
         streams: Streams<'_>,
         forwards: &Rc<ForwardTargets>,
     ) -> Served {
@@ -481,6 +591,9 @@ impl StreamSession {
             Err(fault) => return self.answer_fault(&fault, method).await,
         };
         let (now, date) = (self.now, &self.worker.date);
+        if let Some(fields) = &self.reply_fields {
+            fields.put_into(&mut reply.headers);
+        }
         let fields = response_head::own_fields(&reply, true, |out| date.append(now, out));
         let is_head = *method == Method::Head;
         let sent = self
@@ -611,6 +724,8 @@ impl StreamSession {
     }
 
     async fn send_reply(&mut self, reply: &Reply, method: &Method) -> Option<()> {
+        let edited = self.reply_fields.as_ref().map(|it| it.put_on(reply));
+        let reply = edited.as_ref().unwrap_or(reply);
         let now = self.now;
         let date = |out: &mut Vec<u8>| self.worker.date.append(now, out);
         let head = response_head::own_fields(reply, false, date);
@@ -676,11 +791,13 @@ impl StreamSession {
         }
         if let Some(log) = &self.worker.engine.access_log {
             let proxies = self.settings.trusted_proxies.as_deref();
+            let target = String::from_utf8_lossy(head.path());
+            let masked = route.and_then(|route| door::masked(&target, route));
             log.log(&AccessEntry {
                 flow: route.map(|route| &*route.flow),
                 peer: request_head::client(proxies, self.origin.peer, head.fields.view()).0,
                 method: method.as_str(),
-                target: &String::from_utf8_lossy(head.path()),
+                target: masked.as_deref().unwrap_or(&target),
                 status: served.status,
                 microseconds: (self.now - started).as_micros() as u64,
                 received: served.received,

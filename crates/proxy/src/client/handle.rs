@@ -13,9 +13,10 @@ use net::http1::{BodyDecoder, Framing, Piece};
 use tokio::time::Instant;
 
 use crate::background;
-use crate::call::log_fault;
-use crate::client::door;
+use crate::call::{Caller, log_fault};
+use crate::client::door::{BodyDoor, TurnedAway};
 use crate::client::forward;
+use crate::client::gate;
 use crate::client::session::{After, Served, Session};
 use crate::memory::{hold, no_room};
 use crate::relay::downstream_http1::RequestSource;
@@ -26,67 +27,80 @@ use crate::router::{ForwardTargets, Route};
 use crate::stream::{self, Streams};
 use crate::upstream::request_head::take_fields;
 
-/// Serves one request through a handler.
-pub(crate) async fn handle(
-    session: &mut Session,
+/// The client has disconnected.
+const GONE: Served = Served {
+    status: 0,
+    after: After::Gone,
+    received: 0,
+};
+
+/// Serves one request through a handler, when its door lets it in.
+///
+/// No `async fn`, which would have room for the request twice.
+pub(crate) fn handle<'a>(
+    session: &'a mut Session,
     mut request: Request,
-    (handler, body_max, forwards): (&Arc<dyn Handler>, u64, &Rc<ForwardTargets>),
-    streams: Streams<'_>,
-) -> Served {
+    door: &'a mut BodyDoor<'_>,
+    (handler, body_max, forwards): (&'a Arc<dyn Handler>, u64, &'a Rc<ForwardTargets>),
+    streams: Streams<'a>,
+) -> impl Future<Output = Served> {
     let mut body = session.take_head();
-    if handler.reads_body() {
-        match read_body(session, &mut body, body_max).await {
-            Ok(content) => request.body = content,
-            Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
-            Err(Failed::Failure(failure)) => return session.fail(failure).await,
+    async move {
+        if handler.reads_body() || door.reads_body() {
+            match read_body(session, &mut body, body_max).await {
+                Ok(content) => request.body = content,
+                Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
+                Err(Failed::Failure(failure)) => return session.fail(failure).await,
+            }
+        } else if body.is_done() {
+            request.body = Body::Empty;
         }
-    } else if body.is_done() {
-        request.body = Body::Empty;
-    }
-    let worker = Rc::clone(&session.worker);
-    let watches = body.is_done();
-    let client = &mut session.client;
-    let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
-    let outcome = background::run(
-        &worker,
-        (handler, forwards),
-        streams.admission,
-        request,
-        has_left,
-    )
-    .await;
-    session.now = Instant::now();
-    match outcome {
-        None => Served {
-            status: 0,
-            after: After::Gone,
-            received: 0,
-        },
-        // The body is copied behind the head.
-        Some(Ok(Outcome::Reply(mut reply))) => {
-            door::tell(session.told.as_deref(), &mut reply);
-            match hold(&reply, 2) {
-                Ok(_room) => session.answer(&reply, &mut body).await,
-                Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
+        let worker = Rc::clone(&session.worker);
+        let watches = body.is_done();
+        let client = &mut session.client;
+        let mut has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+        if door.reads_body() {
+            match door.pass(&mut request, &worker, &mut has_left).await {
+                Ok(told) => session.told = told,
+                Err(TurnedAway::Reply(reply)) => return session.answer(&reply, &mut body).await,
+                Err(TurnedAway::Gone) => return GONE,
             }
         }
-        Some(Ok(Outcome::Forward(plan, request, time))) => {
-            if !request.body.is_unread() && !session.discard(&mut body) {
-                // Nobody reads the body that the client is still sending: it must not be taken for
-                // the next request.
-                session.head.connection.close = true;
+        let streams = Streams {
+            admission: door.admission().or(streams.admission),
+            ..streams
+        };
+        let caller = Caller::admitted(&worker, forwards, streams.admission);
+        let outcome = background::run(&caller, handler, request, has_left).await;
+        session.now = Instant::now();
+        match outcome {
+            None => GONE,
+            // The body is copied behind the head.
+            Some(Ok(Outcome::Reply(mut reply))) => {
+                gate::tell(session.told.as_deref(), &mut reply);
+                match hold(&reply, 2) {
+                    Ok(_room) => session.answer(&reply, &mut body).await,
+                    Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
+                }
             }
-            let target = forwards.get(&plan, &worker.upstreams);
-            let source = RequestSource::Message(request);
-            forward::forward(session, &target, source, time, streams).await
-        }
-        Some(Ok(Outcome::Stream(mut reply, feed))) => {
-            door::tell(session.told.as_deref(), &mut reply);
-            stream::begin(session, (reply, feed), streams, forwards, &mut body).await
-        }
-        Some(Err(fault)) => {
-            log_fault(&fault);
-            session.answer(&fault.to_reply(), &mut body).await
+            Some(Ok(Outcome::Forward(plan, request, time))) => {
+                if !request.body.is_unread() && !session.discard(&mut body) {
+                    // Nobody reads the body that the client is still sending: it must not be taken
+                    // for the next request.
+                    session.head.connection.close = true;
+                }
+                let target = forwards.get(&plan, &worker.upstreams);
+                let source = RequestSource::Message(request);
+                forward::forward(session, &target, source, time, streams).await
+            }
+            Some(Ok(Outcome::Stream(mut reply, feed))) => {
+                gate::tell(session.told.as_deref(), &mut reply);
+                stream::begin(session, (reply, feed), streams, forwards, &mut body).await
+            }
+            Some(Err(fault)) => {
+                log_fault(&fault);
+                session.answer(&fault.to_reply(), &mut body).await
+            }
         }
     }
 }
@@ -117,6 +131,7 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
         peer,
         proxy,
         is_secure: session.client.is_tls(),
+        caller: None,
         path,
     }
 }

@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use component::settings::Settings;
 use component::trigger::ListenAddress;
 use net::tls;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::client::entry::Entry;
 use crate::router::Table;
 
 /// Accepts the connections of one address. Its socket stays open through reloads.
@@ -37,11 +39,18 @@ pub(crate) struct Service {
     pub tls: Option<tls::Server>,
     pub takes_h2: bool,
     pub takes_h1: bool,
+    /// The engine's settings as they are here.
+    pub settings: Rc<Settings>,
+    /// What is asked of a connection before anything else.
+    pub entry: Option<Rc<Entry>>,
 }
 
 impl Service {
     /// Whether the other one asks the same of clients before it serves them.
     fn admits_like(&self, other: &Self) -> bool {
+        if self.entry != other.entry {
+            return false;
+        }
         match (&self.tls, &other.tls) {
             (None, None) => true,
             (Some(ours), Some(theirs)) => ours.admits_like(theirs),
@@ -115,6 +124,17 @@ impl Listener {
     #[inline]
     pub fn table(&self) -> Rc<Table> {
         Rc::clone(&self.service.borrow().table)
+    }
+
+    /// The settings that hold now.
+    #[inline]
+    pub fn settings(&self) -> Rc<Settings> {
+        Rc::clone(&self.service.borrow().settings)
+    }
+
+    /// What it asks of a connection before anything else.
+    pub fn entry(&self) -> Option<Rc<Entry>> {
+        self.service.borrow().entry.clone()
     }
 
     /// The TLS that it speaks, when it does.

@@ -68,26 +68,26 @@ impl Relayed<'_> {
             .filter(|(options, _)| !options.listed.is_empty());
         let edited = !self.edits.is_empty();
         let mut lacks_date = status >= 200;
-        for (field, name, value, whole) in head.fields.lines() {
-            lacks_date &= !is_date(name);
-            let dropped = match field {
+        for line in head.fields.lines() {
+            lacks_date &= line.field() != Field::Date;
+            let dropped = match line.field() {
                 Field::ContentLength => !keeps_length,
                 Field::Upgrade => !keeps_upgrade,
                 field => field.is_hop_by_hop(),
             };
             if dropped
-                || listed.is_some_and(|(options, bytes)| options.lists(bytes, name))
-                || (edited && self.edits.drops(name))
+                || listed.is_some_and(|(options, bytes)| options.lists(bytes, line.name()))
+                || (edited && self.edits.drops(line.name()))
             {
                 continue;
             }
-            copy_line(out, name, value, whole);
+            copy_line(out, line);
         }
         for (name, value) in &self.edits.set {
-            line(out, name.as_bytes(), &[value.as_bytes()]);
+            line(out, name.as_bytes(), value.as_bytes());
         }
         for (name, value) in self.told.into_iter().flat_map(RateLimit::fields) {
-            line(out, name.as_bytes(), &[value.as_bytes()]);
+            line(out, name.as_bytes(), value.as_bytes());
         }
         if let Some((date, now)) = self.date
             && lacks_date
@@ -147,8 +147,8 @@ pub(crate) fn write_own(
         if field == Field::ContentLength || (field.is_hop_by_hop() && !keeps) {
             continue;
         }
-        has_date |= is_date(name);
-        line(out, name, &[value]);
+        has_date |= field == Field::Date;
+        line(out, name, value);
     }
     if asks_for_upgrade {
         out.extend_from_slice(b"Connection: Upgrade\r\n");
@@ -190,8 +190,8 @@ pub(crate) fn write_stream(
             field => field.is_hop_by_hop(),
         };
         if !is_dropped {
-            has_date |= is_date(name);
-            line(out, name, &[value]);
+            has_date |= field == Field::Date;
+            line(out, name, value);
         }
     }
     if !has_date {
@@ -210,14 +210,9 @@ pub(crate) fn write_stream(
     out.extend_from_slice(b"\r\n");
 }
 
-#[inline]
-fn is_date(name: &[u8]) -> bool {
-    name.len() == 4 && name.eq_ignore_ascii_case(b"date")
-}
-
 /// Whether a relayed reply lacks the `Date` that a proxy adds (RFC 9110, section 6.6.1).
 pub(crate) fn needs_date(status: u16, fields: HeadersView<'_>, edits: &FieldEdits) -> bool {
-    status >= 200 && !fields.iter().any(|(_, name, _)| is_date(name)) && !edits.drops(b"date")
+    status >= 200 && fields.first(Field::Date).is_none() && !edits.drops(b"date")
 }
 
 pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
@@ -257,7 +252,7 @@ pub(crate) fn relayed_fields<'a>(
     });
     let set = edits.set.iter();
     let set = set.map(|(name, value)| (Field::Other, name.as_bytes(), value.as_bytes()));
-    let date = date.map(|date| (Field::Other, &b"date"[..], date));
+    let date = date.map(|date| (Field::Date, &b"date"[..], date));
     kept.chain(set).chain(date)
 }
 
@@ -269,7 +264,7 @@ pub(crate) fn own_fields(reply: &Reply, goes_on: bool, date: impl FnOnce(&mut Ve
         if field == Field::ContentLength || field.is_hop_by_hop() {
             continue;
         }
-        has_date |= is_date(name);
+        has_date |= field == Field::Date;
         headers.append(&String::from_utf8_lossy(name), value);
     }
     if !has_date {

@@ -5,9 +5,11 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::access::{self, Admitted, Door};
 use component::limits::{Admission, Entered, Gate, Passed};
 use component::settings::Settings;
 use message::{Fault, RateLimit, Reply};
@@ -18,8 +20,10 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
-use crate::client::door::{self, Refusal, Visitor};
+use crate::client::door::{self, BodyDoor, Stripped};
+use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::handle;
 use crate::client::linger;
 use crate::client::rescue;
@@ -41,6 +45,10 @@ use crate::worker::{Listener, Worker};
 /// How long a connection whose address is served no more waits for its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(250);
 
+/// How many requests that lie behind each other in the input are served before others have their
+/// turn: what a client has pipelined could be hundreds.
+const PIPELINED_IN_A_ROW: u8 = 8;
+
 /// One client connection.
 pub(crate) struct Session {
     pub worker: Rc<Worker>,
@@ -53,6 +61,8 @@ pub(crate) struct Session {
     /// When the last thing happened that needed a clock.
     pub now: Instant,
     pub settings: Rc<Settings>,
+    /// What replies to the request get, where its listener or route says so.
+    pub reply_fields: Option<Box<ReplyFields>>,
     head_started: bool,
     first_request: FirstRequest,
     captures: Captures,
@@ -106,7 +116,7 @@ enum NoHead {
 impl Session {
     pub fn new(worker: Rc<Worker>, listener: Rc<Listener>, client: Connection) -> Self {
         let deadline = worker.deadlines.add();
-        let settings = worker.settings();
+        let settings = listener.settings();
         Self {
             worker,
             listener,
@@ -115,6 +125,7 @@ impl Session {
             head: RequestHead::default(),
             now: Instant::now(),
             settings,
+            reply_fields: None,
             head_started: false,
             first_request: FirstRequest::Awaited,
             captures: Captures::new(),
@@ -124,34 +135,49 @@ impl Session {
     }
 
     /// Serves the connection to its end, or until a stream takes it over.
-    pub async fn run(mut self) -> Option<HandOver> {
-        loop {
-            self.head_started = false;
-            self.deadline.set(self.now, self.settings.timeouts.idle);
-            match poll_fn(|context| self.poll_head(context)).await {
-                Ok(()) => {}
-                Err(NoHead::Quiet) => return None,
-                Err(NoHead::Refused(error)) => {
-                    self.refuse(error).await;
-                    self.linger().await;
-                    return None;
+    ///
+    /// No `async fn`, which would have room for the session twice.
+    pub fn run(self) -> impl Future<Output = Option<HandOver>> {
+        let mut session = self;
+        async move {
+            let mut in_a_row = 0;
+            loop {
+                if !session.client.input.is_empty() {
+                    in_a_row += 1;
+                    if in_a_row >= PIPELINED_IN_A_ROW {
+                        in_a_row = 0;
+                        tokio::task::yield_now().await;
+                    }
                 }
-            }
-            match self.serve_one().await {
-                After::Keep => {}
-                After::Close => {
-                    self.linger().await;
-                    return None;
+                session.head_started = false;
+                let idle = session.settings.timeouts.idle;
+                session.deadline.set(session.now, idle);
+                match poll_fn(|context| session.poll_head(context)).await {
+                    Ok(()) => {}
+                    Err(NoHead::Quiet) => return None,
+                    Err(NoHead::Refused(error)) => {
+                        session.refuse(error).await;
+                        session.linger().await;
+                        return None;
+                    }
                 }
-                After::Gone => return None,
-                After::Abort => {
-                    self.client.abort();
-                    return None;
-                }
-                After::HandOver => {
-                    let begun = *self.stream?;
-                    let owners = (self.worker, self.listener);
-                    return Some(HandOver::new(owners, (self.client, self.deadline), begun));
+                match session.serve_one().await {
+                    After::Keep => {}
+                    After::Close => {
+                        session.linger().await;
+                        return None;
+                    }
+                    After::Gone => return None,
+                    After::Abort => {
+                        session.client.abort();
+                        return None;
+                    }
+                    After::HandOver => {
+                        let begun = *session.stream?;
+                        let owners = (session.worker, session.listener);
+                        let connection = (session.client, session.deadline);
+                        return Some(HandOver::new(owners, connection, begun));
+                    }
                 }
             }
         }
@@ -216,6 +242,8 @@ impl Session {
         }
         tracing::debug!(target: "proxy", peer = %self.client.peer(), error.reason, "refused");
         self.head.connection.close = true;
+        let table = self.listener.table();
+        self.reply_fields = edge::of_refused(&table, None, self.client.is_tls());
         let _ = self
             .reply(&rescue::fault_of_head(error).to_reply(), true)
             .await;
@@ -224,7 +252,7 @@ impl Session {
     /// Routes and serves the request whose head lies at the front of the input.
     async fn serve_one(&mut self) -> After {
         self.first_request = FirstRequest::Served;
-        self.settings = self.worker.settings();
+        self.settings = self.listener.settings();
         let started = Instant::now();
         self.now = started;
         let bytes = self.client.input.bytes();
@@ -233,18 +261,35 @@ impl Session {
         let table = self.listener.table();
         let routed = normal.as_deref().unwrap_or(path);
         let found = table.find(&self.head.method, routed, &mut self.captures);
+        self.reply_fields = None;
+        let (found, answer) = match table.edge() {
+            None => (found, None),
+            Some(edge) => {
+                let asked = self.asked(routed);
+                let entered = edge::enter((&table, edge), found, asked);
+                self.reply_fields = entered.fields;
+                (entered.found, entered.answer)
+            }
+        };
         let log = self.access_line();
         let (flow, served) = match found {
             Found::Route(route) => {
                 let counted = route.metrics.start();
-                let served = self.serve_route(&route, normal).await;
+                let served = match answer {
+                    Some(reply) => self.answer_at_edge(&reply).await,
+                    None => self.serve_route(&route, normal).await,
+                };
                 let elapsed = (self.now - started).as_micros() as u64;
                 counted.finish(served.status, elapsed);
                 (Some(route), served)
             }
             found => (None, self.no_route(found).await),
         };
-        if let Some((client, method, target)) = log {
+        if let Some((client, method, mut target)) = log {
+            let masked = flow.as_ref().and_then(|it| door::masked(&target, it));
+            if let Some(masked) = masked {
+                target = masked;
+            }
             let flow = flow.as_ref().map(|route| &*route.flow);
             self.log(flow, client, (&method, &target), started, &served);
         }
@@ -252,14 +297,30 @@ impl Session {
     }
 
     async fn serve_route(&mut self, route: &Rc<Route>, path: Option<Vec<u8>>) -> Served {
+        let admitted = match &route.door {
+            None => None,
+            Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
+                Ok(admitted) => admitted,
+                Err(reply) => {
+                    let mut upload = self.take_head();
+                    return self.answer(&reply, &mut upload).await;
+                }
+            },
+        };
         let mut admission = None;
-        if let Some(gate) = &route.gate {
-            let passed = match self.enter(gate) {
+        // Those whom the door judges by their bodies count when they are known.
+        let is_known = admitted.is_some() || route.door.is_none();
+        if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
+            let caller = admitted.as_ref().map(|it| &*it.caller);
+            let passed = match self.enter(gate, caller) {
                 Some(Ok(entered)) if entered.wait.is_zero() => {
                     Ok(entered.finish(self.now.into_std()))
                 }
                 // On the heap, as all that few requests need: every connection would pay for it.
-                entered => Box::pin(self.pass(gate, entered, (route, path.as_deref()))).await,
+                entered => {
+                    let asked = (&**route, path.as_deref(), admitted.as_ref());
+                    Box::pin(self.pass(gate, entered, asked)).await
+                }
             };
             match passed {
                 Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
@@ -268,7 +329,8 @@ impl Session {
         } else if self.told.is_some() {
             self.told = None;
         }
-        self.serve_admitted(route, path, admission.as_ref()).await
+        self.serve_admitted(route, path, (admitted, admission.as_ref()))
+            .await
     }
 
     /// Answers a request that does not pass the gate.
@@ -286,15 +348,19 @@ impl Session {
     }
 
     /// Asks a gate that needs no expression.
-    fn enter<'g>(&self, gate: &'g Gate) -> Option<Result<Entered<'g>, Fault>> {
+    fn enter<'g>(
+        &self,
+        gate: &'g Gate,
+        caller: Option<&access::Caller>,
+    ) -> Option<Result<Entered<'g>, Fault>> {
         if gate.needs_evaluation() {
             return None;
         }
         let bytes = self.client.input.bytes();
         let head = bytes.get(..self.head.length).unwrap_or_default();
-        let from = (self.client.peer(), self.head.headers(head));
+        let from = (self.client.peer(), self.head.headers(head), caller);
         let proxies = self.settings.trusted_proxies.as_deref();
-        Some(door::enter(gate, from, proxies, self.now.into_std()))
+        Some(gate::enter(gate, from, proxies, self.now.into_std()))
     }
 
     /// Waits until a request may go on.
@@ -302,12 +368,18 @@ impl Session {
         &mut self,
         gate: &Gate,
         entered: Option<Result<Entered<'_>, Fault>>,
-        (route, path): (&Route, Option<&[u8]>),
+        (route, path, admitted): (&Route, Option<&[u8]>, Option<&Admitted>),
     ) -> Result<Passed, Refusal> {
         let worker = Rc::clone(&self.worker);
         let now = self.now.into_std();
         let copied = match &entered {
-            None => Some(handle::take_request(self, route, path.map(<[u8]>::to_vec))),
+            None => {
+                let mut request = handle::take_request(self, route, path.map(<[u8]>::to_vec));
+                if let Some(admitted) = admitted {
+                    admitted.enter(&mut request);
+                }
+                Some(request)
+            }
             Some(_) => None,
         };
         // What comes behind a head without a body is another request.
@@ -316,7 +388,7 @@ impl Session {
         let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
         let passed = match (entered, copied) {
             (Some(Err(fault)), _) => Err(Refusal::Fault(fault)),
-            (Some(Ok(entered)), _) => door::wait(entered, &worker, has_left).await,
+            (Some(Ok(entered)), _) => gate::wait(entered, &worker, has_left).await,
             (None, Some(request)) => {
                 let visitor = Visitor {
                     gate,
@@ -338,9 +410,16 @@ impl Session {
         &mut self,
         route: &Rc<Route>,
         path: Option<Vec<u8>>,
-        admission: Option<&Admission>,
+        (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
+        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
+            Target::Forward(_) if door.reads_body() => {
+                let mut upload = self.take_head();
+                self.answer(&door::undecided().to_reply(), &mut upload)
+                    .await
+            }
             Target::Forward(target) => {
                 let rest = self
                     .captures
@@ -351,9 +430,16 @@ impl Session {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
+                    expires,
                     admission,
                 };
-                let source = RequestSource::Client { rest, path };
+                let query = self.head.query(self.client.input.bytes());
+                let stripped = Stripped::of(admitted.as_ref(), query);
+                let source = RequestSource::Client {
+                    rest,
+                    path,
+                    stripped,
+                };
                 forward::forward(self, target, source, time, streams).await
             }
             Target::Handle {
@@ -361,16 +447,64 @@ impl Session {
                 body_max,
                 forwards,
             } => {
-                let request = handle::take_request(self, route, path);
+                let mut request = handle::take_request(self, route, path);
+                if let Some(admitted) = admitted {
+                    admitted.enter(&mut request);
+                }
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
+                    expires,
                     admission,
                 };
                 let to = (handler, *body_max, forwards);
-                handle::handle(self, request, to, streams).await
+                let served = handle::handle(self, request, &mut door, to, streams).await;
+                door.settle(served.status, handler.detaches());
+                served
             }
         }
+    }
+
+    /// Has the door judge the request whose head lies at the front of the input.
+    async fn judge(
+        &self,
+        door: &Arc<dyn Door>,
+        route: &Rc<Route>,
+        path: Option<&Vec<u8>>,
+    ) -> Result<Option<Admitted>, Box<Reply>> {
+        let bytes = self.client.input.bytes();
+        let headers = self.head.headers(bytes);
+        let proxies = self.settings.trusted_proxies.as_deref();
+        let needs_message = door.needs_message();
+        let message = needs_message.then(|| handle::take_request(self, route, path.cloned()));
+        let head = access::RequestHead {
+            query: self.head.query(bytes),
+            headers,
+            peer: request_head::client(proxies, self.client.peer(), headers).0,
+            is_secure: self.client.is_tls(),
+            message: message.as_ref(),
+        };
+        door::judge(door, head, &self.worker).await
+    }
+
+    /// The head, as far as the edge looks at it.
+    fn asked<'a>(&'a self, path: &'a [u8]) -> Asked<'a> {
+        let bytes = self.client.input.bytes();
+        Asked {
+            method: &self.head.method,
+            path,
+            query: self.head.query(bytes),
+            headers: self.head.headers(bytes),
+            peer: self.client.peer(),
+            is_secure: self.client.is_tls(),
+            upgrades: self.head.upgrades_to_websocket,
+            proxies: self.settings.trusted_proxies.as_deref(),
+        }
+    }
+
+    async fn answer_at_edge(&mut self, reply: &Reply) -> Served {
+        let mut upload = self.take_head();
+        self.answer(reply, &mut upload).await
     }
 
     async fn no_route(&mut self, found: Found) -> Served {
@@ -379,8 +513,7 @@ impl Session {
         if let Some(counter) = rejected.filter(|_| reply.status >= 400) {
             counter.add(1);
         }
-        let mut upload = self.take_head();
-        self.answer(&reply, &mut upload).await
+        self.answer_at_edge(&reply).await
     }
 
     /// Takes the head off the input. What follows is the body.
@@ -505,6 +638,8 @@ impl Session {
     }
 
     async fn reply(&mut self, reply: &Reply, closes: bool) -> io::Result<()> {
+        let edited = self.reply_fields.as_ref().map(|it| it.put_on(reply));
+        let reply = edited.as_ref().unwrap_or(reply);
         let mut out = self.worker.take_scratch();
         let client = ClientSide {
             version: self.head.version,
@@ -632,6 +767,16 @@ pub(crate) fn normalize(path: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each open connection holds one.
+    #[test]
+    fn a_session_is_small() {
+        fn size<F>(_: impl FnOnce(Session) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(Session::run);
+        assert!(size <= 2800, "{size}");
+    }
 
     #[test]
     fn only_escapes_that_change_nothing_are_undone() {

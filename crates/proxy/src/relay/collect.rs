@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::memory::Collected;
@@ -188,5 +189,9 @@ impl Requester for Collector<'_> {
 
     fn settings(&self) -> &Settings {
         self.settings
+    }
+
+    fn content(&self) -> Option<Bytes> {
+        Some(self.body.whole())
     }
 }

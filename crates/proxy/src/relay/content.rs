@@ -37,6 +37,11 @@ impl Content {
         }
     }
 
+    /// All of it, what has been taken included.
+    pub fn whole(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
     /// How many bytes have been taken.
     pub fn taken(&self) -> u64 {
         self.taken as u64
@@ -220,6 +225,14 @@ impl<R: RequestReader> RequestBody<R> {
         match self {
             Self::Client(reader) => reader.taken(),
             Self::Message(content) => content.taken(),
+        }
+    }
+
+    /// All of it, when it is in memory.
+    pub fn whole(&self) -> Option<Bytes> {
+        match self {
+            Self::Client(_) => None,
+            Self::Message(content) => Some(content.whole()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::{Field, Method, Request};
@@ -17,6 +18,7 @@ use super::{
     ClientWatch, Content, Download, Downstream, Progress, ReplyHead, RequestBody, Requester, Sink,
     Source, Waiting, has_left,
 };
+use crate::client::door::Stripped;
 use crate::client::response_head::{self, ClientSide, ClientVersion, passes_interim};
 use crate::client::session::Session;
 use crate::upstream::request_head::{CameBy, Outgoing, SentBy};
@@ -45,6 +47,8 @@ pub(crate) enum RequestSource {
         rest: Option<(u32, u32)>,
         /// The path, when it is not the one in the buffer.
         path: Option<Vec<u8>>,
+        /// What goes no further.
+        stripped: Option<Box<Stripped>>,
     },
     /// A message of the message path, whose head has been taken off the buffer.
     Message(Box<Request>),
@@ -232,14 +236,20 @@ impl Sink for Http1Downstream<'_> {
 
 impl Downstream for Http1Downstream<'_> {
     fn request(&self) -> Outgoing<'_> {
-        let (path, rest) = match &self.request {
+        let (path, rest, stripped) = match &self.request {
             RequestSource::Message(message) => return self.message(message),
-            RequestSource::Client { rest, .. } => (self.client_path(), *rest),
+            RequestSource::Client { rest, stripped, .. } => {
+                (self.client_path(), *rest, stripped.as_deref())
+            }
         };
         let (head, bytes) = (&self.session.head, self.head_bytes());
+        let query = stripped.and_then(|it| it.query.as_ref());
         Outgoing {
             method: &head.method,
-            query: head.query(bytes),
+            query: match query {
+                None => head.query(bytes),
+                Some(query) => query.as_deref().map(str::as_bytes),
+            },
             rest: rest.and_then(|(start, end)| path.get(start as usize..end as usize)),
             headers: head.headers(bytes),
             connection: Some((&head.connection, bytes)),
@@ -249,6 +259,7 @@ impl Downstream for Http1Downstream<'_> {
             sent_by: SentBy::Peer(self.session.settings.trusted_proxies.as_deref()),
             is_secure: self.session.client.is_tls(),
             came_by: CameBy::Http1,
+            strip: stripped.and_then(|it| it.field.as_deref()),
         }
     }
 
@@ -307,12 +318,14 @@ impl Downstream for Http1Downstream<'_> {
         // A refusal before the request's end: nobody will read the rest.
         let is_refused = head.status >= 400 && !self.is_whole();
         self.closes = self.ends_with_connection || is_refused || self.session.closes_after_this();
+        let own = self.session.reply_fields.as_ref();
+        let own = own.map(|own| own.edits(&plan.reply_fields, head.fields));
         let reply = response_head::Relayed {
             head,
             framing,
             client: self.client_side(self.closes),
             method: &self.session.head.method,
-            edits: &plan.reply_fields,
+            edits: own.as_ref().unwrap_or(&plan.reply_fields),
             told: self.session.told.as_deref(),
             date: Some((&self.session.worker.date, self.session.now)),
         };
@@ -370,6 +383,10 @@ impl Requester for Http1Downstream<'_> {
 
     fn settings(&self) -> &Settings {
         &self.session.settings
+    }
+
+    fn content(&self) -> Option<Bytes> {
+        self.body.whole()
     }
 }
 

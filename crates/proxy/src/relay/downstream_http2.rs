@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::{Field, Method};
@@ -173,7 +174,9 @@ impl Downstream for Http2Downstream<'_> {
         // Of a reply without a body the length is what the body would have.
         let keeps_length =
             has_body || asks_for_head || head.status == 304 || head.framing == Framing::Length(0);
-        let edits = &plan.reply_fields;
+        let own = self.session.reply_fields.as_ref();
+        let own = own.map(|own| own.edits(&plan.reply_fields, head.fields));
+        let edits = own.as_ref().unwrap_or(&plan.reply_fields);
         let date = &self.session.worker.date;
         let date = needs_date(head.status, head.fields, edits).then(|| date.text(self.session.now));
         let fields = relayed_fields(head.fields, head.connection, edits, date.as_deref()).filter(
@@ -231,5 +234,9 @@ impl Requester for Http2Downstream<'_> {
 
     fn settings(&self) -> &Settings {
         &self.session.settings
+    }
+
+    fn content(&self) -> Option<Bytes> {
+        self.body.whole()
     }
 }

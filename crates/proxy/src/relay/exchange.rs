@@ -8,6 +8,7 @@ use std::time::Duration;
 use component::forward::ForwardPlan;
 use message::Method;
 use net::http1::{HeadLimits, ReadError, TransferError};
+use tokio::time::Instant;
 
 use super::failure::{Break, Failed, Failure};
 use super::least_rate::ClientShare;
@@ -67,6 +68,8 @@ pub(crate) struct Relayed {
     pub status: u16,
     /// Why its body broke off, if it has.
     pub cut: Option<Break>,
+    /// When it had ended, if that is known.
+    pub ended: Option<Instant>,
 }
 
 /// An event stream whose head has been sent to the client.
@@ -95,8 +98,18 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
     /// Sends the request and relays the reply. Calls `answered` when the head of the final reply is
     /// there.
     pub async fn run(&mut self, answered: impl FnOnce()) -> Result<Reply, Failed> {
+        self.final_head().await?;
+        self.pass_on(answered).await
+    }
+
+    /// Sends the request until the head of the final reply is there.
+    pub async fn final_head(&mut self) -> Result<(), Failed> {
         let head = poll_fn(|context| self.poll_final_head(context)).await;
-        head.map_err(|failure| self.failed(failure))?;
+        head.map_err(|failure| self.failed(failure))
+    }
+
+    /// Relays the reply whose head is there.
+    pub async fn pass_on(&mut self, answered: impl FnOnce()) -> Result<Reply, Failed> {
         let head = self.up.head();
         let status = head.status;
         if status == 101 {
@@ -126,7 +139,11 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             // What has come of the reply still goes to the client, if it takes it now.
             let _ = poll_fn(|context| Poll::Ready(self.down.poll_flush(context))).await;
         }
-        Ok(Reply::Relayed(Relayed { status, cut }))
+        Ok(Reply::Relayed(Relayed {
+            status,
+            cut,
+            ended: None,
+        }))
     }
 
     /// What a failure means to the request: it may be sent again when all of it is at hand, and

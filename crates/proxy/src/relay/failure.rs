@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Refused,
     /// The client wants to switch to WebSocket, which HTTP/2 to the upstream does not carry.
     NoUpgrade,
-    /// A limit of the flow stands against it.
+    /// A limit of the flow stands against it, or there are no credentials for it.
     Limited(Box<Fault>),
     /// The connection ended before the reply began.
     Closed(io::Error),

@@ -14,11 +14,12 @@ use net::http1::Framing;
 use net::http2::{Link, RequestLine};
 use tokio::time::Instant;
 
+use super::authorize::{self, Answered, Authorization};
 use super::exchange::{EventStream, Exchange, Relayed, Reply, Terms};
 use super::failure::{Failed, Failure};
 use super::upstream_http1::Http1Upstream;
 use super::upstream_http2::Http2Upstream;
-use super::{Progress, Requester, Times, Waiting, is_stream};
+use super::{Progress, Requester, Times, UpstreamExchange, Waiting, is_stream};
 use crate::stream::Streams;
 use crate::stream::events;
 use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing};
@@ -53,10 +54,15 @@ pub(crate) enum Outcome {
 /// it has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110,
 /// section 9.2.2; RFC 9112, section 9.3.1).
 pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
-    let Order { target, .. } = order;
+    let target = order.target;
     let key = match &target.plan.upstream.balance {
         Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
         _ => 0,
+    };
+    let mut authorization = match &target.authorizer {
+        None => None,
+        // Boxed, for few targets have one.
+        Some(authorizer) => Some(Box::pin(authorizer.begin(down, order)).await?),
     };
     let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
     let mut order = order;
@@ -66,21 +72,32 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
             reused,
             lease,
             now,
-        } = lend(down, order, &mut attempt).await?;
-        let failed = match line {
-            Line::Http1(connection) => {
-                match over_http1(down, order, connection, lease, now).await {
-                    Ok(outcome) => return Ok(outcome),
-                    Err(failed) => failed,
-                }
-            }
-            // Boxed, for every session would carry its room.
-            Line::Http2(link) => match Box::pin(over_http2(down, order, link, lease, now)).await {
+        } = lend(down, &order, &mut attempt).await?;
+        let sent = Sent {
+            order: &order,
+            authorization: authorization.as_deref(),
+            now,
+        };
+        let unanswered = match line {
+            Line::Http1(connection) => match over_http1(down, sent, connection, lease).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(failed) => failed,
+                Err(unanswered) => unanswered,
+            },
+            // Boxed, for every session would carry its room.
+            Line::Http2(link) => match Box::pin(over_http2(down, sent, link, lease)).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(unanswered) => unanswered,
             },
         };
-        let (failed, lease) = failed;
+        let (failed, lease) = match unanswered {
+            Unanswered::Failed(failed, lease) => (failed, lease),
+            Unanswered::Renewed(renewed) => {
+                authorization = Some(renewed);
+                down.rewind();
+                order.now = Instant::now();
+                continue;
+            }
+        };
         if down.deadline().is_over() {
             // The flow's own time has ended it.
             lease.gave_up();
@@ -98,7 +115,7 @@ pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result
 #[inline]
 async fn lend<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
+    order: &Order<'_>,
     attempt: &mut Attempt,
 ) -> Result<Lent, Failure> {
     let connect = order.target.plan.timeouts.connect;
@@ -133,8 +150,8 @@ async fn wait<D: Requester>(
     .await
 }
 
-fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
-    let Order { target, method, .. } = order;
+fn terms<'a, D: Requester>(down: &D, order: &Order<'a>) -> Terms<'a> {
+    let Order { target, method, .. } = *order;
     Terms {
         plan: &target.plan,
         method,
@@ -145,41 +162,95 @@ fn terms<'a, D: Requester>(down: &D, order: Order<'a>) -> Terms<'a> {
     }
 }
 
-type Attempted = Result<Outcome, (Failed, Lease)>;
+/// An attempt to send a request.
+#[derive(Clone, Copy)]
+struct Sent<'a> {
+    order: &'a Order<'a>,
+    authorization: Option<&'a Authorization>,
+    now: Instant,
+}
+
+/// An attempt that has no outcome.
+enum Unanswered {
+    Failed(Failed, Lease),
+    /// The credentials were refused: the request is sent again with these.
+    Renewed(Box<Authorization>),
+}
+
+type Attempted = Result<Outcome, Unanswered>;
+
+/// Runs an exchange, by way of the authorizer where the request has credentials.
+async fn run<D: Requester, U: UpstreamExchange>(
+    exchange: &mut Exchange<'_, D, U>,
+    sent: Sent<'_>,
+    lease: &Lease,
+) -> Result<Answered, Failed> {
+    match (sent.authorization, &sent.order.target.authorizer) {
+        (Some(authorization), Some(authorizer)) => {
+            let answered = || lease.answered();
+            // Boxed, for few requests have one.
+            Box::pin(authorizer.run(exchange, *sent.order, authorization, answered)).await
+        }
+        _ => {
+            let reply = exchange.run(|| lease.answered()).await;
+            reply.map(Answered::Reply)
+        }
+    }
+}
+
+/// Writes the head of a request. Not within [`over_http1`], which would keep what it is written
+/// from until the reply has come.
+#[inline]
+fn begin_http1<D: Requester>(
+    down: &D,
+    sent: Sent<'_>,
+    connection: Box<Connection>,
+) -> Http1Upstream {
+    let worker = down.worker();
+    let mut head = worker.take_scratch();
+    let request = down.request();
+    request_head::write(sent.order.target, &request, &mut head);
+    if let Some(authorization) = sent.authorization {
+        authorize::add_lines(&mut head, authorization);
+    }
+    let is_chunked = request.framing == Framing::Chunked;
+    Http1Upstream::begin(connection, head, is_chunked, worker.take_reply_head())
+}
 
 async fn over_http1<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
-    connection: Connection,
+    sent: Sent<'_>,
+    connection: Box<Connection>,
     lease: Lease,
-    now: Instant,
 ) -> Attempted {
+    let order = sent.order;
     let worker = Rc::clone(down.worker());
-    let mut head = worker.take_scratch();
-    let request = down.request();
-    let is_chunked = request.framing == Framing::Chunked;
-    request_head::write(order.target, &request, &mut head);
-    let spare = worker.take_reply_head();
-    let mut up = Http1Upstream::begin(connection, head, is_chunked, spare);
+    let mut up = begin_http1(down, sent, connection);
     let terms = terms(down, order);
-    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
-    let reply = exchange.run(|| lease.answered()).await;
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(sent.now)));
+    let reply = run(&mut exchange, sent, &lease).await;
     match reply {
         Err(failed) => {
             worker.return_reply_head(up.head);
-            Err((failed, lease))
+            Err(Unanswered::Failed(failed, lease))
         }
-        Ok(Reply::Switched) => Ok(Outcome::Switched(Box::new(up), lease)),
-        Ok(Reply::EventStream(stream)) => {
+        Ok(Answered::Renewed(renewed)) => {
+            worker.return_reply_head(up.head);
+            Err(Unanswered::Renewed(renewed))
+        }
+        Ok(Answered::Reply(Reply::Switched)) => Ok(Outcome::Switched(Box::new(up), lease)),
+        Ok(Answered::Reply(Reply::EventStream(stream))) => {
             let source = events::Source::Http1(Box::new(up.exchange));
             Ok(Outcome::EventStream(stream, source, lease))
         }
-        Ok(Reply::Relayed(relayed)) => {
+        Ok(Answered::Reply(Reply::Relayed(mut relayed))) => {
             worker.return_reply_head(up.head);
             if relayed.cut.is_none()
                 && let Some(released) = up.exchange.release()
             {
-                lease.keep(released, Instant::now());
+                let now = Instant::now();
+                relayed.ended = Some(now);
+                lease.keep(released, now);
             }
             Ok(Outcome::Relayed(relayed))
         }
@@ -188,17 +259,23 @@ async fn over_http1<D: Requester>(
 
 async fn over_http2<D: Requester>(
     down: &mut D,
-    order: Order<'_>,
+    sent: Sent<'_>,
     link: Link,
     lease: Lease,
-    now: Instant,
 ) -> Attempted {
-    let request = down.request();
-    let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
-    let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
+    let order = sent.order;
     let worker = Rc::clone(down.worker());
-    let mut head = worker.take_http2_head();
-    request_head::write_http2(order.target, &request, &mut head);
+    let (head, is_long, has_body) = {
+        let request = down.request();
+        let is_long = request.came_by == CameBy::Http2 && is_stream(request.headers);
+        let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
+        let mut head = worker.take_http2_head();
+        request_head::write_http2(order.target, &request, &mut head);
+        if let Some(authorization) = sent.authorization {
+            authorize::add_fields(&mut head, authorization);
+        }
+        (head, is_long, has_body)
+    };
     let is_secure = order.target.plan.upstream.tls.is_some();
     let line = RequestLine {
         method: order.method.as_str().as_bytes(),
@@ -210,14 +287,14 @@ async fn over_http2<D: Requester>(
     worker.return_http2_head(head);
     let mut up = match opened {
         Ok(up) => up,
-        Err(failed) => return Err((failed, lease)),
+        Err(failed) => return Err(Unanswered::Failed(failed, lease)),
     };
     let mut terms = terms(down, order);
     if is_long {
         terms.times.go_on();
     }
-    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(now)));
-    let reply = exchange.run(|| lease.answered()).await;
+    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(sent.now)));
+    let reply = run(&mut exchange, sent, &lease).await;
     match reply {
         Err(failed) => {
             // A reply that is late by the back end's own time, not the flow's, may mean that the
@@ -226,17 +303,18 @@ async fn over_http2<D: Requester>(
             if is_late && !down.deadline().is_over() {
                 link.suspect();
             }
-            Err((failed, lease))
+            Err(Unanswered::Failed(failed, lease))
         }
-        Ok(Reply::Switched) => {
+        Ok(Answered::Renewed(renewed)) => Err(Unanswered::Renewed(renewed)),
+        Ok(Answered::Reply(Reply::Switched)) => {
             let failure = Failure::invalid("protocols are not switched over HTTP/2");
-            Err((failure.finally(), lease))
+            Err(Unanswered::Failed(failure.finally(), lease))
         }
-        Ok(Reply::EventStream(stream)) => {
+        Ok(Answered::Reply(Reply::EventStream(stream))) => {
             let source = events::Source::Http2(up.stream, up.reader);
             Ok(Outcome::EventStream(stream, source, lease))
         }
-        Ok(Reply::Relayed(relayed)) => Ok(Outcome::Relayed(relayed)),
+        Ok(Answered::Reply(Reply::Relayed(relayed))) => Ok(Outcome::Relayed(relayed)),
     }
 }
 

@@ -326,6 +326,7 @@ impl Downstream for Client {
             sent_by: SentBy::Peer(None),
             is_secure: false,
             came_by: CameBy::Http1,
+            strip: None,
         }
     }
 
@@ -534,7 +535,8 @@ impl Schedule {
         let facts = Facts::of(&script);
         let is_chunked = self.request.framing == Framing::Chunked;
         let spare = ResponseHead::default();
-        let mut up = Http1Upstream::begin(script.wire, self.head.clone(), is_chunked, spare);
+        let mut up =
+            Http1Upstream::begin(script.wire, self.head.clone(), is_chunked, Box::new(spare));
         let plan = ForwardPlan::new(UpstreamPlan::single("b", 80, None).into(), "/");
         let time = Duration::from_secs(3600);
         let terms = Terms {

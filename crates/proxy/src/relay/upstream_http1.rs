@@ -11,14 +11,14 @@ use super::failure::Failure;
 use super::{ReplyHead, Sink, Source, UpstreamExchange};
 
 /// One request on a connection of its own.
-pub(crate) struct Http1Upstream<T = Connection> {
+pub(crate) struct Http1Upstream<T = Box<Connection>> {
     pub exchange: ClientExchange<T>,
-    pub head: ResponseHead,
+    pub head: Box<ResponseHead>,
 }
 
 impl<T: Transport> Http1Upstream<T> {
     /// Begins with a head that has been written already.
-    pub fn begin(transport: T, head: Vec<u8>, is_chunked: bool, spare: ResponseHead) -> Self {
+    pub fn begin(transport: T, head: Vec<u8>, is_chunked: bool, spare: Box<ResponseHead>) -> Self {
         Self {
             exchange: ClientExchange::begin(transport, head, is_chunked),
             head: spare,

@@ -36,10 +36,13 @@ fn table(routes: &[&str]) -> Table {
     let routes = routes.iter().map(|route| {
         let (names, path) = route.split_once(' ').unwrap();
         RoutePlan {
+            door: None,
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),
+            edge: None,
             target: RouteTarget::Forward(Arc::clone(&plan)),
+            door: None,
         }
     });
     let address = ListenAddress {
@@ -50,6 +53,7 @@ fn table(routes: &[&str]) -> Table {
         address,
         tls: None,
         protocols: Vec::new(),
+        edge: Default::default(),
         routes: routes.collect(),
     };
     Table::new(

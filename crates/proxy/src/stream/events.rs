@@ -177,7 +177,11 @@ impl Events {
         if !self.is_stopping && client.poll_stop(context).is_ready() {
             // It may be about to end by itself, as any reply that is under way.
             self.is_stopping = true;
-            self.deadline.set(Instant::now(), self.stop_time);
+            let time = match client.has_expired() {
+                true => Duration::ZERO,
+                false => self.stop_time,
+            };
+            self.deadline.set(Instant::now(), time);
         }
         let moved = self.source.moved() + self.writer.sent() + client.records_taken();
         if moved != self.seen_progress && !self.is_stopping {

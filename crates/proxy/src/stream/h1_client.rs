@@ -15,7 +15,7 @@ use net::deadline::Deadline;
 use tokio::time::Instant;
 
 use crate::client::linger;
-use crate::stream;
+use crate::stream::{self, OpenStream, set_expiry};
 use crate::worker::{Listener, Worker};
 
 /// What ends a body in chunks (RFC 9112, section 7.1).
@@ -79,10 +79,9 @@ impl Http1Client {
         (worker, listener): (Rc<Worker>, Rc<Listener>),
         (connection, deadline): (Connection, Deadline),
         way: Way,
-        metrics: Arc<FlowMetrics>,
+        open: &OpenStream,
     ) -> Self {
-        deadline.lift();
-        deadline.clear();
+        set_expiry(&deadline, open);
         Self {
             connection: Some(connection),
             worker,
@@ -92,7 +91,7 @@ impl Http1Client {
             ending: Ending::NotBegun,
             has_consumed: false,
             returned: Rc::default(),
-            metrics,
+            metrics: Arc::clone(&open.metrics),
         }
     }
 
@@ -205,6 +204,10 @@ impl Client for Http1Client {
 
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
         stream::poll_stop((&self.worker, &self.listener), &self.deadline, context)
+    }
+
+    fn has_expired(&self) -> bool {
+        !self.worker.is_draining() && !self.listener.is_closed()
     }
 
     fn is_chunked(&self) -> bool {

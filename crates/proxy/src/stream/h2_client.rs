@@ -14,7 +14,7 @@ use net::deadline::Deadline;
 use net::http2::{Code, Stream};
 use tokio::time::Instant;
 
-use crate::stream;
+use crate::stream::{self, OpenStream, set_expiry};
 use crate::worker::{Listener, Worker};
 
 /// How long the end of a request is waited for whose reply has ended.
@@ -40,10 +40,9 @@ impl Http2Client {
         (worker, listener): (Rc<Worker>, Rc<Listener>),
         (stream, deadline): (Stream, Deadline),
         peer: IpAddr,
-        metrics: Arc<FlowMetrics>,
+        open: &OpenStream,
     ) -> Self {
-        deadline.lift();
-        deadline.clear();
+        set_expiry(&deadline, open);
         Self {
             stream,
             worker,
@@ -52,7 +51,7 @@ impl Http2Client {
             input: Buffer::default(),
             peer,
             has_ended: false,
-            metrics,
+            metrics: Arc::clone(&open.metrics),
         }
     }
 }
@@ -121,6 +120,10 @@ impl Client for Http2Client {
 
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
         stream::poll_stop((&self.worker, &self.listener), &self.deadline, context)
+    }
+
+    fn has_expired(&self) -> bool {
+        !self.worker.is_draining() && !self.listener.is_closed()
     }
 
     fn is_chunked(&self) -> bool {

@@ -67,7 +67,7 @@ pub(crate) async fn begin(
     };
     reply.write(&mut out);
     let Http1Upstream { exchange, head } = up;
-    let mut upstream = exchange.into_transport();
+    let mut upstream = *exchange.into_transport();
     upstream.input.consume(head.length);
     if session.write_all(&out).await.is_err() {
         return session.after_reply(101, true, Err(io::ErrorKind::BrokenPipe.into()));
@@ -114,6 +114,8 @@ enum Why {
     UpstreamLeft,
     /// Nothing has moved for too long, or the engine stops.
     Over,
+    /// The client's credential has expired.
+    Expired,
     OverLimit,
     Malformed,
 }
@@ -125,7 +127,7 @@ impl Why {
             Self::ClientLeft => (None, Some(GOING_AWAY)),
             Self::UpstreamLeft => (Some(INTERNAL_ERROR), None),
             Self::Over => (Some(GOING_AWAY), Some(GOING_AWAY)),
-            Self::OverLimit => (Some(POLICY_VIOLATION), Some(GOING_AWAY)),
+            Self::OverLimit | Self::Expired => (Some(POLICY_VIOLATION), Some(GOING_AWAY)),
             Self::Malformed => (Some(PROTOCOL_ERROR), Some(PROTOCOL_ERROR)),
         }
     }
@@ -168,7 +170,10 @@ impl Tunnel {
             });
         }
         if client.poll_stop(context).is_ready() {
-            return Poll::Ready(Why::Over);
+            return Poll::Ready(match client.has_expired() {
+                true => Why::Expired,
+                false => Why::Over,
+            });
         }
         let records = client.records_taken() + self.upstream.records_taken();
         let progress = self.down.moved + self.up.moved + records;

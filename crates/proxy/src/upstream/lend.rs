@@ -48,7 +48,7 @@ struct Making {
     upstream: Rc<Upstream>,
     at: usize,
     is_exclusive: bool,
-    outcome: Option<Connected<Connection, Link>>,
+    outcome: Option<Connected<Box<Connection>, Link>>,
 }
 
 impl Upstream {
@@ -146,7 +146,7 @@ impl Upstream {
 
     fn lent(
         self: &Rc<Self>,
-        grant: Grant<Connection, Link>,
+        grant: Grant<Box<Connection>, Link>,
         lease: Option<Lease>,
     ) -> Result<Lent, WaitError> {
         let (at, line, reused) = match grant {
@@ -304,7 +304,7 @@ impl Wait<'_> {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Grant<Connection, Link>, WaitError>> {
+    ) -> Poll<Result<Grant<Box<Connection>, Link>, WaitError>> {
         let Ticket { upstream, id } = self.ticket;
         let mut pool = upstream.pool.borrow_mut();
         if let Poll::Ready(grant) = pool.poll(*id, context) {

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::access::without_parameter;
 use component::forward::{ForwardPlan, HostField};
 use component::trusted_proxies::TrustedProxies;
-use message::{Body, Entry, Field, Headers, HeadersView, Method, Request};
+use message::{Body, Entry, Field, FieldLine, Headers, HeadersView, Method, Request};
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
+use crate::relay::authorize::Authorizer;
 use crate::upstream::Upstream;
 use crate::upstream::upstreams::Upstreams;
 
@@ -26,6 +28,8 @@ pub(crate) struct ForwardTarget {
     own_fields: [Vec<OwnField>; 2],
     /// The same as lines.
     tails: [Vec<u8>; 2],
+    /// Asks for what requests are authorized with, where that is made for each.
+    pub authorizer: Option<Authorizer>,
 }
 
 /// The version of HTTP that a request came by.
@@ -61,7 +65,7 @@ impl ForwardTarget {
         let tails = own_fields.each_ref().map(|fields| {
             let mut tail = Vec::new();
             for (name, value) in fields {
-                line(&mut tail, name.as_bytes(), &[value]);
+                line(&mut tail, name.as_bytes(), value);
             }
             tail
         });
@@ -71,6 +75,7 @@ impl ForwardTarget {
             host,
             own_fields,
             tails,
+            authorizer: Authorizer::of(plan),
         }
     }
 }
@@ -105,6 +110,8 @@ pub(crate) struct Outgoing<'a> {
     /// Whether it came over TLS.
     pub is_secure: bool,
     pub came_by: CameBy,
+    /// The field that is left out: the client's credential.
+    pub strip: Option<&'a str>,
 }
 
 /// How a request came to us, which decides about what it says of its way.
@@ -166,6 +173,7 @@ impl<'a> Outgoing<'a> {
             sent_by: SentBy::Flow(request.peer),
             is_secure: request.is_secure,
             came_by: CameBy::Http1,
+            strip: None,
         }
     }
 
@@ -202,9 +210,10 @@ pub(crate) trait Lines {
     fn begin(&mut self, name: &[u8]);
     fn text(&mut self) -> &mut Vec<u8>;
     fn end(&mut self);
-    /// A line that came from elsewhere; `whole` is it without its end, where it can be copied at
-    /// once.
-    fn copy(&mut self, name: &[u8], value: &[u8], whole: Option<&[u8]>);
+    /// A whole line.
+    fn line(&mut self, name: &[u8], value: &[u8]);
+    /// A line that came from elsewhere.
+    fn copy(&mut self, line: FieldLine<'_>);
     /// Whether `TE: trailers` may be written.
     fn keeps_te(&self) -> bool;
 }
@@ -225,8 +234,13 @@ impl Lines for Vec<u8> {
     }
 
     #[inline]
-    fn copy(&mut self, name: &[u8], value: &[u8], whole: Option<&[u8]>) {
-        copy_line(self, name, value, whole);
+    fn line(&mut self, name: &[u8], value: &[u8]) {
+        line(self, name, value);
+    }
+
+    #[inline]
+    fn copy(&mut self, line: FieldLine<'_>) {
+        copy_line(self, line);
     }
 
     fn keeps_te(&self) -> bool {
@@ -259,10 +273,15 @@ impl Lines for Fields {
     }
 
     #[inline]
-    fn copy(&mut self, name: &[u8], value: &[u8], _: Option<&[u8]>) {
+    fn line(&mut self, name: &[u8], value: &[u8]) {
         self.begin(name);
         self.bytes.extend_from_slice(value);
         self.end();
+    }
+
+    #[inline]
+    fn copy(&mut self, line: FieldLine<'_>) {
+        self.line(line.name(), line.value());
     }
 
     fn keeps_te(&self) -> bool {
@@ -320,11 +339,11 @@ pub(crate) fn write_http2(target: &ForwardTarget, request: &Outgoing<'_>, head: 
         write_decimal(length, out.text());
         out.end();
     } else if request.framing == Framing::None && usually_has_body(method) {
-        out.copy(b"content-length", b"0", None);
+        out.line(b"content-length", b"0");
     }
     write_proxy_fields(plan, request, out);
     for (name, value) in request.came_by.pick(&target.own_fields) {
-        out.copy(name.as_bytes(), value, None);
+        out.line(name.as_bytes(), value);
     }
 }
 
@@ -344,7 +363,9 @@ pub(crate) fn write(target: &ForwardTarget, request: &Outgoing<'_>, out: &mut Ve
     out.push(b' ');
     write_path(plan, request, out);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    line(out, b"Host", &[request.host(target, &spare_host(target))]);
+    out.extend_from_slice(b"Host: ");
+    out.extend_from_slice(request.host(target, &spare_host(target)));
+    out.extend_from_slice(b"\r\n");
     write_fields(plan, request, out);
     write_framing(request.framing, method, out);
     write_proxy_fields(plan, request, out);
@@ -376,7 +397,23 @@ fn write_path(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut Vec<u8>) {
     }
     let mut separator = b'?';
     let own = plan.query.as_ref().map(|query| query.as_bytes());
-    for query in [own, request.query].into_iter().flatten() {
+    let Some(parameter) = &plan.parameter else {
+        for query in [own, request.query].into_iter().flatten() {
+            out.push(separator);
+            out.extend_from_slice(query);
+            separator = b'&';
+        }
+        return;
+    };
+    // The client's own parameters of that name are left out: a back end may take the last one.
+    let sent = request
+        .query
+        .and_then(|query| without_parameter(&String::from_utf8_lossy(query), &parameter.name));
+    let sent = sent.as_ref().map(|query| query.as_bytes());
+    for query in [own, sent, Some(parameter.pair.as_bytes())]
+        .into_iter()
+        .flatten()
+    {
         out.push(separator);
         out.extend_from_slice(query);
         separator = b'&';
@@ -391,8 +428,8 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
     let edits = Some(&plan.request_fields).filter(|edits| !edits.is_empty());
     let mut is_believed = None;
     let mut is_believed = || *is_believed.get_or_insert_with(|| request.is_believed());
-    for (field, name, value, whole) in request.headers.lines() {
-        let ours = match field {
+    for line in request.headers.lines() {
+        let ours = match line.field() {
             Field::Host | Field::ContentLength => true,
             Field::XForwardedFor | Field::XForwardedHost | Field::XForwardedProto => {
                 plan.x_forwarded || !is_believed()
@@ -404,12 +441,15 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
             field => field.is_hop_by_hop(),
         };
         if ours
-            || listed.is_some_and(|(options, head)| options.lists(head, name))
-            || edits.is_some_and(|edits| edits.drops(name))
+            || listed.is_some_and(|(options, head)| options.lists(head, line.name()))
+            || edits.is_some_and(|edits| edits.drops(line.name()))
+            || request
+                .strip
+                .is_some_and(|it| line.name().eq_ignore_ascii_case(it.as_bytes()))
         {
             continue;
         }
-        out.copy(name, value, whole);
+        out.copy(line);
     }
 }
 
@@ -454,10 +494,10 @@ fn write_x_forwarded(request: &Outgoing<'_>, out: &mut impl Lines) {
     write_address(request.peer, out.text());
     out.end();
     if let Some(host) = host {
-        out.copy(b"X-Forwarded-Host", host, None);
+        out.line(b"X-Forwarded-Host", host);
     }
     let protocol = protocol.unwrap_or(scheme(request));
-    out.copy(b"X-Forwarded-Proto", protocol, None);
+    out.line(b"X-Forwarded-Proto", protocol);
 }
 
 /// One more element of `Forwarded` (RFC 7239, section 4).
@@ -488,40 +528,58 @@ fn scheme(request: &Outgoing<'_>) -> &'static [u8] {
     if request.is_secure { b"https" } else { b"http" }
 }
 
+/// Each octet of an IPv4 address as text, a dot behind it, and how long that is.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let mut table = [([0; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let [a, b, c] = [octet / 100, octet / 10 % 10, octet % 10];
+        let [a, b, c] = [b'0' + a as u8, b'0' + b as u8, b'0' + c as u8];
+        table[octet] = match octet {
+            0..10 => ([c, b'.', 0, 0], 2),
+            10..100 => ([b, c, b'.', 0], 3),
+            _ => ([a, b, c, b'.'], 4),
+        };
+        octet += 1;
+    }
+    table
+};
+
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(address) => {
-            for (at, octet) in address.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
+            let mut text = [0; 16];
+            let mut length = 0;
+            for octet in address.octets() {
+                let (digits, count) = OCTETS[usize::from(octet)];
+                if let Some(room) = text.get_mut(length..length + 4) {
+                    room.copy_from_slice(&digits);
                 }
-                write_decimal(octet.into(), out);
+                length += count;
             }
+            out.extend_from_slice(text.get(..length - 1).unwrap_or_default());
         }
         IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
 }
 
-/// Appends a field line that came from elsewhere; `whole` is it without its end, where it can be
-/// copied at once.
+/// Appends a field line that came from elsewhere.
 #[inline]
-pub(crate) fn copy_line(out: &mut Vec<u8>, name: &[u8], value: &[u8], whole: Option<&[u8]>) {
-    match whole {
+pub(crate) fn copy_line(out: &mut Vec<u8>, from: FieldLine<'_>) {
+    match from.whole() {
         Some(whole) => {
             out.extend_from_slice(whole);
             out.extend_from_slice(b"\r\n");
         }
-        None => line(out, name, &[value]),
+        None => line(out, from.name(), from.value()),
     }
 }
 
 /// Appends a field line.
-pub(crate) fn line(out: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {
+pub(crate) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
-    for part in value {
-        out.extend_from_slice(part);
-    }
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -551,6 +609,16 @@ pub(crate) fn write_decimal(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_written_as_they_are_read() {
+        for octet in 0..=255 {
+            let address = IpAddr::from([octet, 255 - octet, octet / 10, octet]);
+            let mut out = Vec::new();
+            write_address(address, &mut out);
+            assert_eq!(out, address.to_string().into_bytes());
+        }
+    }
 
     #[test]
     fn numbers_are_written_as_they_are_read() {

@@ -108,12 +108,12 @@ impl Setting {
         }
     }
 
-    async fn lend(&self) -> Result<(Connection, Lease), Failure> {
+    async fn lend(&self) -> Result<(Box<Connection>, Lease), Failure> {
         let deadline = self.deadlines.add();
         self.lend_within(&deadline).await
     }
 
-    async fn lend_within(&self, deadline: &Deadline) -> Result<(Connection, Lease), Failure> {
+    async fn lend_within(&self, deadline: &Deadline) -> Result<(Box<Connection>, Lease), Failure> {
         let mut attempt = Attempt::new(0);
         let patience = Patience {
             deadline,
@@ -132,7 +132,7 @@ impl Setting {
     }
 
     /// Uses it for a request and puts it back.
-    async fn keep(&self, (connection, lease): (Connection, Lease)) {
+    async fn keep(&self, (connection, lease): (Box<Connection>, Lease)) {
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
         let mut exchange = ClientExchange::begin(connection, request, false);
         let mut head = ResponseHead::default();

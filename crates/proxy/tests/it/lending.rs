@@ -137,18 +137,22 @@ fn address(port: u16) -> ListenAddress {
 
 fn plan_of(address: ListenAddress, protocols: Vec<Protocol>, target: RouteTarget) -> Plan {
     let route = RoutePlan {
+        door: None,
         flow: "test".into(),
         methods: Methods::Any,
         path: PathPattern {
             segments: Vec::new(),
             rest: true,
         },
+        edge: None,
         target,
+        door: None,
     };
     let listener = ListenerPlan {
         address,
         tls: None,
         protocols,
+        edge: Default::default(),
         routes: vec![route],
     };
     let RouteTarget::Forward(forward) = &listener.routes[0].target else {

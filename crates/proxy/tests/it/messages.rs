@@ -1,11 +1,11 @@
 //! The message path: bodies read for a handler, its replies, unread bodies.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use component::forward::ForwardPlan;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
-use message::{Body, Fault, Request};
-use testkit::{Action, ScriptedBackend, StrictBackend};
+use message::{Body, Fault, Reply, Request};
+use testkit::{Action, RawClient, ScriptedBackend, StrictBackend};
 
 use crate::support::{Echo, Proxy, StepCall, forward_plan};
 
@@ -230,4 +230,53 @@ fn a_body_that_nobody_reads_is_not_the_next_request() {
         !paths.iter().any(|path| path.contains("hidden")),
         "{paths:?}"
     );
+}
+
+/// Notes the paths of requests. At `/first` it has another client send a request, which so waits
+/// in the kernel while the requests behind `/first` are served.
+#[derive(Clone, Default)]
+struct Order {
+    paths: Arc<Mutex<Vec<String>>>,
+    other: Arc<Mutex<Option<RawClient>>>,
+}
+
+impl Handler for Order {
+    fn reads_body(&self) -> bool {
+        true
+    }
+
+    fn handle<'a>(
+        &'a self,
+        request: Request,
+        _: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        if request.path == "/first"
+            && let Some(other) = &mut *self.other.lock().unwrap()
+        {
+            other.send("GET /other HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        self.paths.lock().unwrap().push(request.path);
+        Box::pin(async { Ok(Outcome::Reply(Reply::new(204))) })
+    }
+}
+
+#[test]
+fn a_client_that_pipelines_does_not_keep_others_waiting() {
+    let order = Order::default();
+    let proxy = Proxy::handle(order.clone());
+    let mut other = proxy.client();
+    other.send("GET /before HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(other.response().status, 204);
+    *order.other.lock().unwrap() = Some(other);
+    let mut client = proxy.client();
+    let more = "GET /more HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    client.send(format!("GET /first HTTP/1.1\r\nHost: a\r\n\r\n{more}"));
+    for _ in 0..101 {
+        assert_eq!(client.response().status, 204);
+    }
+    let other = order.other.lock().unwrap().take();
+    assert_eq!(other.unwrap().response().status, 204);
+    let paths = order.paths.lock().unwrap();
+    let at = paths.iter().position(|path| path == "/other").unwrap();
+    assert!(at < 20, "{at} requests were served before the other one");
 }

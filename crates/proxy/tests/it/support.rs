@@ -181,15 +181,19 @@ impl Proxy {
 
     fn listener(&self, routes: Vec<(PathPattern, RouteTarget)>) -> ListenerPlan {
         let routes = routes.into_iter().map(|(path, target)| RoutePlan {
+            door: None,
             flow: "test".into(),
             methods: Methods::Any,
             path,
+            edge: None,
             target,
+            door: None,
         });
         ListenerPlan {
             address: self.address(),
             tls: None,
             protocols: self.protocols.clone(),
+            edge: Default::default(),
             routes: routes.collect(),
         }
     }

@@ -10,7 +10,7 @@ use component::exchange::Exchange;
 use message::{Fault, Kind, Origin};
 use serde_json::{Value as Json, json};
 
-use super::{DEFINITION, is_secret, masked_query};
+use super::{DEFINITION, Letter, is_secret, masked_query, time};
 use crate::testing::{FakeServices, TestFlow, assert_problems, sound_flow};
 
 /// A folder of its own that goes with the test.
@@ -310,4 +310,20 @@ fn problems_are_told_at_their_places() {
             ("./dead", &["IT0112 1:1"]),
         ],
     );
+}
+
+/// Taking a copy, Base64 and the JSON text are work for the thread that writes the file.
+#[test]
+fn a_letter_shares_the_bodies_until_it_is_written() {
+    let root = Folder::new();
+    let flow = keeping(&root.within("a"), "");
+    let mut exchange = failed(&flow, &[("Content-Type", "application/json")], "[1, 2]");
+    let letter = Letter::of(&mut exchange, &time(&FakeServices::default()));
+    let now = exchange.body().unwrap().0;
+    for body in [letter.body.ok(), letter.original] {
+        assert_eq!(
+            body.unwrap().content.as_bytes().as_ptr(),
+            now.as_bytes().as_ptr()
+        );
+    }
 }

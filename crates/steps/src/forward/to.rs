@@ -10,7 +10,7 @@ use config::{Report, Span, Spanned};
 use expr::template::Template;
 use message::{Fault, Method, Request};
 
-use crate::codes::{BAD_WEBSOCKET, NO_CREDENTIALS};
+use crate::codes::BAD_WEBSOCKET;
 use crate::target::{Problem, Target, parse_short, parse_target};
 use crate::url_template::{self, UrlTemplate};
 use crate::way::{self, Way};
@@ -85,7 +85,6 @@ impl To {
         };
         let appends_rest = context.trigger.is_some_and(|trigger| trigger.path.rest);
         let mut way = way::find(self.target, self.span, own, context)?;
-        refuse_credentials(&way, self.span, context.report)?;
         if websocket {
             let mut upstream = (*way.upstream).clone();
             upstream.protocols = vec![Protocol::Http1];
@@ -104,18 +103,6 @@ impl To {
             aim,
         })
     }
-}
-
-/// A request that is streamed cannot be sent again when a token turns out to be no good.
-fn refuse_credentials(way: &Way, span: Span, report: &mut Report) -> Option<()> {
-    if way.credentials.is_none() {
-        return Some(());
-    }
-    let message = "`forward` cannot use a connection with `auth: { oauth2: ... }`";
-    let hint = "use the step `http`, which reads the reply and asks for another token when one is \
-                refused";
-    report.error(NO_CREDENTIALS, span, message).hint(hint);
-    None
 }
 
 fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) -> Option<T> {

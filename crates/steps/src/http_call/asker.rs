@@ -42,11 +42,11 @@ impl Asker {
     /// When there is no reply, or a redirect is not followed.
     pub async fn send(
         &self,
-        request: Request,
+        mut request: Request,
         options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        self.0.ask(request, options, services).await
+        self.0.ask(&mut request, options, services).await
     }
 
     /// Points a request at a reference that a reply to it has: a URL of the same scheme and host,

@@ -13,6 +13,8 @@ pub(super) struct Token {
     text: String,
     /// How long it is good; no end when the answer names none.
     pub life: Option<Duration>,
+    /// The refresh token for the next one, when the answer has one.
+    pub refresh: Option<String>,
 }
 
 impl Token {
@@ -28,6 +30,7 @@ struct Answer {
     access_token: Option<String>,
     token_type: Option<String>,
     expires_in: Option<serde_json::Value>,
+    refresh_token: Option<String>,
     error: Option<String>,
 }
 
@@ -44,7 +47,11 @@ pub(super) fn read(reply: &Reply) -> Result<Token, Fault> {
         let cause = format!("status {} {}", reply.status, error.escape_debug());
         // Ours to set right: the status is not the one of the system that was to be asked.
         if matches!(reply.status, 400..=403) {
-            let detail = "the token server does not know who asks";
+            let detail = match error.as_str() {
+                // RFC 6749, section 5.2: expired, revoked, or of another client.
+                "invalid_grant" => "the token server takes what it was shown no longer",
+                _ => "the token server does not know who asks",
+            };
             let fault = Fault::new(Kind::Unauthorized, Origin::Upstream, detail);
             return Err(fault.with_status(502).with_cause(cause.trim_end()));
         }
@@ -69,7 +76,12 @@ pub(super) fn read(reply: &Reply) -> Result<Token, Fault> {
     let text = answer.access_token.filter(is_token);
     let text = text.ok_or_else(|| unusable("there is no `access_token` that can be sent"))?;
     let life = answer.expires_in.as_ref().and_then(seconds);
-    Ok(Token { text, life })
+    let refresh = answer.refresh_token.filter(|it| !it.is_empty());
+    Ok(Token {
+        text,
+        life,
+        refresh,
+    })
 }
 
 /// Some servers write the number as a text.

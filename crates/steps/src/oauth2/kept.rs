@@ -1,7 +1,7 @@
 //! The token of all workers: whether it is used, renewed, or too early to ask again.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use component::state::{Measure, State};
@@ -31,7 +31,7 @@ pub(super) enum Look {
 #[derive(Default)]
 pub(super) struct Kept {
     /// Held by the one who asks for a token.
-    pub asking: tokio::sync::Mutex<()>,
+    pub asking: Arc<tokio::sync::Mutex<()>>,
     waiting: AtomicUsize,
     inner: Mutex<Inner>,
     asked: AtomicU64,
@@ -52,6 +52,8 @@ struct Inner {
 /// A token and its times; `None` where it has no end.
 struct Good {
     authorization: String,
+    /// Whether the system has refused it.
+    is_refused: bool,
     since: Instant,
     /// When it is time to ask for the next one.
     renew_at: Option<Instant>,
@@ -72,11 +74,11 @@ impl Kept {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to do when this token, if any, has been refused.
+    /// What to do for a token.
     ///
     /// # Errors
     /// How the last request has failed, when there is no token and it is too early for another.
-    pub fn look(&self, refused: Option<&str>, now: Instant) -> Result<Look, Fault> {
+    pub fn look(&self, now: Instant) -> Result<Look, Fault> {
         let inner = self.lock();
         let is_early = inner.not_before.is_some_and(|at| now < at);
         let good = inner.token.as_ref();
@@ -87,7 +89,7 @@ impl Kept {
                 None => Ok(Look::Ask(None)),
             };
         };
-        let is_refused = refused == Some(good.authorization.as_str());
+        let is_refused = good.is_refused;
         let is_due = is_refused || good.renew_at.is_some_and(|at| now >= at);
         let value = good.authorization.clone();
         Ok(match is_due && !is_early {
@@ -97,19 +99,11 @@ impl Kept {
     }
 
     /// Puts a new token in, and gives the value of `Authorization`.
-    pub fn renew(
-        &self,
-        token: Token,
-        margin: Duration,
-        refused: Option<&str>,
-        now: Instant,
-        chance: f64,
-    ) -> String {
+    pub fn renew(&self, token: Token, margin: Duration, now: Instant, chance: f64) -> String {
         let value = token.authorization();
         let renew_after = token.life.map(|life| life - margin.min(life / 2));
         let mut inner = self.lock();
-        let was_refused = |good: &Good| refused == Some(good.authorization.as_str());
-        match inner.token.as_ref().filter(|good| was_refused(good)) {
+        match inner.token.as_ref().filter(|good| good.is_refused) {
             // Perhaps no token will do: do not ask for one at each refusal.
             Some(old) => {
                 if now.saturating_duration_since(old.since) > BACKOFF_MAX * 2 {
@@ -122,12 +116,22 @@ impl Kept {
         inner.fault = None;
         inner.token = Some(Good {
             authorization: value.clone(),
+            is_refused: false,
             since: now,
             renew_at: renew_after.map(|time| now + time),
             expires_at: token.life.map(|life| now + life),
         });
         self.asked.fetch_add(1, Ordering::Relaxed);
         value
+    }
+
+    /// Notes that a system has refused this token. Others may have another one already.
+    pub fn refuse(&self, authorization: &str) {
+        let mut inner = self.lock();
+        let token = inner.token.as_mut();
+        if let Some(good) = token.filter(|good| good.authorization == authorization) {
+            good.is_refused = true;
+        }
     }
 
     /// Notes that a request has failed. A token that is there is used until it expires.

@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use component::connection::HttpConnection;
+use component::credentials::Unsigned;
 use component::state::States;
-use message::{Fault, Reply, Request};
+use message::{Fault, Headers, Reply, Request};
 
 use super::*;
-use crate::testing::{FakeServices, exchange, http_connection, run, sound, sound_flow};
+use crate::testing::{FakeServices, http_connection};
 use crate::under_way::UnderWay;
 
 /// A connection with these keys under `oauth2`.
@@ -53,7 +54,58 @@ fn system(takes: impl Fn(u32) -> bool + 'static) -> (FakeServices, Rc<RefCell<Ve
 /// The `Authorization` of the next request.
 async fn value(connection: &HttpConnection, services: &FakeServices) -> Result<String, Fault> {
     let credentials = connection.credentials.as_ref().unwrap();
-    credentials.authorization(None, services).await
+    let grant = credentials.grant(&Unsigned::default(), services).await?;
+    let [(name, value)] = &grant.lines[..] else {
+        panic!("{grant:?}");
+    };
+    assert_eq!(*name, "Authorization");
+    Ok(value.clone())
+}
+
+fn request() -> Request {
+    Request {
+        method: Method::Get,
+        path: String::new(),
+        query: None,
+        parameters: Vec::new(),
+        headers: Headers::new(),
+        body: Body::Empty,
+        peer: std::net::Ipv4Addr::LOCALHOST.into(),
+        proxy: None,
+        is_secure: false,
+        caller: None,
+    }
+}
+
+/// Asks a system for a path, and once more with another token when one is refused, as requests do;
+/// the last status.
+async fn ask(connection: &HttpConnection, services: &FakeServices) -> Result<u16, Fault> {
+    let credentials = connection.credentials.as_ref().unwrap();
+    let mut grant = credentials.grant(&Unsigned::default(), services).await?;
+    let mut is_second = false;
+    loop {
+        let mut headers = Headers::new();
+        for (name, value) in &grant.lines {
+            headers.append(name, value);
+        }
+        let request = Request {
+            path: "/a".to_owned(),
+            headers,
+            ..request()
+        };
+        let (_, reply) = services.answer(&request);
+        let reply = reply?;
+        let wall = services.wall();
+        let is_refused = credentials.refuses(&grant, reply.status, reply.headers.view(), wall);
+        if is_second || !is_refused {
+            return Ok(reply.status);
+        }
+        let renewed = credentials.grant(&Unsigned::default(), services).await?;
+        if renewed == grant {
+            return Ok(reply.status);
+        }
+        (grant, is_second) = (renewed, true);
+    }
 }
 
 /// The same for two at a time.
@@ -93,8 +145,8 @@ fn name_and_secret_stand_in_the_header_or_in_the_body() {
     assert_eq!(in_body.headers.get("Authorization"), None);
     assert_eq!(
         text(in_body.body.as_bytes()),
-        "grant_type=client_credentials&scope=a%20b&client_id=me&client_secret=s3%3Ac%20rt\
-         &audience=x%26y"
+        "grant_type=client_credentials&scope=a%20b&audience=x%26y&client_id=me\
+         &client_secret=s3%3Ac%20rt"
     );
 }
 
@@ -197,19 +249,19 @@ fn nobody_waits_for_a_renewal_while_a_token_is_good() {
 
 #[test]
 fn tokens_that_are_refused_again_and_again_are_asked_for_ever_more_seldom() {
-    let step = sound(&crate::http_call::DEFINITION, "GET bank:/a");
     let (services, asked) = system(|_| false);
+    let connection = connection("");
     for _ in 0..100 {
-        let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
-        assert_eq!(fault.seen_status(), 401);
+        let status = services.run_to_end(ask(&connection, &services));
+        assert_eq!(status.unwrap(), 401);
         services.run_to_end(services.sleep(Duration::from_millis(100)));
     }
     let asked = asked.borrow();
-    let tokens = asked.iter().filter(|it| it.path == "/token").count();
+    let tokens = asked.iter().filter(|it| it.path == "/t").count();
     assert!((4..=7).contains(&tokens), "{tokens} in ten seconds");
     assert_eq!(
         asked.len(),
-        100 + 2 * tokens - 1,
+        100 + tokens + 1,
         "nothing is sent twice in vain"
     );
 }
@@ -249,36 +301,23 @@ fn a_token_server_that_is_slow_is_given_up() {
 }
 
 #[test]
-fn a_step_asks_for_another_token_once_when_one_is_refused() {
-    let definition = &crate::http_call::DEFINITION;
-    let step = sound(definition, "GET bank:/a");
-    let (services, asked) = system(|token| token == 2);
-    let mut message = exchange(&[], b"");
-    run(&*step, &mut message, &services).unwrap();
+fn another_token_is_asked_for_once_when_one_is_refused() {
     let paths = |asked: &RefCell<Vec<Request>>| -> Vec<String> {
         asked.borrow().iter().map(|it| it.path.clone()).collect()
     };
-    assert_eq!(paths(&asked), ["/token", "/a", "/token", "/a"]);
+    let (services, asked) = system(|token| token == 2);
+    let bank = connection("");
+    let status = services.run_to_end(ask(&bank, &services));
+    assert_eq!(status.unwrap(), 204);
+    assert_eq!(paths(&asked), ["/t", "/a", "/t", "/a"]);
     asked.borrow_mut().clear();
-    run(&*step, &mut message, &services).unwrap();
+    services.run_to_end(ask(&bank, &services)).unwrap();
     assert_eq!(paths(&asked), ["/a"]);
 
     let (services, asked) = system(|_| false);
-    let step = sound(definition, "GET bank:/a");
-    let fault = run(&*step, &mut exchange(&[], b""), &services).unwrap_err();
-    assert_eq!(fault.seen_status(), 401);
-    assert_eq!(paths(&asked), ["/token", "/a", "/token", "/a"]);
-}
-
-#[test]
-fn a_failed_token_fails_the_step() {
-    let flow = sound_flow("[{ http: GET bank:/a }]");
-    let services = FakeServices {
-        reply: Some(Reply::new(401)),
-        ..FakeServices::default()
-    };
-    let fault = flow.run("{}", &services).unwrap_err();
-    assert_eq!((fault.name(), fault.status), ("unauthorized", 502));
+    let status = services.run_to_end(ask(&connection(""), &services));
+    assert_eq!(status.unwrap(), 401);
+    assert_eq!(paths(&asked), ["/t", "/a", "/t", "/a"]);
 }
 
 #[test]
@@ -294,7 +333,7 @@ fn what_is_wrong_is_told_without_the_secret() {
     );
     assert_eq!(
         problems(&format!("token_url: 'ws://a', {rest}")),
-        ["IT0690 3:24 tokens are not handed out over WebSocket"]
+        ["IT0690 3:24 this is not asked over WebSocket"]
     );
     assert_eq!(
         problems("token_url: 'http://a', client_id: me, client_secret: \"s3cr3t\\n\""),
@@ -309,7 +348,10 @@ fn what_is_wrong_is_told_without_the_secret() {
     let both = "http: http://a\nauth: { bearer: t0k3n, basic: { user: a, password: b } }";
     assert_eq!(
         http_connection("api", both, &States::default()).unwrap_err(),
-        ["IT0252 2:7 `auth` is one of `bearer`, `basic` with a name without a colon, and `oauth2`"]
+        [
+            "IT0252 2:7 `auth` is one of `bearer`, `basic` with a name without a colon, `api_key`, \
+          `oauth2` and `aws_sigv4`"
+        ]
     );
 }
 
@@ -323,12 +365,19 @@ fn debug_shows_no_secret() {
 }
 
 #[test]
-fn a_step_that_streams_is_refused() {
+fn a_header_that_the_credentials_set_is_refused() {
     crate::testing::assert_problems(
         &crate::forward::DEFINITION,
         &[(
-            "bank:/x",
-            &["IT0691 1:1 `forward` cannot use a connection with `auth: { oauth2: ... }`"],
+            "{ to: 'bank:/x', headers: { set: { authorization: x } } }",
+            &["IT0691 1:27 the header `authorization` is set by the connection's `auth`"],
+        )],
+    );
+    crate::testing::assert_problems(
+        &crate::http_call::DEFINITION,
+        &[(
+            "{ to: 'bank:/x', headers: { authorization: x } }",
+            &["IT0691 1:27 the header `authorization` is set by the connection's `auth`"],
         )],
     );
 }

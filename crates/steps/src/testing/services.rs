@@ -237,7 +237,8 @@ impl FakeServices {
         self.done_at.get().as_millis()
     }
 
-    fn answer(&self, request: &Request) -> Answer {
+    /// What the other system answers to a request.
+    pub fn answer(&self, request: &Request) -> Answer {
         if let Some(script) = &self.script {
             return script(request);
         }

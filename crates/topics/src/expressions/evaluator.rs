@@ -12,12 +12,13 @@ use message::Fault;
 use tokio::sync::Mutex;
 
 use super::{
-    DEPTH_MAX, Evaluated, ExpressionLimits, Expressions, Fresh, Memory, Outcome, RESULT_MAX,
-    STEP_BYTES, Share, TimeSlice, compile, run,
+    Clock, DEPTH_MAX, Evaluated, ExpressionLimits, Expressions, Fresh, Memory, Outcome, RESULT_MAX,
+    Role, STEP_BYTES, Share, Texts, TimeSlice, compile, run,
 };
 use crate::branch::Branch;
 use crate::counts::Counts;
 use crate::event::{Event, EventId};
+use crate::only::Group;
 use crate::settings::Settings;
 use crate::sse::busy;
 
@@ -31,6 +32,8 @@ pub(crate) struct Evaluator {
     queue_max: usize,
     result_max: usize,
     combinations: RefCell<Vec<Weak<Expressions>>>,
+    /// Whether a condition of the operator has failed, which is logged once.
+    has_failed: Cell<bool>,
     compiled: RefCell<Vec<sync::Weak<Expression>>>,
     /// What the last combination that had a time slice had spent then: one that has waited for
     /// nothing begins there, and cannot save up.
@@ -59,6 +62,7 @@ impl Evaluator {
             queue_max: usize::try_from(queue_max).unwrap_or(usize::MAX),
             result_max: settings.body_max.min(RESULT_MAX),
             combinations: RefCell::default(),
+            has_failed: Cell::new(false),
             compiled: RefCell::default(),
             floor: Cell::new(0),
             document: RefCell::default(),
@@ -75,9 +79,13 @@ impl Evaluator {
         &self.memory
     }
 
-    /// How many different combinations there may be.
-    pub fn distinct_max(&self) -> usize {
-        self.limits.distinct
+    /// How many different combinations there may be: of those that subscribers have sent, or of
+    /// groups of callers.
+    pub fn distinct_max(&self, is_asked_for: bool) -> usize {
+        match is_asked_for {
+            true => self.limits.distinct,
+            false => self.limits.groups,
+        }
     }
 
     /// Whether there is none, which costs nothing to find out.
@@ -92,10 +100,10 @@ impl Evaluator {
         all.iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn find(&self, filter: Option<&str>, select: Option<&str>) -> Option<Rc<Expressions>> {
+    fn find(&self, only: Option<&Group>, texts: Texts<'_>) -> Option<Rc<Expressions>> {
         let all = self.combinations.borrow();
         let mut live = all.iter().filter_map(Weak::upgrade);
-        live.find(|it| it.is_of(filter, select))
+        live.find(|it| it.is_of(only, texts))
     }
 
     /// The expression of this text, when somebody has it already.
@@ -106,21 +114,33 @@ impl Evaluator {
     }
 
     /// Looks whether there may be another one.
-    fn check(&self, texts: [(&str, Option<&str>); 2]) -> Result<(), Fault> {
+    fn check(&self, (filter, select): Texts<'_>) -> Result<(), Fault> {
         let most = self.limits.length;
-        for (name, text) in texts {
+        for (name, text) in [("filter", filter), ("select", select)] {
             if text.is_some_and(|text| text.len() > most) {
                 let detail = format!("`{name}` has more than {most} bytes");
                 return Err(Fault::invalid(detail));
             }
         }
-        match self.combinations().len() >= self.limits.distinct {
-            true => Err(busy("too many different expressions of subscribers")),
+        let is_asked_for = filter.is_some() || select.is_some();
+        let mut alike = self.combinations();
+        alike.retain(|it| it.is_asked_for() == is_asked_for);
+        match alike.len() >= self.distinct_max(is_asked_for) {
+            true => Err(too_many(is_asked_for)),
             false => Ok(()),
         }
     }
 
-    fn add(&self, compiled: &Compiled) -> Rc<Expressions> {
+    /// The same group as others have it, so that its condition is evaluated once.
+    fn group(&self, only: Option<&Group>) -> Option<Group> {
+        let only = only?;
+        let known = self.combinations().into_iter();
+        let mut known = known.filter_map(|it| it.only.clone());
+        known.find(|it| it.is(only)).or_else(|| Some(only.clone()))
+    }
+
+    fn add(&self, only: Option<&Group>, compiled: &Compiled) -> Rc<Expressions> {
+        let only = self.group(only);
         let mut all = self.compiled.borrow_mut();
         all.retain(|it| it.strong_count() > 0);
         for expression in compiled.filter.iter().chain(&compiled.select) {
@@ -128,8 +148,8 @@ impl Evaluator {
                 all.push(Arc::downgrade(expression));
             }
         }
-        let made = Expressions::new(compiled.filter.clone(), compiled.select.clone());
-        let made = Rc::new(made);
+        let both = (compiled.filter.clone(), compiled.select.clone());
+        let made = Rc::new(Expressions::new(only, both));
         self.combinations.borrow_mut().push(Rc::downgrade(&made));
         made
     }
@@ -193,8 +213,19 @@ impl Evaluator {
             expressions,
             fresh,
         };
+        if let Some(only) = &expressions.only {
+            match work.result((&only.expression, Role::Only), slice).await {
+                Ok(Outcome::Holds(true)) => {}
+                Ok(_) => return Evaluated::LeftOut,
+                Err(reason) => {
+                    // Not even that there is such an event is for this caller to know.
+                    self.note_failed(&reason);
+                    return Evaluated::LeftOut;
+                }
+            }
+        }
         if let Some(filter) = &expressions.filter {
-            match work.result((filter, true), slice).await {
+            match work.result((filter, Role::Filter), slice).await {
                 Ok(Outcome::Holds(true)) => {}
                 Ok(_) => return Evaluated::LeftOut,
                 Err(reason) => return Evaluated::Failed(reason),
@@ -203,10 +234,18 @@ impl Evaluator {
         let Some(select) = &expressions.select else {
             return Evaluated::Document(fresh.document().clone());
         };
-        match work.result((select, false), slice).await {
+        match work.result((select, Role::Select), slice).await {
             Ok(Outcome::Selected(document)) => Evaluated::Document(document),
             Ok(_) => Evaluated::LeftOut,
             Err(reason) => Evaluated::Failed(reason),
+        }
+    }
+
+    /// Logs that a condition of the operator has failed for an event, once.
+    #[cold]
+    fn note_failed(&self, reason: &str) {
+        if !self.has_failed.replace(true) {
+            tracing::warn!(target: "topics", reason, "`only` fails for some events");
         }
     }
 
@@ -270,15 +309,20 @@ impl Work<'_> {
     /// What an expression gives for the event; evaluated once for all who have it.
     async fn result(
         &self,
-        expression: (&Arc<Expression>, bool),
+        expression: (&Arc<Expression>, Role),
         slice: &mut TimeSlice,
     ) -> Result<Outcome, String> {
         if let Some(known) = self.fresh.known(expression) {
             return known;
         }
         let value = self.read(slice).await?;
-        let (of, event) = ((&**expression.0, expression.1), &self.fresh.event);
-        let (result, steps) = run(of, &value, event, self.evaluator.result_max);
+        let of = (&**expression.0, expression.1);
+        let now = self.fresh.event.at_ms as f64 / 1000.0;
+        let result_max = self.evaluator.result_max;
+        let (result, steps) = match (&self.expressions.only, expression.1) {
+            (Some(only), Role::Only) => run(of, (&value, &only.variables(now)), result_max),
+            _ => run(of, (&value, &Clock(now)), result_max),
+        };
         self.fresh.keep(expression, &result);
         let counts = &self.evaluator.counts;
         counts.evaluations.fetch_add(1, Ordering::Relaxed);
@@ -315,36 +359,49 @@ struct Compiled {
     select: Option<Arc<Expression>>,
 }
 
-/// The combination of these expressions for each of these topics. Spaces around them do not make a
-/// difference.
+/// The refusal of another combination.
+pub(crate) fn too_many(is_asked_for: bool) -> Fault {
+    busy(match is_asked_for {
+        true => "too many different expressions of subscribers",
+        false => "too many different groups of subscribers",
+    })
+}
+
+/// The combination of these expressions for each of these topics, for a caller of these groups.
+/// Spaces around them do not make a difference.
 ///
 /// # Errors
 /// 400 for one that cannot be compiled or is too long, 503 when there are too many different ones.
 pub(crate) async fn combinations(
     branches: &[Rc<Branch>],
-    (filter, select): (Option<&str>, Option<&str>),
+    groups: &[Option<Group>],
+    (filter, select): Texts<'_>,
 ) -> Result<Vec<Rc<Expressions>>, Fault> {
-    let (filter, select) = (filter.map(str::trim), select.map(str::trim));
+    let texts = (filter.map(str::trim), select.map(str::trim));
     let mut compiled = None;
     let mut all = Vec::with_capacity(branches.len());
-    for branch in branches {
+    for (at, branch) in branches.iter().enumerate() {
+        let only = groups.get(at).and_then(Option::as_ref);
         let evaluator = branch.evaluator();
-        if let Some(found) = evaluator.find(filter, select) {
+        if let Some(found) = evaluator.find(only, texts) {
             all.push(found);
             continue;
         }
-        evaluator.check([("filter", filter), ("select", select)])?;
+        evaluator.check(texts)?;
         if compiled.is_none() {
-            compiled = Some(compile_both(branches, (filter, select)).await?);
+            compiled = Some(match texts {
+                (None, None) => Compiled::default(),
+                texts => compile_both(branches, texts).await?,
+            });
         }
         // Others may have come while that was waited for.
-        let found = evaluator.find(filter, select);
+        let found = evaluator.find(only, texts);
         all.push(match (found, &compiled) {
             (Some(found), _) => found,
             (None, None) => return Err(busy("the expressions cannot be compiled now")),
             (None, Some(compiled)) => {
-                evaluator.check([("filter", filter), ("select", select)])?;
-                evaluator.add(compiled)
+                evaluator.check(texts)?;
+                evaluator.add(only, compiled)
             }
         });
     }
@@ -354,7 +411,7 @@ pub(crate) async fn combinations(
 /// Compiles what nobody has yet, which takes a time slice of this worker.
 async fn compile_both(
     branches: &[Rc<Branch>],
-    (filter, select): (Option<&str>, Option<&str>),
+    (filter, select): Texts<'_>,
 ) -> Result<Compiled, Fault> {
     let Some(first) = branches.first() else {
         return Ok(Compiled::default());

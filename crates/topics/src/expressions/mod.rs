@@ -1,7 +1,8 @@
 //! Expressions of subscribers (`filter` and `select`): what they may cost, who shares what, and in
 //! which order they are evaluated. Decision 0041.
 //!
-//! [`Expressions`] is one combination of the two on a worker, compiled once, with the events that
+//! [`Expressions`] is one combination of the two on a worker, after the operator's condition for a
+//! group of callers (`only`), compiled once, with the events that
 //! it has not been evaluated for yet. [`Evaluator`] is what a worker has of them for a topic, and
 //! [`time_slice`] hands out the worker's time.
 
@@ -20,7 +21,8 @@ use expr::{Expression, Value, json, value};
 
 use crate::channel::Policy;
 use crate::event::{Content, Event};
-pub(crate) use evaluator::{Evaluator, combinations};
+use crate::only::Group;
+pub(crate) use evaluator::{Evaluator, combinations, too_many};
 pub(crate) use memory::{Held, Memory};
 pub(crate) use queue::{Item, Queue};
 pub(crate) use time_slice::{Share, TimeSlice};
@@ -48,6 +50,8 @@ pub(crate) const STEP_BYTES: usize = 32;
 pub(crate) struct ExpressionLimits {
     /// The most different combinations of `filter` and `select`.
     pub distinct: usize,
+    /// The most different groups of callers whose events a condition selects.
+    pub groups: usize,
     /// The most bytes of an expression.
     pub length: usize,
     /// The steps of all of them together for one event, before they have to wait for longer.
@@ -60,6 +64,7 @@ impl Default for ExpressionLimits {
     fn default() -> Self {
         Self {
             distinct: 64,
+            groups: 256,
             length: 1024,
             steps: 500_000,
             memory: 16 << 20,
@@ -92,6 +97,28 @@ impl Variables for Clock {
     }
 }
 
+/// A `filter` and a `select`.
+pub(crate) type Texts<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// What an expression is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// The operator's condition for a group of callers.
+    Only,
+    Filter,
+    Select,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Only => "only",
+            Self::Filter => "filter",
+            Self::Select => "select",
+        }
+    }
+}
+
 /// Compiles an expression of a subscriber.
 ///
 /// # Errors
@@ -108,6 +135,8 @@ fn compile(name: &str, text: &str) -> Result<Arc<Expression>, String> {
 /// the same share it; it is freed with the last of them.
 #[derive(Debug)]
 pub(crate) struct Expressions {
+    /// For whom they are evaluated, where the topic has a condition for callers.
+    only: Option<Group>,
     filter: Option<Arc<Expression>>,
     select: Option<Arc<Expression>>,
     /// How many channels show what it gives.
@@ -116,8 +145,12 @@ pub(crate) struct Expressions {
 }
 
 impl Expressions {
-    fn new(filter: Option<Arc<Expression>>, select: Option<Arc<Expression>>) -> Self {
+    fn new(
+        only: Option<Group>,
+        (filter, select): (Option<Arc<Expression>>, Option<Arc<Expression>>),
+    ) -> Self {
         Self {
+            only,
             filter,
             select,
             channels: Cell::new(0),
@@ -125,11 +158,21 @@ impl Expressions {
         }
     }
 
-    fn is_of(&self, filter: Option<&str>, select: Option<&str>) -> bool {
+    /// Whether a subscriber has sent one of them.
+    pub fn is_asked_for(&self) -> bool {
+        self.filter.is_some() || self.select.is_some()
+    }
+
+    fn is_of(&self, only: Option<&Group>, (filter, select): Texts<'_>) -> bool {
+        let is_same_group = match (&self.only, only) {
+            (Some(own), Some(other)) => own.is(other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+
         let is_same = |own: &Option<Arc<Expression>>, text: Option<&str>| {
             own.as_deref().map(Expression::text) == text
         };
-        is_same(&self.filter, filter) && is_same(&self.select, select)
+        is_same_group && is_same(&self.filter, filter) && is_same(&self.select, select)
     }
 
     /// What comes next for it.
@@ -189,7 +232,7 @@ pub(crate) struct Fresh {
 #[derive(Debug)]
 struct Kept {
     expression: Arc<Expression>,
-    is_filter: bool,
+    role: Role,
     result: Result<Outcome, String>,
 }
 
@@ -242,20 +285,15 @@ impl Fresh {
 
     fn known(
         &self,
-        (expression, is_filter): (&Arc<Expression>, bool),
+        (expression, role): (&Arc<Expression>, Role),
     ) -> Option<Result<Outcome, String>> {
         let results = self.results.borrow();
-        let is_it =
-            |it: &&Kept| it.is_filter == is_filter && Arc::ptr_eq(&it.expression, expression);
+        let is_it = |it: &&Kept| it.role == role && Arc::ptr_eq(&it.expression, expression);
         results.iter().find(is_it).map(|it| it.result.clone())
     }
 
     /// Keeps a result when others have the same expression and there is room.
-    fn keep(
-        &self,
-        (expression, is_filter): (&Arc<Expression>, bool),
-        result: &Result<Outcome, String>,
-    ) {
+    fn keep(&self, (expression, role): (&Arc<Expression>, Role), result: &Result<Outcome, String>) {
         // One is the combination for which it has just been evaluated.
         let is_shared = Arc::strong_count(expression) > 1;
         let size = size_of(result);
@@ -263,7 +301,7 @@ impl Fresh {
             self.kept.set(self.kept.get() + size);
             self.results.borrow_mut().push(Kept {
                 expression: Arc::clone(expression),
-                is_filter,
+                role,
                 result: result.clone(),
             });
         }
@@ -286,20 +324,18 @@ pub(crate) fn document(event: &Event) -> &Bytes {
     }
 }
 
-/// Evaluates a filter or a `select`. The steps are counted in any case.
+/// Evaluates a condition or a `select`. The steps are counted in any case.
 fn run(
-    (expression, is_filter): (&Expression, bool),
-    value: &Value,
-    event: &Event,
+    (expression, role): (&Expression, Role),
+    (value, variables): (&Value, &dyn Variables),
     result_max: usize,
 ) -> (Result<Outcome, String>, u64) {
-    let clock = Clock(event.at_ms as f64 / 1000.0);
-    let (result, steps) = expression.evaluate_counted(value, &clock, &LIMITS);
-    let name = if is_filter { "filter" } else { "select" };
+    let (result, steps) = expression.evaluate_counted(value, variables, &LIMITS);
+    let name = role.name();
     let result = result.map_err(|error| format!("{name}: {error}"));
-    let result = result.and_then(|result| match is_filter {
-        true => Ok(Outcome::Holds(value::is_truthy(&result))),
-        false => {
+    let result = result.and_then(|result| match role {
+        Role::Only | Role::Filter => Ok(Outcome::Holds(value::is_truthy(&result))),
+        Role::Select => {
             let mut out = Vec::new();
             let written = json::write(&result, result_max, &mut out);
             written.map_err(|error| format!("{name}: {error}"))?;

@@ -101,6 +101,7 @@ impl Fetcher {
             peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
             proxy: None,
             is_secure: false,
+            caller: None,
         };
         let mut exchange = Exchange::new(&self.context, request);
         exchange.at = STEP.into();

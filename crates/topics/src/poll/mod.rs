@@ -17,7 +17,7 @@ mod run;
 mod sink;
 mod source;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod topic;

@@ -143,7 +143,7 @@ pub fn json(fields: &[(&str, &str)], body: &str) -> Reply {
 }
 
 /// Reads a poller, or tells every problem as `CODE line:column` and its message.
-pub fn read(yaml: &str, states: &States) -> Result<Read, Vec<String>> {
+pub(super) fn read(yaml: &str, states: &States) -> Result<Read, Vec<String>> {
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let file = sources
         .add("test.yaml", yaml.as_bytes(), &mut report)
@@ -178,7 +178,7 @@ pub fn read(yaml: &str, states: &States) -> Result<Read, Vec<String>> {
 }
 
 /// A poller that has no problem.
-pub fn sound(yaml: &str) -> Read {
+pub(super) fn sound(yaml: &str) -> Read {
     read(yaml, &States::default()).unwrap_or_else(|problems| panic!("{yaml}: {problems:?}"))
 }
 
@@ -189,7 +189,7 @@ pub struct TestSink {
     /// When documents came, in milliseconds, and which.
     pub taken: Mutex<Vec<(u128, String)>>,
     /// What there is on the disk.
-    pub disk: Mutex<Option<Last>>,
+    pub(super) disk: Mutex<Option<Last>>,
     pub place: Option<String>,
     /// Whether what is on the disk may be older than it is.
     pub lags: bool,
@@ -281,7 +281,12 @@ impl Sink for TestSink {
 }
 
 /// Runs a poller for a time, and then until it has stopped: how long that took.
-pub async fn run(read: &Read, sink: &TestSink, services: &TestServices, time: u64) -> Duration {
+pub(super) async fn run(
+    read: &Read,
+    sink: &TestSink,
+    services: &TestServices,
+    time: u64,
+) -> Duration {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopped = Box::pin(async move {
         let _ = stopped.await;

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
 use message::{Body, Fault, Reply, Request};
 use serde_json::json;
 
+use crate::access::{self, Protocol, Refusal, Right};
 use crate::endpoint::{Directory, Endpoint};
 use crate::frame;
 use crate::topic::{For, Publication};
@@ -20,36 +22,48 @@ pub(crate) const SSE: &str = "/streams/subscribers/sse/api/v1/topics/{topic}";
 /// Where events are published, by name or id.
 pub(crate) const POST: &str = "/streams/publishers/http-post/api/v1/topics/{topic}";
 
-/// The topic that a path names.
-///
-/// # Errors
-/// 404 when there is none, and when the id is one of a log that is not there any more.
+/// What holds for requests for this path, unless the topic is not for everybody: then nothing tells
+/// whether it is there.
+pub(crate) fn edge(
+    directory: &Directory,
+    listen: &ListenAddress,
+    path: &str,
+) -> Option<Arc<RouteEdge>> {
+    let named = path.rsplit('/').next()?;
+    let endpoint = find(directory, listen, named).filter(|it| !it.access.is_locked())?;
+    Some(Arc::clone(&endpoint.settings.edge))
+}
+
+/// The topic of this name or id: none when there is none, and when the id is one of a log that is
+/// not there any more.
 pub(crate) fn find(
     directory: &Directory,
     listen: &ListenAddress,
-    request: &Request,
-) -> Result<Arc<Endpoint>, Fault> {
-    let named = named(request);
+    named: &str,
+) -> Option<Arc<Endpoint>> {
     let has_id = |it: &Endpoint| {
         let name = &**it.topic.name();
         let is_id = |epoch| frame::topic_uuid(name, epoch).eq_ignore_ascii_case(named);
         it.settings.is_axway && it.topic.epochs().into_iter().any(is_id)
     };
     let by_name = directory.find(listen, named, |it| it.settings.is_axway);
-    let found = by_name.or_else(|| directory.search(listen, has_id));
-    let missing = || Fault::invalid("there is no such topic").with_status(404);
-    found.ok_or_else(missing)
+    by_name.or_else(|| directory.search(listen, has_id))
+}
+
+/// What is said of a topic that does not exist.
+pub(crate) fn missing() -> Fault {
+    Fault::invalid("there is no such topic").with_status(404)
 }
 
 /// What a path names: a topic, or the id of one.
-fn named(request: &Request) -> &str {
+pub(crate) fn named(request: &Request) -> &str {
     let mut parameters = request.parameters.iter();
     let named = parameters.find(|it| &*it.0 == "topic");
     named.map_or("", |it| it.1.as_str())
 }
 
-/// Whether an id is one of a topic that is here, of a log that it had before.
-fn is_gone(directory: &Directory, listen: &ListenAddress, named: &str) -> bool {
+/// The topic that is here of whose earlier log this is the id.
+fn renewed(directory: &Directory, listen: &ListenAddress, named: &str) -> Option<Arc<Endpoint>> {
     let fits = |it: &Endpoint| {
         let is_earlier = |epoch| {
             let own = frame::topic_uuid(it.topic.name(), epoch);
@@ -57,7 +71,7 @@ fn is_gone(directory: &Directory, listen: &ListenAddress, named: &str) -> bool {
         };
         it.settings.is_axway && it.topic.epoch().is_some_and(is_earlier)
     };
-    directory.search(listen, fits).is_some()
+    directory.search(listen, fits)
 }
 
 /// The id of a subscription, made by chance: each is there as long as its stream, and nothing is
@@ -75,9 +89,26 @@ pub(crate) fn refused(fault: &Fault, now: Duration) -> Reply {
     failed(fault, Some(&subscription_id()), now)
 }
 
+/// What subscribers read of a refusal by a door, with what that demands.
+pub(crate) fn refused_by(door: &Reply, now: Duration) -> Reply {
+    demanding(door, refused(&access::fault_of(door), now))
+}
+
+/// A reply with the challenges of a door's.
+fn demanding(door: &Reply, mut reply: Reply) -> Reply {
+    let lines = door.headers.view();
+    let is_challenge = |name: &[u8]| name.eq_ignore_ascii_case(b"WWW-Authenticate");
+    for (_, _, value) in lines.iter().filter(|it| is_challenge(it.1)) {
+        reply.headers.append("WWW-Authenticate", value);
+    }
+    reply
+}
+
 /// What clients read of a failure.
 fn failed(fault: &Fault, subscription: Option<&str>, now: Duration) -> Reply {
     let (code, category) = match fault.status {
+        401 => (40401, "subscription"),
+        403 => (40403, "subscription"),
         404 | 410 => (40404, "subscription"),
         400..=499 => (40400, "subscription"),
         503 => (50503, "server"),
@@ -118,6 +149,14 @@ pub(crate) fn event_error(subscription: &str, reason: &str) -> Vec<u8> {
     body(what, Some(subscription), reason, now.unwrap_or_default())
 }
 
+/// What an `error` event says when the subscriber's credential has expired.
+pub(crate) fn expired_error(subscription: &str) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let what = (40401, "subscription");
+    let message = "the credential has expired";
+    body(what, Some(subscription), message, now.unwrap_or_default())
+}
+
 /// A time as RFC 3339, section 5.6 writes it.
 fn datetime(now: Duration) -> String {
     let (days, seconds) = (now.as_secs() / 86_400, now.as_secs() % 86_400);
@@ -148,13 +187,24 @@ impl Publisher {
 
     async fn publish(&self, request: Request, services: &dyn Services) -> Result<Reply, Fault> {
         let (directory, listen) = (&*self.directory, &self.listen);
-        let endpoint = find(directory, listen, &request).map_err(|fault| {
-            // A publisher with the id of a topic that has been made anew is not to try it again.
-            match is_gone(directory, listen, named(&request)) {
-                true => Fault::invalid("the topic of this id is gone").with_status(410),
-                false => fault,
+        let found = find(directory, listen, named(&request));
+        let is_here = found.is_some();
+        let found = found.or_else(|| renewed(directory, listen, named(&request)));
+        let locks = [Right::Publish, Right::Subscribe];
+        let locks = locks.map(|it| directory.locks(listen, Protocol::Axway, it));
+        let at = (&request, services);
+        let endpoint = match access::admit_publisher(found, locks.each_ref(), at).await {
+            Ok((endpoint, _)) => endpoint,
+            Err(Refusal::Reply(reply)) => {
+                let answer = failed(&access::fault_of(&reply), None, services.wall());
+                return Ok(demanding(&reply, answer));
             }
-        })?;
+            Err(Refusal::Missing(_)) => return Err(missing()),
+        };
+        if !is_here {
+            // A publisher with the id of a topic that has been made anew is not to try it again.
+            return Err(Fault::invalid("the topic of this id is gone").with_status(410));
+        }
         let media_type = request.headers.get("Content-Type").unwrap_or_default();
         let essence = media_type
             .split(|it| *it == b';')
@@ -189,6 +239,14 @@ impl Handler for Publisher {
 
     fn shares(&self) -> Option<&'static str> {
         Some("publishers of axway-streams")
+    }
+
+    fn edge(&self, path: &str, _: Option<&str>) -> Option<Arc<RouteEdge>> {
+        edge(&self.directory, &self.listen, path)
+    }
+
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        self.directory.secret_parameters(&self.listen)
     }
 
     fn handle<'a>(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use component::access::Caller as Identity;
 use component::handler::{LocalFuture, Services};
 use component::long_work::AT_ONCE;
 use component::trigger::ListenAddress;
@@ -17,10 +18,11 @@ use net::websocket::{CloseCode, Deflate, Kind};
 use serde_json::{Value as Json, json};
 
 use super::order::{self, Order, Want};
-use super::subscription::{Caller, Subscription, Wish};
+use super::subscription::{Subscription, Way, Wish};
+use crate::access::{self, Locks, Protocol, Refused, Right};
 use crate::ask::TOPICS_MAX;
 use crate::caller_limits::{self, OpenConnection, Subscriber};
-use crate::channel::End;
+use crate::channel::{EXPIRED, End};
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin;
 use crate::seats::Outlet;
@@ -31,6 +33,7 @@ use crate::websocket::session::Session;
 const WORKS_MAX: usize = 16;
 
 /// Which topics a connection may name.
+#[derive(Clone)]
 pub(super) struct Scope {
     pub directory: Arc<Directory>,
     pub listen: ListenAddress,
@@ -43,25 +46,68 @@ pub(super) struct Scope {
     pub head: Option<Rc<Request>>,
     /// The connection among those of the caller.
     pub connection: OpenConnection,
+    /// The request that has opened the connection, with its credential, where some topic is not
+    /// for everybody.
+    pub handshake: Option<Arc<Request>>,
 }
 
+/// A topic that a client may do something with, and who it is.
+type Allowed = (Arc<Endpoint>, Option<Arc<Identity>>);
+
 impl Scope {
-    /// The topic that a client names, or the only one.
-    fn find(&self, name: Option<&str>) -> Result<Arc<Endpoint>, Fault> {
-        let name = match (name, self.only.as_deref()) {
-            (Some(name), None) => name,
-            (Some(name), Some(only)) if name == only => name,
-            (None, Some(only)) => only,
-            (None, None) => return Err(Fault::invalid("`topic` is missing")),
-            (Some(_), Some(_)) => return Err(Fault::invalid("this address is for one topic only")),
-        };
+    /// The name that a client gives, or that of the only topic.
+    fn name(&self, name: Option<&str>) -> Result<Arc<str>, Fault> {
+        match (name, &self.only) {
+            (Some(name), None) => Ok(name.into()),
+            (Some(name), Some(only)) if *name == **only => Ok(Arc::clone(only)),
+            (None, Some(only)) => Ok(Arc::clone(only)),
+            (None, None) => Err(Fault::invalid("`topic` is missing")),
+            (Some(_), Some(_)) => Err(Fault::invalid("this address is for one topic only")),
+        }
+    }
+
+    /// The topic of this name.
+    fn find(&self, name: &str) -> Option<Arc<Endpoint>> {
         let fits = |it: &Endpoint| it.settings.websocket.is_some();
         let found = self.directory.find(&self.listen, name, fits);
-        let found = found.filter(|found| {
-            self.only.is_some() || self.origin.may_connect(&found.settings.origins)
-        });
-        let missing = || Fault::invalid("there is no such topic here").with_status(404);
-        found.ok_or_else(missing)
+        found.filter(|found| self.only.is_some() || self.origin.may_subscribe(&found.settings.edge))
+    }
+
+    /// The topic of this name, unless it is not for everybody.
+    fn find_open(&self, name: &str) -> Result<Allowed, Fault> {
+        let found = self.find(name).filter(|it| !it.access.is_locked());
+        found.map(|it| (it, None)).ok_or_else(missing)
+    }
+
+    /// The topic of this name, where the client has this right. Whether there is none or it may
+    /// not see it makes no difference, not even in when the answer comes.
+    async fn admit(
+        &self,
+        handshake: &Request,
+        (name, right): (&str, Right),
+        services: &dyn Services,
+    ) -> Result<Allowed, Fault> {
+        let (found, at) = (self.find(name), (handshake, services));
+        let locks = |right| match (&self.only, &found) {
+            (None, _) => self
+                .directory
+                .locks(&self.listen, Protocol::WebSocket, right),
+            // It is known to be there: what is refused may be told.
+            (Some(_), Some(found)) => Locks::of(found.access.lock(right)),
+            (Some(_), None) => Locks::default(),
+        };
+        let subscribe = locks(Right::Subscribe);
+        let entered = match right {
+            Right::Subscribe => access::admit(found, &subscribe, right, at).await,
+            Right::Publish => {
+                let publish = locks(Right::Publish);
+                access::admit_publisher(found, [&publish, &subscribe], at).await
+            }
+        };
+        match entered {
+            Ok((endpoint, admitted)) => Ok((endpoint, admitted.map(|it| it.caller))),
+            Err(refusal) => Err(Refused::into_fault(refusal.or(missing))),
+        }
     }
 
     /// The head of the request that opens the connection, kept when one of the topics has limits
@@ -88,6 +134,27 @@ impl Scope {
         };
         self.directory.each(&self.listen, look);
         most
+    }
+}
+
+/// What is said of a topic that does not exist.
+fn missing() -> Fault {
+    Fault::invalid("there is no such topic here").with_status(404)
+}
+
+/// What follows a publication is held until this is dropped.
+struct Held(Rc<Cell<bool>>);
+
+impl Held {
+    fn new(flag: &Rc<Cell<bool>>) -> Self {
+        flag.set(true);
+        Self(Rc::clone(flag))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -281,35 +348,12 @@ impl<'a> Connection<'a> {
                 }
             }
             Want::Publish { data, key } => {
-                let endpoint = self.scope.find(topic.as_deref())?;
-                if !endpoint.settings.websocket.is_some_and(|it| it.publish) {
-                    let detail = "the topic is not published to over WebSocket";
-                    return Err(Fault::invalid(detail).with_status(403));
-                }
+                let name = self.scope.name(topic.as_deref())?;
                 let publication = Publication {
                     body: data,
                     key: key.map(|it| Bytes::from(it.into_bytes())),
                 };
-                // What comes next must not overtake one that is checked beside the worker.
-                let is_long = publication.body.len() > AT_ONCE;
-                self.is_preparing.set(is_long);
-                let held = is_long.then(|| Rc::clone(&self.is_preparing));
-                let publisher = For::client(self.scope.client, self.services);
-                let topic = Arc::clone(&endpoint.topic);
-                let (head, services) = (self.scope.head.clone(), self.services);
-                self.works.push(Box::pin(async move {
-                    let size = publication.body.len();
-                    let counted =
-                        caller_limits::publish(&endpoint, head.as_deref(), size, services);
-                    let published = match counted.await {
-                        Ok(()) => publish(&topic, publisher, publication, held).await,
-                        Err(fault) => {
-                            held.into_iter().for_each(|held| held.set(false));
-                            Err(fault)
-                        }
-                    };
-                    Done::Answer(acknowledgement(&topic, &published, reference.as_ref()))
-                }));
+                self.publish((name, topic), publication, reference)?;
             }
         }
         Ok(())
@@ -335,8 +379,12 @@ impl<'a> Connection<'a> {
         topic: Option<&str>,
         reference: Option<Json>,
     ) -> Result<(), Fault> {
-        let endpoint = self.scope.find(topic)?;
-        let name = Arc::clone(endpoint.topic.name());
+        let name = self.scope.name(topic)?;
+        let judged = self.judged();
+        let open = match judged {
+            None => Some(self.scope.find_open(&name)?),
+            Some(_) => None,
+        };
         if self.subscriptions.iter().any(|it| it.0 == name) {
             let detail = "the topic is subscribed to already";
             return Err(Fault::invalid(detail).with_status(409));
@@ -350,15 +398,66 @@ impl<'a> Connection<'a> {
         let head = self.scope.head.clone().filter(|_| first.is_none());
         let subscriber = first.unwrap_or_else(|| Subscriber::over(&self.scope.connection));
         self.works.push(Box::pin(async move {
-            let caller = Caller {
-                deflate,
-                request: head.as_deref(),
-                services,
+            let subscribed = async {
+                let what = (&*name, Right::Subscribe);
+                let (endpoint, caller) = allowed(open, judged, what, services).await?;
+                let way = Way {
+                    deflate,
+                    request: head.as_deref(),
+                    services,
+                };
+                wish.subscribe((&endpoint, &caller), subscriber, way).await
             };
-            match wish.subscribe(&endpoint, subscriber, caller).await {
+            match subscribed.await {
                 Ok(subscription) => Done::Subscribed(name, Box::new(subscription)),
                 Err(fault) => Done::NotSubscribed(shown(&fault, Some(&name), reference.as_ref())),
             }
+        }));
+        Ok(())
+    }
+
+    /// What orders are judged by, where some topic is not for everybody.
+    fn judged(&self) -> Option<(Scope, Arc<Request>)> {
+        let handshake = self.scope.handshake.as_ref()?;
+        Some((self.scope.clone(), Arc::clone(handshake)))
+    }
+
+    fn publish(
+        &mut self,
+        (name, given): (Arc<str>, Option<String>),
+        publication: Publication,
+        reference: Option<Json>,
+    ) -> Result<(), Fault> {
+        let judged = self.judged();
+        let open = match judged {
+            None => Some(publishable(self.scope.find_open(&name)?)?),
+            Some(_) => None,
+        };
+        // What comes next must not overtake one that is judged, or checked beside the worker.
+        let is_long = publication.body.len() > AT_ONCE || judged.is_some();
+        let held = is_long.then(|| Held::new(&self.is_preparing));
+        let publisher = For::client(self.scope.client, self.services);
+        let (head, services) = (self.scope.head.clone(), self.services);
+        self.works.push(Box::pin(async move {
+            let what = (&*name, Right::Publish);
+            let allowed = allowed(open, judged, what, services).await;
+            let (endpoint, caller) = match allowed.and_then(publishable) {
+                Ok(allowed) => allowed,
+                Err(fault) => {
+                    return Done::Answer(shown(&fault, given.as_deref(), reference.as_ref()));
+                }
+            };
+            let published = async {
+                let who = (head.as_deref(), caller.as_ref());
+                caller_limits::publish(&endpoint, who, publication.body.len(), services).await?;
+                publish(&endpoint.topic, publisher, publication, held).await
+            };
+            let published = published.await;
+            Done::Answer(acknowledgement(
+                &endpoint.topic,
+                &published,
+                reference.as_ref(),
+            ))
         }));
         Ok(())
     }
@@ -430,6 +529,10 @@ impl<'a> Connection<'a> {
                         let counts = subscription.branch().counts();
                         counts.note_disconnected();
                     }
+                    if end == End::Expired {
+                        let text = format!(r#"{{"type":"expired","data":{EXPIRED}}}"#);
+                        self.session.send(Kind::Text, text.as_bytes());
+                    }
                     return Some(close_code(end));
                 }
                 Poll::Ready(Err(_)) => return Some((CloseCode::NORMAL, "")),
@@ -444,10 +547,36 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// The topic that is open to everybody, or what comes of judging the client.
+async fn allowed(
+    open: Option<Allowed>,
+    judged: Option<(Scope, Arc<Request>)>,
+    what: (&str, Right),
+    services: &dyn Services,
+) -> Result<Allowed, Fault> {
+    match (open, judged) {
+        (Some(open), _) => Ok(open),
+        (None, Some((scope, handshake))) => scope.admit(&handshake, what, services).await,
+        (None, None) => Err(missing()),
+    }
+}
+
+/// The topic, if it is published to over WebSocket.
+fn publishable(allowed: Allowed) -> Result<Allowed, Fault> {
+    match allowed.0.settings.websocket {
+        Some(it) if it.publish => Ok(allowed),
+        _ => {
+            let detail = "the topic is not published to over WebSocket";
+            Err(Fault::invalid(detail).with_status(403))
+        }
+    }
+}
+
 fn close_code(end: End) -> (CloseCode, &'static str) {
     match end {
         End::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
         End::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
+        End::Expired => (CloseCode::POLICY, "the credential has expired"),
         // "Try again later": the registry of close codes of RFC 6455, section 11.7.
         End::Slow | End::Stalled => (CloseCode(1013), "too slow: come again and go on"),
         End::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),
@@ -459,14 +588,12 @@ async fn publish(
     topic: &Topic,
     publisher: For<'_>,
     publication: Publication,
-    held: Option<Rc<Cell<bool>>>,
+    held: Option<Held>,
 ) -> Result<Receipt, Fault> {
     let size = publication.body.len();
     let prepared = topic.prepare(publisher, size, || Ok(vec![publication]));
     let prepared = prepared.await;
-    if let Some(held) = held {
-        held.set(false);
-    }
+    drop(held);
     only(topic.submit(publisher.client, prepared?).await?)
 }
 

@@ -10,6 +10,7 @@ use net::websocket::{CloseCode, Handshake, Terms};
 
 use super::connection::{Connection, Scope};
 use super::subscription::Wish;
+use crate::access::{self, Protocol, Refused, Right};
 use crate::ask::Ask;
 use crate::caller_limits::{OpenConnection, Subscriber};
 use crate::endpoint::{Directory, Endpoint};
@@ -38,6 +39,17 @@ impl Handler for WebSocketHandler {
         self.only.is_none().then_some("topics over WebSocket")
     }
 
+    fn checks_origin(&self) -> bool {
+        true
+    }
+
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        match &self.only {
+            Some(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
+            None => self.directory.secret_parameters(&self.listen),
+        }
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
@@ -46,33 +58,33 @@ impl Handler for WebSocketHandler {
         Box::pin(async move {
             match self.accept(request, services).await {
                 Ok(outcome) => Ok(outcome),
-                Err(Refusal::Reply(reply)) => Ok(Outcome::Reply(*reply)),
-                Err(Refusal::Fault(fault)) => Err(fault),
+                Err(Refused::Reply(reply)) => Ok(Outcome::Reply(*reply)),
+                Err(Refused::Fault(fault)) => Err(fault),
             }
         })
     }
 }
 
-/// Why there is no connection.
-enum Refusal {
-    Reply(Box<message::Reply>),
-    Fault(Fault),
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
 impl WebSocketHandler {
-    async fn accept(&self, request: Request, services: &dyn Services) -> Result<Outcome, Refusal> {
+    async fn accept(
+        &self,
+        mut request: Request,
+        services: &dyn Services,
+    ) -> Result<Outcome, Refused> {
         let only = self.only.as_ref();
         let terms = Terms {
             subprotocols: &[],
             compresses: only.is_none_or(|it| it.settings.compression),
         };
-        let mut handshake = Handshake::accept(&request, terms).map_err(Refusal::Reply)?;
+        let handshake = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
+        // Each order of the client is judged by what it has sent here.
+        let is_judged = match only {
+            Some(endpoint) => endpoint.access.is_locked(),
+            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
+        };
+        let Handshake {
+            mut reply, deflate, ..
+        } = handshake;
         let mut scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
@@ -81,25 +93,33 @@ impl WebSocketHandler {
             client: request.peer,
             head: None,
             connection: OpenConnection::default(),
+            handshake: is_judged.then(|| Arc::new(request.clone())),
         };
         let mut first = Subscriber::default();
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;
         if let Some(endpoint) = only {
-            if !scope.origin.may_connect(&endpoint.settings.origins) {
+            if !scope.origin.may_subscribe(&endpoint.settings.edge) {
                 let detail = "pages of this origin may not connect";
                 return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
             }
+            let at = (&request, services);
+            let entered = access::admit_to_one(endpoint, Right::Subscribe, at).await;
+            // As paths are answered that do not exist.
+            let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
+            let entered = entered.map_err(|refusal| refusal.or(nothing))?;
+            let (_, callers) = access::enter(vec![entered], &mut request);
+            let caller = callers.into_iter().next().flatten();
             let wish = Wish {
                 ask: Ask::of(&request)?,
                 window: None,
             };
             // What is wrong with it is said before the connection is there.
-            wish.check(endpoint, services).await?;
-            let one = [Arc::clone(endpoint)];
-            let subscriber = Subscriber::enter(&one, &request, services).await?;
+            wish.check((endpoint, &caller), services).await?;
+            let one = (&[Arc::clone(endpoint)][..], &[caller][..]);
+            let subscriber = Subscriber::enter(one, &request, services).await?;
             for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
-                handshake.reply.headers.append(name, value);
+                reply.headers.append(name, value);
             }
             scope.connection = subscriber.connection.clone();
             first = subscriber;
@@ -115,11 +135,11 @@ impl WebSocketHandler {
             first,
             options: Options {
                 message_max,
-                deflate: handshake.deflate,
+                deflate,
                 ping: PING,
             },
         };
-        Ok(Outcome::Stream(handshake.reply, Box::new(feed)))
+        Ok(Outcome::Stream(reply, Box::new(feed)))
     }
 }
 

@@ -5,13 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use component::access::Caller;
 use component::handler::{LocalFuture, Services};
 use message::{Fault, Request};
 use net::websocket::Deflate;
 
+use crate::access;
 use crate::ask::Ask;
 use crate::branch::Branch;
-use crate::caller_limits::Subscriber;
+use crate::caller_limits::{self, Subscriber};
 use crate::channel::{ChannelKey, End};
 use crate::counts::Place;
 use crate::endpoint::Endpoint;
@@ -30,8 +32,8 @@ pub(super) struct Wish {
     pub window: Option<u64>,
 }
 
-/// Who subscribes.
-pub(super) struct Caller<'a> {
+/// How a client subscribes.
+pub(super) struct Way<'a> {
     pub deflate: Option<Deflate>,
     /// The head of the request that has opened the connection, where topics have limits.
     pub request: Option<&'a Request>,
@@ -74,13 +76,24 @@ impl Wish {
                           acknowledged";
             return Err(Fault::invalid(detail));
         }
+        if window.is_some() && endpoint.access.only.is_some() {
+            let detail = "the topic is not the same for all callers: events cannot be \
+                          acknowledged by a `window`";
+            return Err(Fault::invalid(detail));
+        }
         Ok(window)
     }
 
-    async fn view(&self, endpoint: &Arc<Endpoint>, branch: &Rc<Branch>) -> Result<View, Fault> {
+    async fn view(
+        &self,
+        (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
+        branch: &Rc<Branch>,
+    ) -> Result<View, Fault> {
         let one = [Arc::clone(endpoint)];
+        let callers = std::slice::from_ref(caller);
         let how = (Wire::WebSocket(None), IdForm::Plain);
-        let views = self.ask.views(&one, &[Rc::clone(branch)], how).await;
+        let branches = [Rc::clone(branch)];
+        let views = self.ask.views((&one, callers), &branches, how).await;
         let missing = || Fault::invalid("the topic is not there");
         views?.pop().ok_or_else(missing)
     }
@@ -104,13 +117,13 @@ impl Wish {
     /// That.
     pub async fn check(
         &self,
-        endpoint: &Arc<Endpoint>,
+        (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
         services: &dyn Services,
     ) -> Result<(), Fault> {
         self.window(endpoint)?;
         let (branch, _) = self.starts(endpoint, services).await?;
         let _place = sse::enter(&[Arc::clone(endpoint)])?;
-        self.view(endpoint, &branch).await.map(drop)
+        self.view((endpoint, caller), &branch).await.map(drop)
     }
 
     /// Makes a subscription of it.
@@ -119,26 +132,27 @@ impl Wish {
     /// What is wrong with it, or that there are too many.
     pub async fn subscribe(
         &self,
-        endpoint: &Arc<Endpoint>,
+        (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
         mut subscriber: Subscriber,
-        caller: Caller<'_>,
+        way: Way<'_>,
     ) -> Result<Subscription, Fault> {
-        let Caller {
+        let Way {
             deflate,
             request,
             services,
-        } = caller;
+        } = way;
         let window = self.window(endpoint)?;
         let one = [Arc::clone(endpoint)];
         if let Some(request) = request {
-            subscriber.add(endpoint, request, services).await?;
+            let request = caller_limits::seen(request, caller.as_ref());
+            subscriber.add(endpoint, &request, services).await?;
         }
         let mut place = sse::enter(&one)?.pop();
         if let Some(place) = &mut place {
             place.hold(subscriber.held);
         }
         let (branch, starts) = self.starts(endpoint, services).await?;
-        let view = self.view(endpoint, &branch).await?;
+        let view = self.view((endpoint, caller), &branch).await?;
         let deflate = deflate.filter(|_| endpoint.settings.compression);
         let key = ChannelKey {
             wire: Wire::WebSocket(deflate),
@@ -158,9 +172,11 @@ impl Wish {
             max_time = longest;
         }
         let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
+        let reader = Reader::new(&channel, ticks);
+        reader.expire_at(access::expires(std::slice::from_ref(caller)));
         Ok(Subscription {
             branch,
-            reader: Reader::new(&channel, ticks),
+            reader,
             state: State::find(Box::new(joining)),
             window,
             acknowledged: None,

@@ -30,6 +30,8 @@ pub(super) struct SseFeed {
     pub max_time: Option<Duration>,
     /// Whether that is the time that the caller's plan allows.
     pub ends_by_plan: bool,
+    /// When the client's credential expires, in seconds since 1970.
+    pub expires: Option<u64>,
     pub places: Vec<Place>,
 }
 
@@ -76,6 +78,7 @@ impl SseFeed {
         let channel = Branch::channel(&self.branches, key, self.pace)?;
         let ticks = self.max_time.map(|time| in_ticks(time, chance));
         let mut reader = Reader::new(&channel, ticks);
+        reader.expire_at(self.expires);
         if self.gzip {
             let mut head = gzip::HEAD.to_vec();
             if chunked {
@@ -125,11 +128,15 @@ impl Feed for SseFeed {
                 None => stream::deliver(&mut reader, &mut *client).await,
             };
             if let Some(end) = end {
-                let mut words = match ends_by_plan && matches!(end, End::Time) {
-                    true => format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes(),
-                    false => Vec::new(),
-                };
-                words.extend(last_words(retry, services.chance()));
+                let mut words = Vec::new();
+                match end {
+                    End::Expired => reader.channel().write_expired(&mut words),
+                    End::Time if ends_by_plan => {
+                        words = format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes();
+                        words.extend(last_words(retry, services.chance()));
+                    }
+                    _ => words = last_words(retry, services.chance()),
+                }
                 Box::pin(stream::finish(&reader, &mut *client, end, words)).await;
             }
             drop(places);

@@ -3,11 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::access::Caller;
+use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Method, Origin, RateLimit, Reply, Request};
+use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 
 use super::feed::SseFeed;
+use crate::access::{self, Entered, Protocol, Refused, Right};
 use crate::ask::{self, Accepted, Ask, TOPICS_MAX};
 use crate::branch::Branch;
 use crate::caller_limits::Subscriber;
@@ -15,7 +18,6 @@ use crate::channel::{Pace, Policy};
 use crate::counts::Place;
 use crate::endpoint::{Directory, Endpoint};
 use crate::frame::{IdForm, Wire};
-use crate::origin;
 use crate::profile::axway;
 
 /// Which topics a route serves.
@@ -44,47 +46,85 @@ impl Handler for SseHandler {
         }
     }
 
+    /// What all topics of a stream allow. Where a name can be anything nothing tells whether a topic
+    /// is there that is not for everybody.
+    fn edge(&self, path: &str, query: Option<&str>) -> Option<Arc<RouteEdge>> {
+        match &self.0 {
+            Of::One(endpoint) => Some(Arc::clone(&endpoint.settings.edge)),
+            Of::Several(directory, listen) => {
+                let asked = ask::topics(query).ok()?;
+                let find = |name: &&str| {
+                    let found = directory.find(listen, name, |it| it.settings.sse)?;
+                    let is_public = !found.access.is_locked();
+                    is_public.then(|| Arc::clone(&found.settings.edge))
+                };
+                let edges: Option<Vec<_>> = names(&asked).ok()?.iter().map(find).collect();
+                RouteEdge::common(&edges?)
+            }
+            Of::Axway(directory, listen) => axway::edge(directory, listen, path),
+        }
+    }
+
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        match &self.0 {
+            Of::One(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
+            Of::Several(directory, listen) | Of::Axway(directory, listen) => {
+                directory.secret_parameters(listen)
+            }
+        }
+    }
+
     fn handle<'a>(
         &'a self,
         request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
-            match self.open(&request, services).await {
-                Err(fault) if matches!(self.0, Of::Axway(..)) => {
+            let is_axway = matches!(self.0, Of::Axway(..));
+            match self.open(request, services).await {
+                Ok(outcome) => Ok(outcome),
+                Err(Refused::Fault(fault)) if is_axway => {
                     Ok(Outcome::Reply(axway::refused(&fault, services.wall())))
                 }
-                outcome => outcome,
+                Err(Refused::Reply(reply)) if is_axway => {
+                    Ok(Outcome::Reply(axway::refused_by(&reply, services.wall())))
+                }
+                Err(Refused::Fault(fault)) => Err(fault),
+                Err(Refused::Reply(reply)) => Ok(Outcome::Reply(*reply)),
             }
         })
     }
 }
 
 impl SseHandler {
-    async fn open(&self, request: &Request, services: &dyn Services) -> Result<Outcome, Fault> {
-        let (endpoints, ids) = self.endpoints(request)?;
-        if request.method == Method::Options {
-            return Ok(Outcome::Reply(origin::preflight(&endpoints, request)));
-        }
+    async fn open(
+        &self,
+        mut request: Request,
+        services: &dyn Services,
+    ) -> Result<Outcome, Refused> {
+        let (entered, ids) = self.admit(&request, services).await?;
+        let (endpoints, callers) = access::enter(entered, &mut request);
+        let request = &request;
         let accept = request.headers.get("Accept");
         let accepted = ask::accepted(accept, ids == IdForm::Axway)?;
         let Accepted::Events(mode) = accepted else {
             let detail = "there is only `text/event-stream` here";
-            return Err(Fault::invalid(detail).with_status(406));
+            return Err(Fault::invalid(detail).with_status(406).into());
         };
         let mut ask = Ask::of(request)?;
         ask.mode = ask.mode.or(mode);
         let opening = Opening {
             endpoints: &endpoints,
+            callers: &callers,
             ask: &ask,
             ids,
         };
         for endpoint in &endpoints {
             ask.mode(endpoint)?;
         }
-        let subscriber = Subscriber::enter(&endpoints, request, services).await?;
+        let subscriber = Subscriber::enter((&endpoints, &callers), request, services).await?;
         let mut feed = opening.feed(request, services).await?;
-        let mut reply = head(&endpoints, request, feed.is_gzip());
+        let mut reply = head(&endpoints, feed.is_gzip());
         for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
             reply.headers.append(name, value);
         }
@@ -92,32 +132,54 @@ impl SseHandler {
         Ok(Outcome::Stream(reply, Box::new(feed)))
     }
 
-    /// The topics that a request is for.
-    fn endpoints(&self, request: &Request) -> Result<(Vec<Arc<Endpoint>>, IdForm), Fault> {
+    /// The topics that a request is for, if it may subscribe to all of them.
+    async fn admit(
+        &self,
+        request: &Request,
+        services: &dyn Services,
+    ) -> Result<(Vec<Entered>, IdForm), Refused> {
+        let (right, at) = (Right::Subscribe, (request, services));
         match &self.0 {
-            Of::One(endpoint) => Ok((vec![Arc::clone(endpoint)], IdForm::Plain)),
+            Of::One(endpoint) => {
+                let entered = access::admit_to_one(endpoint, right, at).await;
+                // As paths are answered that do not exist.
+                let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
+                let entered = entered.map_err(|refusal| refusal.or(nothing))?;
+                Ok((vec![entered], IdForm::Plain))
+            }
             Of::Several(directory, listen) => {
-                let names = Ask::of(request)?.topics;
-                let found = several(directory, listen, &names)?;
-                Ok((found, IdForm::Composite))
+                let asked = Ask::of(request)?.topics;
+                let mut all = Vec::new();
+                for name in names(&asked)? {
+                    let found = directory.find(listen, name, |it| it.settings.sse);
+                    let locks = directory.locks(listen, Protocol::Sse, right);
+                    let entered = access::admit(found, &locks, right, at).await;
+                    all.push(entered.map_err(|refusal| refusal.or(|| missing(name)))?);
+                }
+                Ok((all, IdForm::Composite))
             }
             Of::Axway(directory, listen) => {
-                let found = axway::find(directory, listen, request);
-                Ok((vec![found?], IdForm::Axway))
+                let found = axway::find(directory, listen, axway::named(request));
+                let locks = directory.locks(listen, Protocol::Axway, right);
+                let entered = access::admit(found, &locks, right, at).await;
+                let entered = entered.map_err(|refusal| refusal.or(axway::missing))?;
+                Ok((vec![entered], IdForm::Axway))
             }
         }
     }
 }
 
-/// The topics of these names.
+/// What is said of a topic that does not exist.
+fn missing(name: &str) -> Fault {
+    let detail = format!("there is no topic `{}` here", name.escape_debug());
+    Fault::invalid(detail).with_status(404)
+}
+
+/// The names of a stream's topics, each once.
 ///
 /// # Errors
-/// 404 when there is no such topic, 400 when there is none or too many.
-pub(crate) fn several(
-    directory: &Directory,
-    listen: &ListenAddress,
-    names: &[String],
-) -> Result<Vec<Arc<Endpoint>>, Fault> {
+/// 400 when there is none or too many.
+fn names(names: &[String]) -> Result<Vec<&str>, Fault> {
     if names.is_empty() {
         return Err(Fault::invalid("name the topics: `?topic=NAME&topic=NAME`"));
     }
@@ -129,20 +191,13 @@ pub(crate) fn several(
     // One stream for all who want the same, in whichever order they say it.
     names.sort_unstable();
     names.dedup();
-    let find = |name: &&str| {
-        let missing = || {
-            let detail = format!("there is no topic `{}` here", name.escape_debug());
-            Fault::invalid(detail).with_status(404)
-        };
-        let found = directory.find(listen, name, |it| it.settings.sse);
-        found.ok_or_else(missing)
-    };
-    names.iter().map(find).collect()
+    Ok(names)
 }
 
 /// A stream that is about to be opened.
 struct Opening<'a> {
     endpoints: &'a [Arc<Endpoint>],
+    callers: &'a [Option<Arc<Caller>>],
     ask: &'a Ask,
     ids: IdForm,
 }
@@ -160,7 +215,10 @@ impl Opening<'_> {
             gzip,
         };
         let how = (wire, self.ids);
-        let views = self.ask.views(self.endpoints, &branches, how).await?;
+        let views = self
+            .ask
+            .views((self.endpoints, self.callers), &branches, how);
+        let views = views.await?;
         let starts = self.ask.starts(self.endpoints, self.ids)?;
         let max_time = settings().filter_map(|it| it.max_time).min();
         Ok(SseFeed {
@@ -172,6 +230,7 @@ impl Opening<'_> {
             retry: settings().map(|it| it.retry).max().unwrap_or_default(),
             max_time,
             ends_by_plan: false,
+            expires: access::expires(self.callers),
             branches,
             places,
         })
@@ -237,7 +296,7 @@ pub(crate) fn pace(paces: impl Iterator<Item = Pace>) -> Pace {
 }
 
 /// The head of a stream.
-fn head(endpoints: &[Arc<Endpoint>], request: &Request, is_gzip: bool) -> Reply {
+fn head(endpoints: &[Arc<Endpoint>], is_gzip: bool) -> Reply {
     let mut reply = Reply::new(200);
     let headers = &mut reply.headers;
     headers.append("Content-Type", "text/event-stream");
@@ -249,6 +308,5 @@ fn head(endpoints: &[Arc<Endpoint>], request: &Request, is_gzip: bool) -> Reply 
     if endpoints.iter().all(|it| it.settings.compression) {
         headers.append("Vary", "Accept-Encoding");
     }
-    origin::allow(endpoints, request, headers);
     reply
 }

@@ -66,7 +66,10 @@ impl Feed for Speaking {
             };
             poll_fn(|context| talk.poll(&mut session, context)).await;
             if talk.is_stopping {
-                session.close(CloseCode::GOING_AWAY, "the server stops");
+                match session.has_expired() {
+                    true => session.close(CloseCode::POLICY, "the credential has expired"),
+                    false => session.close(CloseCode::GOING_AWAY, "the server stops"),
+                }
             }
             drop(talk);
             session.end(services).await;

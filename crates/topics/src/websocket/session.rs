@@ -300,7 +300,12 @@ impl Session {
         result.ok()
     }
 
-    /// Ready when the engine stops or the address is served no more.
+    /// As [`Client::has_expired`].
+    pub fn has_expired(&self) -> bool {
+        self.client.has_expired()
+    }
+
+    /// As [`Client::poll_stop`].
     pub fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.client.poll_stop(context)
     }

@@ -58,13 +58,18 @@ pub struct Phase {
 impl Phase {
     pub fn add(&mut self, more: Self) {
         self.latencies.add(&more.latencies);
-        self.errors += more.errors;
-        self.shown.extend(more.shown);
-        self.shown.truncate(SHOWN);
         self.worst = [self.worst, more.worst]
             .into_iter()
             .flatten()
             .max_by_key(|worst| worst.1);
+        self.add_errors(more);
+    }
+
+    /// Adds the errors of a time whose latencies say nothing.
+    pub fn add_errors(&mut self, more: Self) {
+        self.errors += more.errors;
+        self.shown.extend(more.shown);
+        self.shown.truncate(SHOWN);
     }
 
     /// Whether every kind had its answers in time for so long.

@@ -12,6 +12,10 @@ use super::processes::Held;
 const LATENCY_MAX: Duration = Duration::from_millis(50);
 const KEPT_MAX_KIB: u64 = 30 * 1024;
 
+/// A percentile above the bound is the machine's when it is at most so many halves of that of a
+/// server that does nothing, under the same attack.
+const MACHINE_HALVES: u32 = 3;
+
 /// After an attack the good client is served in time before this has passed.
 const RECOVERED: Duration = Duration::from_secs(2);
 
@@ -45,8 +49,31 @@ fn mib(kib: u64) -> u64 {
     kib.div_ceil(1024)
 }
 
-/// The bounds of latency and errors that were not kept.
-fn judge(phase: &Phase) -> Vec<String> {
+/// What the 99th percentile of the good client's latency says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Latency {
+    Kept,
+    /// It is above the bound, but a server that does nothing was hardly faster.
+    Machine,
+    Broken,
+}
+
+impl Latency {
+    fn of(engine: &Histogram, idle: &Histogram) -> Self {
+        let (engine, idle) = (engine.percentile(99), idle.percentile(99));
+        if engine < LATENCY_MAX {
+            Self::Kept
+        } else if engine * 2 <= idle * MACHINE_HALVES {
+            Self::Machine
+        } else {
+            Self::Broken
+        }
+    }
+}
+
+/// The bounds of latency and errors that were not kept. `idle` is what the server that does nothing
+/// took meanwhile.
+fn judge(phase: &Phase, idle: &Histogram) -> Vec<String> {
     let mut broken = Vec::new();
     if phase.errors > 0 {
         broken.push(format!(
@@ -55,8 +82,8 @@ fn judge(phase: &Phase) -> Vec<String> {
             phase.shown.join("; ")
         ));
     }
-    let p99 = phase.latencies.percentile(99);
-    if p99 >= LATENCY_MAX {
+    if Latency::of(&phase.latencies, idle) == Latency::Broken {
+        let p99 = phase.latencies.percentile(99);
         let worst = phase
             .worst
             .map(|(name, p99)| format!(", {name} {}", millis(p99)));
@@ -68,7 +95,7 @@ fn judge(phase: &Phase) -> Vec<String> {
 
 impl Round {
     pub fn broken(&self) -> Vec<String> {
-        let mut broken = judge(&self.phase);
+        let mut broken = judge(&self.phase, &self.idle.latencies);
         if self.recovery >= RECOVERED {
             let seconds = self.recovery.as_secs();
             broken.push(format!(
@@ -112,6 +139,12 @@ impl Round {
     pub fn print(&self) {
         println!("{}", self.line());
         let [idle, disk] = [&self.idle.latencies, &self.disk].map(|it| millis(it.percentile(99)));
+        if Latency::of(&self.phase.latencies, &self.idle.latencies) == Latency::Machine {
+            println!(
+                "    THE MACHINE: at most 1.5 times the p99 of {idle} ms of a server that does \
+                 nothing"
+            );
+        }
         for broken in self.broken() {
             println!(
                 "    BROKEN: {broken}; beside it p99 {idle} ms of a server that does nothing, \
@@ -168,6 +201,8 @@ pub struct Verdict {
     good: Phase,
     /// The rounds whose latency, errors, recovery and engine were not as they have to be.
     late: Vec<String>,
+    /// Those in which the machine was late.
+    machine: Vec<String>,
     failed: usize,
     slow: usize,
     ended: usize,
@@ -176,15 +211,14 @@ pub struct Verdict {
 impl Verdict {
     pub fn add(&mut self, round: &Round) {
         self.rounds += 1;
-        let p99 = round.phase.latencies.percentile(99);
-        if p99 >= LATENCY_MAX {
-            let [idle, disk] = [&round.idle.latencies, &round.disk];
-            let [idle, disk] = [idle, disk].map(|it| millis(it.percentile(99)));
-            self.late.push(format!(
-                "{} {} (idle {idle}, disk {disk})",
-                round.attack.name,
-                millis(p99)
-            ));
+        let latencies = &round.phase.latencies;
+        let [p99, idle, disk] =
+            [latencies, &round.idle.latencies, &round.disk].map(|it| millis(it.percentile(99)));
+        let line = format!("{} {p99} (idle {idle}, disk {disk})", round.attack.name);
+        match Latency::of(latencies, &round.idle.latencies) {
+            Latency::Kept => {}
+            Latency::Machine => self.machine.push(line),
+            Latency::Broken => self.late.push(line),
         }
         self.failed += usize::from(round.phase.errors > 0);
         self.slow += usize::from(round.recovery >= RECOVERED);
@@ -209,6 +243,13 @@ impl Verdict {
             false => format!("{} rounds: {}", late.len(), late.join(", ")),
         };
         row("p99 of each round: under 50 ms", late.is_empty(), value);
+        if !self.machine.is_empty() {
+            let (count, rounds) = (self.machine.len(), self.machine.join(", "));
+            println!(
+                "  above it, but the machine: at most 1.5 times as slow as the server that does \
+                 nothing: {count} rounds: {rounds}"
+            );
+        }
         let value = format!("{} rounds were not", self.slow);
         row("in time again: within 2 s", self.slow == 0, value);
         let value = format!("{} times", self.ended);
@@ -228,7 +269,7 @@ impl Verdict {
 
 /// What is broken at the end, in words.
 pub fn judge_end(phase: &Phase, before: Held, after: Held) -> Vec<String> {
-    let mut broken = judge(phase);
+    let mut broken = judge(phase, &Histogram::default());
     let kept = after.memory_kib.saturating_sub(before.memory_kib);
     if kept > KEPT_MAX_KIB {
         broken.push(format!("{} MiB of memory kept", mib(kept)));
@@ -255,9 +296,21 @@ mod tests {
 
     #[test]
     fn latency_and_errors_have_bounds() {
-        assert!(judge(&phase(49, 0)).is_empty());
-        assert_eq!(judge(&phase(60, 0)), ["p99 60.0 ms"]);
-        assert_eq!(judge(&phase(40, 2)), ["2 errors: "]);
+        let idle = phase(1, 0).latencies;
+        assert!(judge(&phase(49, 0), &idle).is_empty());
+        assert_eq!(judge(&phase(60, 0), &idle), ["p99 60.0 ms"]);
+        assert_eq!(judge(&phase(40, 2), &idle), ["2 errors: "]);
+    }
+
+    #[test]
+    fn what_a_server_that_does_nothing_takes_is_the_machine_but_an_error_is_not() {
+        let of = |engine, idle| Latency::of(&phase(engine, 0).latencies, &phase(idle, 0).latencies);
+        assert_eq!(of(150, 100), Latency::Machine);
+        assert_eq!(of(151, 100), Latency::Broken);
+        assert_eq!(of(49, 1), Latency::Kept);
+        assert_eq!(of(60, 0), Latency::Broken);
+        let slow = phase(100, 0).latencies;
+        assert_eq!(judge(&phase(150, 1), &slow), ["1 errors: "]);
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl Around for Endpoint {
             return Opened::Reply(pages::page(self, &request));
         }
         match request::open(self, request) {
-            Ok((request, asked)) => Opened::Message(Box::new(request), Box::new(asked)),
+            Ok((request, asked)) => Opened::Message(Box::new(request), Arc::new(asked)),
             Err(reply) => Opened::Reply(*reply),
         }
     }

@@ -1,6 +1,7 @@
 //! Calls of a service, and those that cannot be.
 
 use component::step::Next;
+use message::Reply;
 
 use super::*;
 use crate::testing::{StandIn, body, build, exchange, run};
@@ -43,6 +44,51 @@ fn no_line_is_added_by_a_value() {
     let services = StandIn::says(200, "{}");
     let fault = run(&*step, &mut exchange(r#"{"a":"b\r\nc: d"}"#), &services).unwrap_err();
     assert_eq!(fault.name(), "invalid");
+}
+
+/// What a service answers, with so many bytes of a comment in it.
+fn answer(padding: usize) -> Reply {
+    let padding = " ".repeat(padding);
+    let text = format!(
+        "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><!--{padding}--><e:Body>\
+         <CheckStockResponse xmlns='urn:example:erp:types'><inStock>true</inStock>\
+         </CheckStockResponse></e:Body></e:Envelope>"
+    );
+    Reply::with_content(200, "text/xml", text.into_bytes())
+}
+
+#[test]
+fn large_envelopes_are_written_and_read_beside_the_worker() {
+    let step = build(&DEFINITION, "{ to: erp, operation: CheckStock }").unwrap();
+    for (request, reply, beside) in [(10, 10, 0), (300_000, 10, 1), (10, 300_000, 1)] {
+        let sku = "s".repeat(request);
+        let mut message = exchange(&format!("{{\"item\":{{\"@sku\":\"{sku}\",\"qty\":2}}}}"));
+        // What has been decoded is not counted here.
+        assert!(message.value().is_ok());
+        let services = StandIn {
+            reply: Some(answer(reply)),
+            ..StandIn::default()
+        };
+        let next = run(&*step, &mut message, &services);
+        assert!(matches!(next, Ok(Next::Continue)), "{next:?}");
+        assert_eq!(body(&mut message), "{\"inStock\":true}");
+        assert_eq!(services.beside.get(), beside, "{request} {reply}");
+    }
+}
+
+#[test]
+fn a_message_above_its_limit_is_refused_beside_the_worker_too() {
+    let step = build(&DEFINITION, "{ to: erp, operation: CheckStock }").unwrap();
+    let mut message = exchange("{}");
+    let sku = "s".repeat(message.context.body_max);
+    let item = value::object([
+        ("@sku".to_owned(), value::text(sku)),
+        ("qty".to_owned(), value::integer(2)),
+    ]);
+    message.set_value(value::object([("item".to_owned(), item)]));
+    let fault = run(&*step, &mut message, &StandIn::default()).unwrap_err();
+    let shown: String = fault.to_string().chars().take(200).collect();
+    assert!(shown.contains("too large"), "{shown}");
 }
 
 #[test]

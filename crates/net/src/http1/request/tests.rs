@@ -239,3 +239,28 @@ fn what_a_request_asks_of_its_connection_is_seen() {
     assert!(taken(old).keeps_alive());
     assert!(!taken("GET / HTTP/1.0\r\n\r\n").keeps_alive());
 }
+
+#[test]
+fn targets_are_judged_alike_whatever_is_in_them() {
+    let pieces = [
+        "", "/", "a", ".", "?", "%2e", "%41", "%", "#", "*", "\\", "..", "%00", "\u{7e}",
+    ];
+    let all = |targets: Vec<String>| -> Vec<String> {
+        let longer = |target: String| pieces.map(|piece| format!("{target}{piece}"));
+        targets.into_iter().flat_map(longer).collect()
+    };
+    for target in all(all(all(vec!["/".to_owned()]))) {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target.as_str(), None),
+        };
+        let fits = is_path(path.as_bytes()) && query.is_none_or(|it| is_target(it.as_bytes()));
+        let head = parse(text.as_bytes()).ok().flatten();
+        assert_eq!(head.is_some(), fits, "{target:?}");
+        if let Some(head) = head {
+            assert_eq!(head.path(text.as_bytes()), path.as_bytes());
+            assert_eq!(head.query(text.as_bytes()), query.map(str::as_bytes));
+        }
+    }
+}

@@ -262,6 +262,7 @@ fn known(field: Field) -> Option<(usize, &'static [u8])> {
         Field::ContentEncoding => (26, b"content-encoding"),
         Field::ContentLength => (28, b"content-length"),
         Field::ContentType => (31, b"content-type"),
+        Field::Date => (33, b"date"),
         Field::Expect => (35, b"expect"),
         Field::Forwarded => (0, b"forwarded"),
         Field::Host => (38, b"host"),

@@ -131,6 +131,7 @@ fn fixed_kind(index: usize) -> Kind {
         28 => Kind::Plain(Field::ContentLength),
         31 => Kind::Plain(Field::ContentType),
         32 => Kind::Cookie,
+        33 => Kind::Plain(Field::Date),
         35 => Kind::Plain(Field::Expect),
         38 => Kind::Plain(Field::Host),
         48 => Kind::Plain(Field::ProxyAuthenticate),

@@ -113,14 +113,18 @@ impl Setting {
             address: address.clone(),
             tls: None,
             protocols: vec![Protocol::Http1, Protocol::Http2],
+            edge: Default::default(),
             routes: vec![RoutePlan {
+                door: None,
                 flow: "test".into(),
                 methods: Methods::Any,
                 path: PathPattern {
                     segments: Vec::new(),
                     rest: true,
                 },
+                edge: None,
                 target: RouteTarget::Forward(plan),
+                door: None,
             }],
         };
         let registry = &worker.engine.registry;
@@ -130,6 +134,8 @@ impl Setting {
             tls: None,
             takes_h2: true,
             takes_h1: true,
+            settings: Rc::default(),
+            entry: None,
         };
         Self {
             listener: Acceptor::new(address, service).listener(),

@@ -71,6 +71,7 @@ fn plan(yaml: &str, topic: &Arc<Topic>, states: &States) -> Result<SourcePlan, V
         connections: &Connections::default(),
         entrances: &NoEntrances,
         evaluation: &Evaluation::default(),
+        ways: &component::access::NoWays,
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),
             folder: &|_| std::path::PathBuf::new(),

@@ -29,7 +29,7 @@ fn connection<'a>(
     let counts = Arc::new(Counts::default());
     let endpoint = directory.put(
         topic,
-        endpoint_settings(&listen),
+        (endpoint_settings(&listen), Default::default()),
         (counts, CallerLimits::default()),
     );
     // It is served as long as the test runs.
@@ -43,6 +43,7 @@ fn connection<'a>(
             message::Headers::new(),
             Vec::new(),
         )),
+        handshake: None,
         client: IpAddr::from([127, 0, 0, 1]),
         head: None,
         connection: OpenConnection::default(),

@@ -4,7 +4,8 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::expressions::{self, ExpressionLimits, Expressions};
+use crate::expressions::{self, ExpressionLimits, Expressions, Texts};
+use crate::only::{Group, Only};
 use crate::testing::branch_with;
 
 /// The one combination of these expressions.
@@ -13,7 +14,9 @@ pub(super) async fn combination(
     texts: (Option<&str>, Option<&str>),
 ) -> Rc<Expressions> {
     let branches = [Rc::clone(branch)];
-    let mut all = expressions::combinations(&branches, texts).await.unwrap();
+    let mut all = expressions::combinations(&branches, &[], texts)
+        .await
+        .unwrap();
     all.pop().unwrap()
 }
 
@@ -30,10 +33,21 @@ impl Subscriber {
         texts: (Option<&str>, Option<&str>),
         (start, room): (Start, usize),
     ) -> Self {
+        let expressions = match texts {
+            (None, None) => None,
+            texts => Some(combination(branch, texts).await),
+        };
+        Self::with(branch, (mode, policy), expressions, (start, room)).await
+    }
+
+    async fn with(
+        branch: &Rc<Branch>,
+        (mode, policy): (Mode, Policy),
+        expressions: Option<Rc<Expressions>>,
+        (start, room): (Start, usize),
+    ) -> Self {
         let mut wanted = key(mode);
-        if texts != (None, None) {
-            wanted.views[0].expressions = Some(combination(branch, texts).await);
-        }
+        wanted.views[0].expressions = expressions;
         let client = FakeClient::default();
         client.open(room);
         let stay = stay(
@@ -46,6 +60,15 @@ impl Subscriber {
         let running = tokio::task::spawn_local(stay);
         until(&client, "id: ").await;
         Self { client, running }
+    }
+
+    /// One of a group of callers.
+    async fn of_group(branch: &Rc<Branch>, group: &Group, texts: Texts<'_>) -> Self {
+        let (branches, groups) = ([Rc::clone(branch)], [Some(group.clone())]);
+        let all = expressions::combinations(&branches, &groups, texts).await;
+        let how = (Mode::Event, Policy::Disconnect);
+        let at = (Start::Now, usize::MAX / 2);
+        Self::with(branch, how, all.unwrap().pop(), at).await
     }
 
     async fn events(branch: &Rc<Branch>, texts: (Option<&str>, Option<&str>)) -> Self {
@@ -129,6 +152,94 @@ fn equal_expressions_are_evaluated_once_whoever_asks() {
             branch.evaluator().combinations().is_empty(),
             "all are freed"
         );
+    });
+}
+
+/// The group of a caller with these claims.
+fn group(only: &Only, claims: &str) -> Group {
+    let claims = Bytes::copy_from_slice(claims.as_bytes());
+    let claims = expr::json::parse(&claims, 16).unwrap();
+    only.group(Some(&component::access::Caller::new(
+        &"staff".into(),
+        "ann",
+        claims,
+    )))
+}
+
+#[test]
+fn a_condition_is_evaluated_once_for_all_callers_of_a_group() {
+    local(async {
+        let (topic, branch) = topic(Payload::Event, 100).await;
+        let only = Only::of_text(".t == $auth.claims.t");
+        let of = |claims: &str| group(&only, claims);
+        let mut all = Vec::new();
+        for (claims, texts) in [
+            (r#"{"t":"a","jti":1}"#, (None, None)),
+            (r#"{"t":"a","jti":2}"#, (None, None)),
+            (r#"{"t":"a","jti":3}"#, (None, Some(".n"))),
+            (r#"{"t":"a","jti":4}"#, (Some(".n > 1"), None)),
+            (r#"{"t":"b","jti":5}"#, (None, None)),
+        ] {
+            all.push(Subscriber::of_group(&branch, &of(claims), texts).await);
+        }
+        assert_eq!(branch.evaluator().combinations().len(), 4);
+        publish(&topic, r#"{"t":"a","n":1}"#).await;
+        publish(&topic, r#"{"t":"b","n":2}"#).await;
+        publish(&topic, r#"{"t":"a","n":3}"#).await;
+        for subscriber in &all[..4] {
+            until(&subscriber.client, "-3\nevent: event").await;
+        }
+        until(&all[4].client, "-2\nevent: event").await;
+        let event = |sequence: u64| (sequence, "event".to_owned());
+        for (at, expected) in [&[1, 3][..], &[1, 3], &[1, 3], &[3], &[2]]
+            .iter()
+            .enumerate()
+        {
+            let expected: Vec<_> = expected.iter().map(|it| event(*it)).collect();
+            assert_eq!(all[at].got(), expected, "{at}");
+        }
+        until_so("all are evaluated", || evaluations(&branch) >= 10).await;
+        // For each event both groups, and for those of `a` its filter and its select.
+        assert_eq!(evaluations(&branch), 3 * 2 + 2 * 2);
+        for subscriber in all {
+            assert_eq!(subscriber.leave().await, None);
+        }
+        assert!(branch.evaluator().combinations().is_empty());
+    });
+}
+
+#[test]
+fn groups_and_expressions_of_subscribers_are_bounded_each_by_themselves() {
+    local(async {
+        let (topic, _) = topic(Payload::Event, 100).await;
+        let limits = ExpressionLimits {
+            groups: 2,
+            distinct: 1,
+            ..ExpressionLimits::default()
+        };
+        let branch = branch_with(&topic, (limits, 1 << 20));
+        let branches = [Rc::clone(&branch)];
+        let only = Only::of_text("$auth.claims.t == .t");
+        let of = |tenant: u64, texts| {
+            let groups = [Some(group(&only, &format!("{{\"t\":{tenant}}}")))];
+            let branches = branches.clone();
+            async move { expressions::combinations(&branches, &groups, texts).await }
+        };
+        let mut there = Vec::new();
+        for tenant in [1, 2, 1] {
+            there.push(of(tenant, (None, None)).await.unwrap());
+        }
+        let refused = of(3, (None, None)).await.unwrap_err();
+        assert_eq!(
+            (refused.status, &*refused.detail),
+            (503, "too many different groups of subscribers")
+        );
+        // Whoever comes with a filter is another matter.
+        there.push(of(1, (Some(".a"), None)).await.unwrap());
+        let refused = of(2, (Some(".a"), None)).await.unwrap_err();
+        assert!(refused.detail.contains("expressions"), "{refused}");
+        there.remove(1);
+        assert!(of(3, (None, None)).await.is_ok());
     });
 }
 
@@ -430,7 +541,7 @@ fn too_many_or_too_long_expressions_are_refused() {
         let same = combination(&branch, (Some("  .a "), None)).await;
         assert!(Rc::ptr_eq(&first, &same));
         let status = async |text: &str| {
-            let made = expressions::combinations(&branches, (Some(text), None)).await;
+            let made = expressions::combinations(&branches, &[], (Some(text), None)).await;
             made.map(drop).map_err(|fault| fault.status)
         };
         assert_eq!(status(".b").await, Err(503));
@@ -601,7 +712,9 @@ fn newest_snapshots_of_many_topics_are_written_as_they_are_made() {
             branches.push(branch);
         }
         let select = (None, Some("\"x\" * 100000"));
-        let made = expressions::combinations(&branches, select).await.unwrap();
+        let made = expressions::combinations(&branches, &[], select)
+            .await
+            .unwrap();
         let view = |expressions| View {
             mode: Mode::Snapshot,
             expressions: Some(expressions),
@@ -671,7 +784,7 @@ fn where_there_are_as_many_channels_as_may_be_what_exists_is_shared() {
         let endpoints = [endpoint];
         let status = async |wire| {
             let views = ask
-                .views(&endpoints, &branches, (wire, IdForm::Plain))
+                .views((&endpoints, &[]), &branches, (wire, IdForm::Plain))
                 .await;
             views.map(drop).map_err(|fault| fault.status)
         };

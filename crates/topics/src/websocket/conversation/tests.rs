@@ -99,6 +99,7 @@ fn conversation(concurrent: usize) -> Box<Conversation> {
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
             proxy: None,
             is_secure: false,
+            caller: None,
         },
         options: Options {
             message_max: 100_000,

@@ -1,0 +1,216 @@
+//! The deny list.
+
+use std::collections::BTreeMap;
+
+use access::deny::{Change, Denied, DenyList, Kind, NotAdded, Source, parse_file};
+
+use crate::random::Random;
+
+const SKEW: u64 = 30;
+
+fn entry(kind: Kind, name: &str, expires: Option<u64>) -> Denied {
+    Denied::new(kind, name, expires, None).unwrap()
+}
+
+fn names(list: &DenyList, now: u64) -> Vec<(bool, Kind, String, Option<u64>)> {
+    let shown = |(source, it): (Source, &Denied)| {
+        let name = it.name.to_string();
+        (source == Source::File, it.kind, name, it.expires)
+    };
+    let mut all: Vec<_> = list.entries(now).map(shown).collect();
+    all.sort();
+    all
+}
+
+/// A token is taken for as long after its end as clocks may differ, and so is its entry.
+#[test]
+fn a_token_is_denied_for_as_long_as_it_would_be_taken() {
+    let mut list = DenyList::new(10, SKEW);
+    assert!(list.is_empty());
+    list.add(entry(Kind::Token, "a", Some(100)), 0).unwrap();
+    list.add(entry(Kind::Subject, "a", Some(100)), 0).unwrap();
+    list.add(entry(Kind::Key, "b", None), 0).unwrap();
+    for (kind, name, now, is_denied) in [
+        (Kind::Token, "a", 129, true),
+        (Kind::Token, "a", 130, false),
+        (Kind::Subject, "a", 99, true),
+        (Kind::Subject, "a", 100, false),
+        (Kind::Key, "a", 0, false),
+        (Kind::Key, "b", u64::MAX, true),
+        (Kind::Subject, "b", 0, false),
+    ] {
+        let found = list.find(kind, name, now).is_some();
+        assert_eq!(found, is_denied, "{kind:?} {name} {now}");
+    }
+    list.forget(130);
+    assert_eq!(list.len(), 1);
+    assert_eq!(list.remove(Kind::Key, "b").unwrap().expires, None);
+    assert!(list.is_empty() && list.remove(Kind::Key, "b").is_none());
+}
+
+#[test]
+fn a_full_list_refuses_and_forgets_nothing_that_is_in_force() {
+    let mut list = DenyList::new(2, SKEW);
+    list.add(entry(Kind::Key, "a", Some(10)), 0).unwrap();
+    list.add(entry(Kind::Key, "b", None), 0).unwrap();
+    let third = entry(Kind::Key, "c", None);
+    assert_eq!(list.add(third.clone(), 9), Err(NotAdded::Full));
+    // One that is there may be changed.
+    list.add(entry(Kind::Key, "b", Some(20)), 9).unwrap();
+    assert_eq!(list.add(third, 10), Ok(()));
+    let late = entry(Kind::Key, "d", Some(10));
+    assert_eq!(list.add(late, 10), Err(NotAdded::Expired));
+}
+
+#[test]
+fn the_file_and_the_changes_are_both_in_force() {
+    let mut list = DenyList::new(10, SKEW);
+    let text = "# ours\n\n{\"key\":\"a\"}\n{\"sub\":\"b\",\"exp\":10,\"reason\":\"left\"}\n";
+    list.set_file(parse_file(text).unwrap());
+    list.add(entry(Kind::Key, "a", Some(5)), 0).unwrap();
+    assert_eq!(
+        list.find(Kind::Subject, "b", 0).unwrap().reason.as_deref(),
+        Some("left")
+    );
+    assert_eq!(names(&list, 0).len(), 3);
+    // The shorter entry ends, and the file's is still there; what the file has only it removes.
+    assert!(list.find(Kind::Key, "a", 6).is_some());
+    list.remove(Kind::Key, "a");
+    assert!(list.find(Kind::Key, "a", 6).is_some());
+    list.set_file(parse_file("").unwrap());
+    assert!(list.find(Kind::Key, "a", 6).is_none() && list.is_empty());
+}
+
+#[test]
+fn lines_are_read_as_they_are_written() {
+    let full = Denied::new(Kind::Token, "a \"b\" ü", Some(5), Some("lost")).unwrap();
+    let line = Change::Add(full.clone()).to_line();
+    assert_eq!(
+        line,
+        r#"{"op":"add","jti":"a \"b\" ü","exp":5,"reason":"lost"}"#
+    );
+    assert_eq!(Change::of_line(&line), Ok(Change::Add(full)));
+    let remove = Change::Remove(Kind::Key, "x".into());
+    assert_eq!(remove.to_line(), r#"{"op":"remove","key":"x"}"#);
+    assert_eq!(Change::of_line(&remove.to_line()), Ok(remove));
+    let long = "x".repeat(513);
+    for (line, part) in [
+        ("", "JSON object"),
+        (r#"{"op":"add","key":"a","key":"b"}"#, "different names"),
+        (r#"{"key":"a"}"#, "`op`"),
+        (r#"{"op":"drop","key":"a"}"#, "`op`"),
+        (r#"{"op":"add","key":"a","sub":"b"}"#, "exactly one"),
+        (r#"{"op":"add","key":1}"#, "exactly one"),
+        (r#"{"op":"add"}"#, "exactly one"),
+        (r#"{"op":"add","jti":"a"}"#, "`exp`"),
+        (r#"{"op":"add","key":""}"#, "1 to 512"),
+        (r#"{"op":"add","key":"a\n"}"#, "1 to 512"),
+        (r#"{"op":"add","key":"a","exp":-1}"#, "seconds since 1970"),
+        (r#"{"op":"add","key":"a","reason":1}"#, "`reason`"),
+        (r#"{"op":"add","key":"a","why":"b"}"#, "are known"),
+        (r#"{"op":"remove","key":"a","exp":1}"#, "only one"),
+        (&format!(r#"{{"op":"add","key":"{long}"}}"#), "1 to 512"),
+    ] {
+        let problem = Change::of_line(line).unwrap_err();
+        assert!(problem.contains(part), "{line}: {problem}");
+    }
+    for (text, line, part) in [
+        ("{\"op\":\"add\",\"key\":\"a\"}", 1, "journal"),
+        (
+            "#\n{\"key\":\"a\"}\n{\"key\":\"a\"}",
+            3,
+            "line 2 names the same",
+        ),
+        ("{\"jti\":\"a\"}", 1, "`exp`"),
+    ] {
+        let problem = parse_file(text).unwrap_err();
+        assert!(
+            problem.line == line && problem.message.contains(part),
+            "{problem}"
+        );
+    }
+}
+
+/// The plainest list: what each name was last denied until.
+#[derive(Default)]
+struct Model {
+    changed: BTreeMap<(Kind, String), Option<u64>>,
+    file: BTreeMap<(Kind, String), Option<u64>>,
+}
+
+fn holds(kind: Kind, expires: Option<u64>, now: u64) -> bool {
+    let late = if kind == Kind::Token { SKEW } else { 0 };
+    expires.is_none_or(|it| now < it + late)
+}
+
+/// Whatever is added, removed and read, at whatever time: the list denies what its model denies,
+/// and so do a replay of its journal and a list made of its own changes.
+#[test]
+fn it_and_its_replay_do_as_the_model_in_two_thousand_schedules() {
+    for seed in 0..2_000 {
+        let mut random = Random(seed);
+        let mut list = DenyList::new(3, SKEW);
+        let (mut model, mut journal) = (Model::default(), Vec::new());
+        let mut now = 1000;
+        for step in 0..60 {
+            let context = format!("seed {seed}, step {step}");
+            let kind = Kind::ALL[usize::try_from(random.below(3)).unwrap()];
+            let name = random.below(3).to_string();
+            let expires = match random.below(4) {
+                0 if kind != Kind::Token => None,
+                _ => Some(now - 40 + random.below(100)),
+            };
+            match random.below(8) {
+                0..4 => {
+                    let entry = entry(kind, &name, expires);
+                    model.changed.retain(|(kind, _), it| holds(*kind, *it, now));
+                    let key = (kind, name);
+                    let expected = if !holds(kind, expires, now) {
+                        Err(NotAdded::Expired)
+                    } else if model.changed.len() >= 3 && !model.changed.contains_key(&key) {
+                        Err(NotAdded::Full)
+                    } else {
+                        model.changed.insert(key, expires);
+                        journal.push(Change::Add(entry.clone()).to_line());
+                        Ok(())
+                    };
+                    assert_eq!(list.add(entry, now), expected, "{context}");
+                }
+                4 => {
+                    journal.push(Change::Remove(kind, name.as_str().into()).to_line());
+                    list.remove(kind, &name);
+                    model.changed.remove(&(kind, name));
+                }
+                5 => {
+                    list.set_file(vec![entry(kind, &name, expires)]);
+                    model.file = BTreeMap::from([((kind, name), expires)]);
+                }
+                _ => now += random.below(30),
+            }
+            let all = [(true, &model.file), (false, &model.changed)].into_iter();
+            let mut expected: Vec<_> = all
+                .flat_map(|(of_file, it)| it.iter().map(move |it| (of_file, it)))
+                .filter(|(_, ((kind, _), expires))| holds(*kind, **expires, now))
+                .map(|(of_file, ((kind, name), end))| (of_file, *kind, name.clone(), *end))
+                .collect();
+            expected.sort();
+            assert_eq!(names(&list, now), expected, "{context}");
+            for kind in Kind::ALL {
+                for name in ["0", "1", "2"] {
+                    let is_denied = expected.iter().any(|it| it.1 == kind && it.2 == name);
+                    let found = list.find(kind, name, now).is_some();
+                    assert_eq!(found, is_denied, "{context}");
+                }
+            }
+            assert!(list.len() <= 3, "{context}");
+        }
+        let expected: Vec<_> = names(&list, now).into_iter().filter(|it| !it.0).collect();
+        let (mut replayed, mut copied) = (DenyList::new(3, SKEW), DenyList::new(3, SKEW));
+        for line in &journal {
+            replayed.replay(Change::of_line(line).unwrap(), now);
+        }
+        list.changes().for_each(|it| copied.replay(it, now));
+        assert_eq!(names(&replayed, now), expected, "seed {seed}");
+        assert_eq!(names(&copied, now), expected, "seed {seed}");
+    }
+}

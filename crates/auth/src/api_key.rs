@@ -1,0 +1,152 @@
+//! API keys.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use access::api_keys::{ApiKey, ApiKeys};
+use component::access::{Caller, RequestHead};
+use component::definition::Surroundings;
+use component::handler::Services;
+use component::source::SourcePlan;
+use component::state::StateKey;
+use config::{Report, Spanned};
+use message::{Field, Headers};
+
+use crate::codes::{BAD_KEY_FILE, BAD_WAY};
+use crate::config::ApiKeyConfig;
+use crate::credential::Carrier;
+use crate::key_file::{KeyFile, Watch};
+use crate::source;
+use crate::way::{Check, Checked, Rejection, Way};
+
+/// API keys of a file.
+pub(crate) struct ApiKeyWay {
+    name: Arc<str>,
+    carrier: Carrier,
+    passes: bool,
+    file: Arc<KeyFile>,
+}
+
+impl ApiKeyWay {
+    /// Reads the way and its file. Every problem is reported.
+    pub fn read(
+        name: &Arc<str>,
+        config: &Spanned<ApiKeyConfig>,
+        passes: bool,
+        surroundings: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let carrier = carrier(config, report);
+        let keys = read_keys(&config.value.keys, surroundings, report);
+        let path = surroundings.path(&config.value.keys);
+        let key = StateKey::shared(&path.to_string_lossy(), "api_keys");
+        let keys = keys?;
+        let file = surroundings.states.get(key, || KeyFile::new(path, keys));
+        Some(Self {
+            name: Arc::clone(name),
+            carrier: carrier?,
+            passes,
+            file,
+        })
+    }
+
+    fn find(&self, key: &[u8], now: u64) -> Checked {
+        let keys = self.file.keys();
+        let entry = keys.find(key, now);
+        let entry = entry.ok_or(Rejection::Invalid("unknown_key"))?;
+        Ok(Arc::new(self.caller(entry)).into())
+    }
+
+    fn caller(&self, entry: &ApiKey) -> Caller {
+        let mut caller = Caller::new(&self.name, entry.id.as_str(), expr::value::object([]));
+        caller.scopes.clone_from(&entry.scopes);
+        caller.plan = entry.plan.as_deref().map(Into::into);
+        caller.expires = entry.expires;
+        caller
+    }
+}
+
+fn carrier(config: &Spanned<ApiKeyConfig>, report: &mut Report) -> Option<Carrier> {
+    match (&config.value.header, &config.value.query) {
+        (Some(_), Some(query)) => {
+            let message = "a key comes by `header` or by `query`, not by both";
+            report
+                .error(BAD_WAY, query.span, message)
+                .hint("write two ways, and name both under `any`");
+            None
+        }
+        (None, Some(query)) if query.value.is_empty() => {
+            let message = "`query` is no name of a parameter";
+            report.error(BAD_WAY, query.span, message);
+            None
+        }
+        (None, Some(query)) => Some(Carrier::Query(query.value.as_str().into())),
+        (Some(header), None) => {
+            let name = &header.value;
+            let is_own = Field::of(name.as_bytes()) != Field::Other
+                || ["authorization", "cookie"].contains(&name.to_ascii_lowercase().as_str());
+            if !Headers::is_name(name) || is_own {
+                let message = format!("`{}` is no header for keys", name.escape_debug());
+                report
+                    .error(BAD_WAY, header.span, message)
+                    .hint("write a name of your own, such as `X-Api-Key`");
+                return None;
+            }
+            Some(Carrier::Field(name.to_ascii_lowercase().into()))
+        }
+        (None, None) => Some(Carrier::Field("x-api-key".into())),
+    }
+}
+
+fn read_keys(
+    name: &Spanned<String>,
+    surroundings: &Surroundings<'_>,
+    report: &mut Report,
+) -> Option<ApiKeys> {
+    let mut refuse = |problem: String| {
+        report
+            .error(BAD_KEY_FILE, name.span, problem)
+            .hint("`intertie keys add` makes the file and its entries");
+        None
+    };
+    let bytes = match (surroundings.files)(name.span.source, &name.value) {
+        Ok(bytes) => bytes,
+        Err(problem) => return refuse(format!("the file of keys cannot be read: {problem}")),
+    };
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        return refuse("the file of keys is not UTF-8".to_owned());
+    };
+    match ApiKeys::parse(text) {
+        Ok(keys) => Some(keys),
+        Err(problem) => refuse(format!("the file of keys cannot be used: {problem}")),
+    }
+}
+
+impl Way for ApiKeyWay {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn carrier(&self) -> &Carrier {
+        &self.carrier
+    }
+
+    fn passes(&self) -> bool {
+        self.passes
+    }
+
+    fn check<'a>(
+        &'a self,
+        credential: Cow<'a, [u8]>,
+        _: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Check<'a> {
+        let now = services.wall().as_secs();
+        Check::Ready(self.find(&credential, now))
+    }
+
+    fn source(&self) -> Option<SourcePlan> {
+        let watch = Arc::new(Watch(Arc::clone(&self.file)));
+        Some(source::plan(format!("auth {}", self.name), watch))
+    }
+}

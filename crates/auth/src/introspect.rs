@@ -1,0 +1,277 @@
+//! Opaque tokens, which the server that has issued them is asked about (RFC 7662).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::introspection::{ANSWER_MAX, Answer as Said, Rules};
+use access::jwt::{TOKEN_MAX, scopes};
+use component::access::{Caller, RequestHead};
+use component::definition::Surroundings;
+use component::handler::Services;
+use component::state::StateKey;
+use component::upstream::UpstreamPlan;
+use config::{Report, Spanned};
+use message::{Body, Headers, Method, Reply};
+use serde_json::{Map, Value as Json};
+use steps::{FixedUrl, basic_authorization, push_encoded};
+
+use crate::answers::{Answer, Answers, Asked, Question};
+use crate::claims::members;
+use crate::codes::BAD_WAY;
+use crate::config::IntrospectConfig;
+use crate::credential::Carrier;
+use crate::jwt::texts;
+use crate::timing;
+use crate::way::{Check, Checked, Rejection, Way};
+
+/// How long it is kept that a token is not active.
+const REFUSAL_KEPT: Duration = Duration::from_secs(5);
+/// What the parsed members of an answer take, for each of its bytes.
+const BYTES_EACH: usize = 4;
+
+/// Tokens of one server.
+pub(crate) struct IntrospectWay {
+    name: Arc<str>,
+    passes: bool,
+    timeout: Duration,
+    answers: Arc<Answers<Verdict>>,
+    asker: Arc<Asker>,
+}
+
+/// Who has a token, or why nobody is let in with it.
+type Verdict = Result<Arc<Caller>, &'static str>;
+
+struct Asker {
+    way: Arc<str>,
+    url: FixedUrl,
+    authorization: String,
+    rules: Rules,
+    id: Option<String>,
+    plan: Option<String>,
+    check: Duration,
+}
+
+impl IntrospectWay {
+    /// Reads the way. Every problem is reported.
+    pub fn read(
+        name: &Arc<str>,
+        spanned: &Spanned<IntrospectConfig>,
+        passes: bool,
+        surroundings: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let before = report.errors();
+        let config = &spanned.value;
+        let authorization = authorization(spanned, report);
+        let several = |name, it: &Option<_>, report: &mut Report| {
+            let all = it.as_ref().map(|it| texts(name, it, report));
+            all.unwrap_or_default()
+        };
+        let rules = Rules {
+            audience: several("audience", &config.audience, report),
+            issuers: several("issuer", &config.issuer, report),
+        };
+        let range = (Duration::from_secs(1), Duration::from_secs(3600));
+        let check = timing::time("check", config.check.as_ref(), range, report);
+        let check = check.unwrap_or(Duration::from_secs(30));
+        let timeout = timing::timeout(config.timeout.as_ref(), report);
+        let how = ("auth", timeout);
+        let url = FixedUrl::read(&config.url, config.tls.as_ref(), how, BAD_WAY, report);
+        let hash = timing::hash(spanned.span, report);
+        let (authorization, url, hash) = (authorization?, url?, hash?);
+        if report.errors() > before {
+            return None;
+        }
+        let key = StateKey {
+            // All that an answer depends on.
+            settings: format!(
+                "{url:?} {authorization} {rules:?} {check:?} {:?} {:?}",
+                config.id, config.plan
+            ),
+            ..StateKey::shared(name, "auth_introspect")
+        };
+        let asker = Asker {
+            way: Arc::clone(name),
+            url,
+            authorization,
+            rules,
+            id: config.id.clone(),
+            plan: config.plan.clone(),
+            check,
+        };
+        Some(Self {
+            name: Arc::clone(name),
+            passes,
+            timeout,
+            answers: surroundings.states.get(key, || Answers::new(hash)),
+            asker: Arc::new(asker),
+        })
+    }
+
+    async fn ask(&self, key: [u8; 32], token: Vec<u8>, services: &dyn Services) -> Checked {
+        let asker = Arc::clone(&self.asker);
+        let question: Question<_> =
+            Box::new(move |services| Box::pin(async move { asker.ask(&token, services).await }));
+        let answer = self
+            .answers
+            .ask(Some(key), self.timeout, services, question);
+        match answer.await {
+            Ok(verdict) => checked(verdict),
+            Err(problem) => Err(Rejection::Unavailable(problem)),
+        }
+    }
+}
+
+/// How the engine says who it is.
+fn authorization(config: &Spanned<IntrospectConfig>, report: &mut Report) -> Option<String> {
+    let IntrospectConfig {
+        client_id,
+        client_secret,
+        bearer,
+        ..
+    } = &config.value;
+    let given = [client_id, client_secret, bearer].into_iter().flatten();
+    for text in given {
+        // The value itself must not be shown.
+        if text.value.is_empty() || text.value.contains(char::is_control) {
+            let message = "this is empty or has a line break";
+            let hint = "is there a line break at its end?";
+            report.error(BAD_WAY, text.span, message).hint(hint);
+            return None;
+        }
+    }
+    match (client_id, client_secret, bearer) {
+        (Some(id), Some(secret), None) => Some(basic_authorization(&id.value, &secret.value)),
+        (None, None, Some(bearer)) if Headers::is_value(bearer.value.as_bytes()) => {
+            Some(format!("Bearer {}", bearer.value))
+        }
+        _ => {
+            let message = "the engine must say who it is (RFC 7662, section 2.1)";
+            report
+                .error(BAD_WAY, config.span, message)
+                .hint("write `client_id` and `client_secret`, or `bearer`");
+            None
+        }
+    }
+}
+
+fn checked(verdict: Verdict) -> Checked {
+    verdict.map(Into::into).map_err(Rejection::Invalid)
+}
+
+impl Asker {
+    async fn ask(&self, token: &[u8], services: &dyn Services) -> Asked<Verdict> {
+        let mut headers = Headers::new();
+        headers.append("Accept", "application/json");
+        headers.append("Content-Type", "application/x-www-form-urlencoded");
+        headers.append("Authorization", &self.authorization);
+        let mut form = "token=".to_owned();
+        push_encoded(&String::from_utf8_lossy(token), &mut form);
+        form.push_str("&token_type_hint=access_token");
+        let body = Body::from(form.into_bytes());
+        let (method, most) = (Method::Post, ANSWER_MAX as u64);
+        let reply = self.url.ask(method, headers, body, most, services).await;
+        let reply = reply.map_err(|fault| {
+            self.log(&fault.to_string());
+            "no_answer"
+        })?;
+        self.read(&reply, services.wall().as_secs())
+            .inspect_err(|_| {
+                self.log(&format!(
+                    "an answer with status {} that says nothing",
+                    reply.status
+                ));
+            })
+    }
+
+    fn read(&self, reply: &Reply, now: u64) -> Asked<Verdict> {
+        if reply.status != 200 {
+            return Err("answer_status");
+        }
+        let body = reply.body.as_bytes();
+        let said = self.rules.read(body, now).map_err(|_| "answer_form")?;
+        let refuse = |reason| Answer {
+            value: Err(reason),
+            admits: false,
+            keep: REFUSAL_KEPT.min(self.check),
+            bytes: 0,
+        };
+        Ok(match said {
+            Said::Inactive => refuse("inactive"),
+            Said::Refused(refused) => refuse(refused.name()),
+            Said::Active { claims, expires } => match self.caller(&claims, expires) {
+                None => refuse("no_id"),
+                Some(caller) => {
+                    let left = expires.map(|at| Duration::from_secs(at.saturating_sub(now)));
+                    Answer {
+                        value: Ok(Arc::new(caller)),
+                        admits: true,
+                        keep: left.map_or(self.check, |left| left.min(self.check)),
+                        bytes: body.len() * BYTES_EACH,
+                    }
+                }
+            },
+        })
+    }
+
+    fn caller(&self, claims: &Map<String, Json>, expires: Option<u64>) -> Option<Caller> {
+        let claim = |name: &str| claims.get(name).and_then(Json::as_str);
+        let id = match &self.id {
+            Some(name) => claim(name),
+            None => ["sub", "username", "client_id"].into_iter().find_map(claim),
+        };
+        let id = id.filter(|it| !it.is_empty())?;
+        let mut caller = Caller::new(&self.way, id, members(claims));
+        caller.scopes = scopes(claims).map(str::to_owned).collect();
+        caller.plan = self.plan.as_deref().and_then(claim).map(Into::into);
+        caller.expires = expires;
+        Some(caller)
+    }
+
+    fn log(&self, problem: &str) {
+        tracing::warn!(
+            target: "auth", way = %self.way, problem, "the introspection endpoint gave no answer"
+        );
+    }
+}
+
+impl Way for IntrospectWay {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn carrier(&self) -> &Carrier {
+        &Carrier::Bearer
+    }
+
+    fn passes(&self) -> bool {
+        self.passes
+    }
+
+    fn check<'a>(
+        &'a self,
+        credential: Cow<'a, [u8]>,
+        _: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Check<'a> {
+        // What RFC 6750, section 2.1 lets a token have. Nobody is asked about anything else.
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
+        if credential.is_empty() || credential.len() > TOKEN_MAX || !credential.iter().all(is_part)
+        {
+            return Check::Ready(Err(Rejection::Invalid("malformed")));
+        }
+        let key = self.answers.key([&*credential]);
+        if let Some(verdict) = self.answers.kept(&key, services.now()) {
+            return Check::Ready(checked(verdict));
+        }
+        Check::Pending(Box::pin(self.ask(key, credential.into_owned(), services)))
+    }
+
+    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
+        Some(self.asker.url.upstream())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,438 @@
+//! JSON Web Tokens as bearer tokens.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::jwt::{
+    Algorithm, Audience, Key, KeySet, Presented, Refused, Rules, Snapshot, Verifier,
+    claimed_issuer, scopes,
+};
+use component::access::{Caller, RequestHead};
+use component::definition::Surroundings;
+use component::handler::Services;
+use component::resources::Resource;
+use component::source::SourcePlan;
+use component::state::StateKey;
+use component::upstream::UpstreamPlan;
+use config::{Report, Span, Spanned};
+use serde_json::{Map, Value as Json};
+use steps::FixedUrl;
+
+use crate::claims::members;
+use crate::codes::{BAD_KEY_FILE, BAD_WAY};
+use crate::config::{JwtConfig, Texts};
+use crate::credential::Carrier;
+use crate::issuer_keys::{Fetcher, IssuerKeys, Place, Refresh};
+use crate::source;
+use crate::way::{Check, Checked, Rejection, Way};
+
+/// The most bytes of verified tokens that each worker remembers: some 30,000 of usual ones.
+const CACHE_BYTES: usize = 128 * 1024 * 1024;
+/// How long a fetch of keys may take, each of its requests.
+const FETCH: Duration = Duration::from_secs(4);
+
+/// Tokens of one issuer.
+pub(crate) struct JwtWay {
+    name: Arc<str>,
+    passes: bool,
+    issuers: Vec<String>,
+    keys: Keys,
+    /// What each worker keeps a cache of verified tokens for.
+    rules: Arc<TokenRules>,
+}
+
+/// What is demanded of a token and what is made of it.
+struct TokenRules {
+    way: Arc<str>,
+    rules: Arc<Rules>,
+    id: String,
+    plan: Option<String>,
+    /// All that tells these rules from others.
+    settings: String,
+}
+
+enum Keys {
+    /// They stand in a file.
+    Fixed(Snapshot),
+    Fetched(Arc<Fetcher>),
+}
+
+/// The verified tokens of a worker, each with its caller: none where a claim is missing that says
+/// who it is.
+struct Verified(RefCell<Verifier<Option<Arc<Caller>>>>);
+
+impl Resource for Verified {}
+
+impl JwtWay {
+    /// Reads the way. Every problem is reported.
+    pub fn read(
+        name: &Arc<str>,
+        config: &Spanned<JwtConfig>,
+        passes: bool,
+        surroundings: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let before = report.errors();
+        let reading = Reading {
+            name,
+            config: &config.value,
+            span: config.span,
+        };
+        let issuers = texts("issuer", &config.value.issuer, report);
+        let audience = reading.audience(report);
+        let skew = reading.clock_skew(report);
+        let keys = reading.keys(&issuers, surroundings, report);
+        let (keys, audience) = (keys?, audience?);
+        if report.errors() > before {
+            return None;
+        }
+        let mut rules = Rules::new(issuers.clone(), audience).with_clock_skew(skew);
+        if let Some(types) = &config.value.types {
+            let types: Vec<&str> = types.iter().map(String::as_str).collect();
+            rules = rules.with_types(&types);
+        }
+        let (id, plan) = (&config.value.id, &config.value.plan);
+        let settings = format!("{name} {rules:?} {id:?} {plan:?} {:?}", config.value.jwks);
+        Some(Self {
+            name: Arc::clone(name),
+            passes,
+            issuers,
+            keys,
+            rules: Arc::new(TokenRules {
+                way: Arc::clone(name),
+                rules: Arc::new(rules),
+                id: id.clone().unwrap_or_else(|| "sub".to_owned()),
+                plan: plan.clone(),
+                settings,
+            }),
+        })
+    }
+
+    fn verified(&self, services: &dyn Services) -> Rc<Verified> {
+        let settings = |rules: &TokenRules| rules.settings.clone();
+        services.resources().get(&self.rules, settings, || {
+            let verifier = Verifier::new(Arc::clone(&self.rules.rules), CACHE_BYTES);
+            Rc::new(Verified(RefCell::new(verifier)))
+        })
+    }
+
+    /// Verifies a token by these keys.
+    fn verify(
+        &self,
+        token: &[u8],
+        keys: &Snapshot,
+        services: &dyn Services,
+    ) -> Result<Checked, Refused> {
+        let verified = self.verified(services);
+        let mut verifier = verified.0.borrow_mut();
+        let now = services.wall().as_secs();
+        let rules = &*self.rules;
+        let known = verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?;
+        known.0.confirm(Presented::BEARER)?;
+        let caller = known.1.clone();
+        Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
+    }
+
+    /// The same where other keys may have to be fetched first.
+    async fn verify_later(
+        &self,
+        token: Cow<'_, [u8]>,
+        seen: Option<u64>,
+        services: &dyn Services,
+    ) -> Checked {
+        let missing = match seen {
+            None => Rejection::Unavailable("no_keys"),
+            Some(_) => Rejection::Invalid(Refused::UnknownKey.name()),
+        };
+        let Keys::Fetched(fetcher) = &self.keys else {
+            return Err(missing);
+        };
+        if !fetcher.newer(seen, services).await {
+            return Err(missing);
+        }
+        let Some(keys) = fetcher.keys.current(services.now()) else {
+            return Err(Rejection::Unavailable("no_keys"));
+        };
+        match self.verify(&token, &keys, services) {
+            Ok(checked) => checked,
+            Err(refused) => Err(Rejection::Invalid(refused.name())),
+        }
+    }
+}
+
+impl TokenRules {
+    fn caller(&self, claims: &Map<String, Json>, expires: u64) -> Option<Arc<Caller>> {
+        let claim = |name: &str| claims.get(name).and_then(Json::as_str);
+        let id = claim(&self.id).filter(|it| !it.is_empty())?;
+        let mut caller = Caller::new(&self.way, id, members(claims));
+        caller.scopes = scopes(claims).map(str::to_owned).collect();
+        caller.plan = self.plan.as_deref().and_then(claim).map(Into::into);
+        caller.expires = Some(expires);
+        Some(Arc::new(caller))
+    }
+}
+
+impl Way for JwtWay {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn carrier(&self) -> &Carrier {
+        &Carrier::Bearer
+    }
+
+    fn takes(&self, token: &[u8]) -> bool {
+        let issuer = claimed_issuer(token);
+        issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
+    }
+
+    fn tells_apart(&self) -> bool {
+        true
+    }
+
+    fn passes(&self) -> bool {
+        self.passes
+    }
+
+    fn check<'a>(
+        &'a self,
+        credential: Cow<'a, [u8]>,
+        _: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Check<'a> {
+        let keys = match &self.keys {
+            Keys::Fixed(keys) => Some(keys.clone()),
+            Keys::Fetched(fetcher) => fetcher.keys.current(services.now()),
+        };
+        let seen = match &keys {
+            Some(keys) => match self.verify(&credential, keys, services) {
+                Ok(checked) => return Check::Ready(checked),
+                Err(Refused::UnknownKey) => Some(keys.generation()),
+                Err(refused) => return Check::Ready(Err(Rejection::Invalid(refused.name()))),
+            },
+            None => None,
+        };
+        Check::Pending(Box::pin(self.verify_later(credential, seen, services)))
+    }
+
+    fn source(&self) -> Option<SourcePlan> {
+        let Keys::Fetched(fetcher) = &self.keys else {
+            return None;
+        };
+        let refresh = Arc::new(Refresh(Arc::clone(fetcher)));
+        Some(source::plan(format!("auth {}", self.name), refresh))
+    }
+
+    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
+        match &self.keys {
+            Keys::Fixed(_) => None,
+            Keys::Fetched(fetcher) => Some(fetcher.place.url().upstream()),
+        }
+    }
+}
+
+/// Texts of which none is empty.
+pub(crate) fn texts(name: &str, texts: &Spanned<Texts>, report: &mut Report) -> Vec<String> {
+    let all = texts.value.to_vec();
+    if all.is_empty() || all.iter().any(String::is_empty) {
+        let message = format!("`{name}` is empty");
+        report.error(BAD_WAY, texts.span, message);
+    }
+    all
+}
+
+struct Reading<'a> {
+    name: &'a Arc<str>,
+    config: &'a JwtConfig,
+    span: Span,
+}
+
+impl Reading<'_> {
+    fn audience(&self, report: &mut Report) -> Option<Audience> {
+        match (&self.config.audience, &self.config.client_id) {
+            (Some(audience), None) => Some(Audience::OneOf(texts("audience", audience, report))),
+            (None, Some(clients)) => Some(Audience::Clients(texts("client_id", clients, report))),
+            (Some(_), Some(clients)) => {
+                let message = "`client_id` has no effect beside `audience`";
+                report
+                    .error(BAD_WAY, clients.span, message)
+                    .hint("`client_id` is for issuers whose tokens have no `aud`");
+                None
+            }
+            (None, None) => {
+                let message = "`audience` is missing: tokens for other services would come in";
+                report
+                    .error(BAD_WAY, self.span, message)
+                    .hint("write what `aud` of your tokens says, such as `audience: intertie`");
+                None
+            }
+        }
+    }
+
+    fn clock_skew(&self, report: &mut Report) -> u64 {
+        let Some(skew) = &self.config.clock_skew else {
+            return 30;
+        };
+        let time = skew.value.0;
+        if time > Duration::from_secs(600) {
+            let message = "`clock_skew` is above 10m";
+            report
+                .error(BAD_WAY, skew.span, message)
+                .hint("expired tokens would be taken for so long");
+        }
+        time.as_secs()
+    }
+
+    fn algorithm(&self, usual: Algorithm, report: &mut Report) -> Option<Algorithm> {
+        let Some(name) = &self.config.algorithm else {
+            return Some(usual);
+        };
+        let found = Algorithm::of(&name.value);
+        let found = found.filter(|it| it.is_symmetric() == usual.is_symmetric());
+        if found.is_none() {
+            let message = format!(
+                "`{}` is no algorithm for these keys",
+                name.value.escape_debug()
+            );
+            let hint = match usual.is_symmetric() {
+                true => "with `secret`: HS256, HS384 or HS512",
+                false => {
+                    "for RSA: RS256, RS384, RS512, PS256, PS384 or PS512; keys of curves have their own"
+                }
+            };
+            report.error(BAD_WAY, name.span, message).hint(hint);
+        }
+        found
+    }
+
+    fn keys(
+        &self,
+        issuers: &[String],
+        surroundings: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Keys> {
+        if let Some(secret) = &self.config.secret {
+            return self.secret(secret, report);
+        }
+        let rsa = self.algorithm(Algorithm::Rs256, report)?;
+        match &self.config.jwks {
+            Some(place) if !place.value.contains("://") => {
+                self.refuse_tls("keys of a file", report);
+                self.file(place, rsa, surroundings, report)
+            }
+            Some(place) => {
+                let url = self.url(place, report)?;
+                Some(self.fetched(Place::Jwks(url), rsa, surroundings))
+            }
+            None => {
+                let [issuer] = issuers else {
+                    let message = "several issuers need `jwks`: where their keys are";
+                    report.error(BAD_WAY, self.config.issuer.span, message);
+                    return None;
+                };
+                let path = ".well-known/openid-configuration";
+                let url = format!("{}/{path}", issuer.trim_end_matches('/'));
+                let url = Spanned {
+                    value: url,
+                    span: self.config.issuer.span,
+                };
+                let url = self.url(&url, report)?;
+                let place = Place::Discovery(url, issuer.clone());
+                Some(self.fetched(place, rsa, surroundings))
+            }
+        }
+    }
+
+    fn refuse_tls(&self, what: &str, report: &mut Report) {
+        if let Some(tls) = &self.config.tls {
+            let message = format!("`tls` has no effect on {what}");
+            report
+                .error(BAD_WAY, tls.span, message)
+                .hint("leave it out");
+        }
+    }
+
+    fn secret(&self, secret: &Spanned<String>, report: &mut Report) -> Option<Keys> {
+        if let Some(jwks) = &self.config.jwks {
+            let message = "`jwks` has no effect beside `secret`";
+            report
+                .error(BAD_WAY, jwks.span, message)
+                .hint("write one of them");
+            return None;
+        }
+        self.refuse_tls("a secret", report);
+        let algorithm = self.algorithm(Algorithm::Hs256, report)?;
+        match Key::of_secret(secret.value.as_bytes(), algorithm) {
+            Ok(key) => Some(Keys::Fixed(Snapshot::new(KeySet::of(vec![key])))),
+            Err(problem) => {
+                // The value itself must not be shown.
+                let message = format!("`secret` cannot be used: {}", problem.explanation());
+                report.error(BAD_WAY, secret.span, message);
+                None
+            }
+        }
+    }
+
+    fn file(
+        &self,
+        name: &Spanned<String>,
+        rsa: Algorithm,
+        surroundings: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Keys> {
+        let read = (surroundings.files)(name.span.source, &name.value);
+        let read = read.and_then(|bytes| {
+            let parsed = KeySet::parse(&bytes, rsa);
+            parsed.map_err(|_| "it is no set of keys (RFC 7517)".to_owned())
+        });
+        let (keys, ignored) = match read {
+            Ok(read) => read,
+            Err(problem) => {
+                let message = format!("the file of keys cannot be used: {problem}");
+                report.error(BAD_KEY_FILE, name.span, message);
+                return None;
+            }
+        };
+        for (id, problem) in &ignored {
+            let id = id.as_deref().unwrap_or("without `kid`");
+            let message = format!(
+                "the key {} is not used: {}",
+                id.escape_debug(),
+                problem.explanation()
+            );
+            report.warning(BAD_KEY_FILE, name.span, message);
+        }
+        if keys.is_empty() {
+            let message = "the file has no key that can be used";
+            report.error(BAD_KEY_FILE, name.span, message);
+            return None;
+        }
+        Some(Keys::Fixed(Snapshot::new(keys)))
+    }
+
+    fn url(&self, url: &Spanned<String>, report: &mut Report) -> Option<FixedUrl> {
+        let tls = self.config.tls.as_ref();
+        FixedUrl::read(url, tls, ("auth", FETCH), BAD_WAY, report)
+    }
+
+    fn fetched(&self, place: Place, rsa: Algorithm, surroundings: &Surroundings<'_>) -> Keys {
+        let kind = match &place {
+            Place::Jwks(_) => "jwks",
+            Place::Discovery(..) => "discovery",
+        };
+        let url = place.url();
+        let key = StateKey {
+            settings: format!("{:?} {} {rsa:?}", url.upstream().endpoints, url.path()),
+            ..StateKey::shared(self.name, kind)
+        };
+        Keys::Fetched(Arc::new(Fetcher {
+            name: Arc::clone(self.name),
+            keys: surroundings.states.get(key, IssuerKeys::default),
+            place,
+            rsa,
+        }))
+    }
+}

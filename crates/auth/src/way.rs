@@ -1,0 +1,102 @@
+//! A way to know a caller: one kind of credential, and who says whether it is right.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use component::access::{Caller, RequestHead, Settlement};
+use component::handler::{LocalFuture, Services};
+use component::source::SourcePlan;
+use component::upstream::UpstreamPlan;
+use message::Reply;
+
+use crate::credential::Carrier;
+
+/// Why a credential does not let its sender in.
+#[derive(Debug)]
+pub(crate) enum Rejection {
+    /// It is wrong, for this reason: a word for the log.
+    Invalid(&'static str),
+    /// Nobody can tell at the moment.
+    Unavailable(&'static str),
+    /// This is the reply, for this reason.
+    Answered(&'static str, Box<Reply>),
+}
+
+/// Who has sent a credential, and what wants to know how the request ends.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub caller: Arc<Caller>,
+    pub settlement: Option<Settlement>,
+}
+
+impl From<Arc<Caller>> for Known {
+    fn from(caller: Arc<Caller>) -> Self {
+        Self {
+            caller,
+            settlement: None,
+        }
+    }
+}
+
+/// Who has sent a credential.
+pub(crate) type Checked = Result<Known, Rejection>;
+
+/// The outcome of looking at a credential.
+pub(crate) enum Check<'a> {
+    Ready(Checked),
+    /// Somebody has to be asked first.
+    Pending(LocalFuture<'a, Checked>),
+    /// The body has to be read first; nothing in the head speaks against it.
+    NeedsBody,
+}
+
+/// A way to know a caller. One value serves all workers.
+pub(crate) trait Way: Send + Sync {
+    /// Its name under `engine.auth`.
+    fn name(&self) -> &Arc<str>;
+
+    /// How its credential is presented.
+    fn carrier(&self) -> &Carrier;
+
+    /// Whether a credential is for this way, where several ways have the same carrier.
+    fn takes(&self, _credential: &[u8]) -> bool {
+        true
+    }
+
+    /// Whether [`Way::takes`] tells its credentials from those of others. Of the ways that do not,
+    /// a door has one for each carrier: it gets what no other one takes.
+    fn tells_apart(&self) -> bool {
+        false
+    }
+
+    /// Whether it judges a request by its body, so that [`Check::NeedsBody`] may come.
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    /// Whether it needs [`RequestHead::message`].
+    fn needs_message(&self) -> bool {
+        false
+    }
+
+    /// Whether the credential goes further than the door.
+    fn passes(&self) -> bool;
+
+    /// Says who has sent a credential.
+    fn check<'a>(
+        &'a self,
+        credential: Cow<'a, [u8]>,
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Check<'a>;
+
+    /// What it does by itself.
+    fn source(&self) -> Option<SourcePlan> {
+        None
+    }
+
+    /// The system that it asks.
+    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
+        None
+    }
+}

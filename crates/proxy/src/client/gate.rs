@@ -1,0 +1,102 @@
+//! The limits of a flow or topic, asked for each of its requests before the body is read.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use component::access::Caller;
+use component::limits::{Entered, Gate, Passed, Visit};
+use component::trusted_proxies::TrustedProxies;
+use message::{Fault, HeadersView, RateLimit, Reply, Request};
+
+use crate::call;
+use crate::upstream::request_head;
+use crate::worker::Worker;
+
+/// Why a request does not go on.
+pub(crate) enum Refusal {
+    /// A limit is exceeded.
+    Fault(Fault),
+    /// The client has left while its request was waiting.
+    Gone,
+}
+
+/// A request that stands before a gate.
+pub(crate) struct Visitor<'a, L> {
+    pub gate: &'a Gate,
+    pub worker: &'a Rc<Worker>,
+    pub now: Instant,
+    /// The head of the request.
+    pub request: Request,
+    /// Whether the client has left.
+    pub has_left: L,
+}
+
+/// Asks a gate that needs no expression: the common case, which waits for nothing.
+///
+/// # Errors
+/// When a limit is exceeded.
+pub(crate) fn enter<'g>(
+    gate: &'g Gate,
+    (peer, headers, caller): (IpAddr, HeadersView<'_>, Option<&Caller>),
+    proxies: Option<&TrustedProxies>,
+    now: Instant,
+) -> Result<Entered<'g>, Fault> {
+    let (address, _) = request_head::client(proxies, peer, headers);
+    gate.enter(&Visit {
+        address,
+        headers,
+        caller,
+        now,
+    })
+}
+
+impl<L: FnMut(&mut Context<'_>) -> bool> Visitor<'_, L> {
+    /// Asks a gate with expressions, and waits until it is the request's turn.
+    pub async fn pass(self) -> Result<Passed, Refusal> {
+        let caller = call::Caller::new(self.worker, &Rc::default());
+        let work = async {
+            let entered = self.gate.enter_by_value(&self.request, &caller).await?;
+            entered.wait(&caller).await;
+            Ok(entered.finish(self.now))
+        };
+        until_gone(work, self.has_left).await
+    }
+}
+
+/// Waits until it is the turn of a request that has been let in.
+pub(crate) async fn wait(
+    entered: Entered<'_>,
+    worker: &Rc<Worker>,
+    has_left: impl FnMut(&mut Context<'_>) -> bool,
+) -> Result<Passed, Refusal> {
+    let caller = call::Caller::new(worker, &Rc::default());
+    let work = async {
+        entered.wait(&caller).await;
+        Ok(entered.finish(Instant::now()))
+    };
+    until_gone(work, has_left).await
+}
+
+async fn until_gone(
+    work: impl Future<Output = Result<Passed, Fault>>,
+    mut has_left: impl FnMut(&mut Context<'_>) -> bool,
+) -> Result<Passed, Refusal> {
+    let mut work = pin!(work);
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(passed) => Poll::Ready(passed.map_err(Refusal::Fault)),
+        Poll::Pending if has_left(context) => Poll::Ready(Err(Refusal::Gone)),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Adds what a reply tells of the limits.
+pub(crate) fn tell(told: Option<&RateLimit>, reply: &mut Reply) {
+    for (name, value) in told.into_iter().flat_map(RateLimit::fields) {
+        reply.headers.append(name, value);
+    }
+}

@@ -1,0 +1,300 @@
+//! Who may subscribe to topics and publish to them, where several topics are behind one address: a
+//! topic that a caller may not see is answered like one that does not exist.
+
+use std::fmt;
+use std::sync::Arc;
+
+use component::access::{Admitted, Caller, Door, DoorContext, RequestHead};
+use component::document::DocumentContext;
+use component::handler::Services;
+use config::Node;
+use message::{Fault, Kind, Origin, Reply, Request};
+
+use crate::endpoint::{Endpoint, Settings};
+use crate::only::Only;
+
+/// A door with what the file says of it, so that equal ones are known.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    door: Arc<dyn Door>,
+    /// The value of `auth` as JSON.
+    text: Arc<str>,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl Lock {
+    /// Reads the value of `auth` of something that has this name in logs. Every problem is
+    /// reported; there is no lock when it is `none`.
+    pub fn read(auth: &Node, name: &str, context: &mut DocumentContext<'_>) -> Option<Self> {
+        let ways = context.ways;
+        let mut context = DoorContext {
+            report: &mut *context.report,
+            name,
+            evaluation: context.evaluation,
+        };
+        let door = ways.door(auth, &mut context)?;
+        let text = auth.to_json().to_string().into();
+        Some(Self { door, text })
+    }
+
+    /// The door.
+    pub fn door(&self) -> &Arc<dyn Door> {
+        &self.door
+    }
+
+    /// Whether the file says the same of both.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// Who may do what with a topic that is subscribed to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    /// Who may subscribe; everybody without.
+    pub subscribe: Option<Lock>,
+    /// Who may publish over WebSocket and in the manner of Axway Streams.
+    pub publish: Option<Lock>,
+    /// Which events each caller gets.
+    pub only: Option<Arc<Only>>,
+}
+
+impl Access {
+    /// The parameters of the query that carry credentials.
+    pub fn secret_parameters(&self) -> impl Iterator<Item = &Arc<str>> {
+        let locks = self.subscribe.iter().chain(&self.publish);
+        locks.flat_map(|it| it.door.secret_parameters())
+    }
+
+    /// Whether somebody may be refused.
+    pub fn is_locked(&self) -> bool {
+        self.subscribe.is_some() || self.publish.is_some()
+    }
+
+    /// What stands before this right.
+    pub fn lock(&self, right: Right) -> Option<&Lock> {
+        match right {
+            Right::Subscribe => self.subscribe.as_ref(),
+            Right::Publish => self.publish.as_ref(),
+        }
+    }
+}
+
+/// What somebody wants to do with a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Right {
+    Subscribe,
+    Publish,
+}
+
+/// The protocols with addresses for all topics of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Sse,
+    WebSocket,
+    Axway,
+}
+
+impl Protocol {
+    /// Whether a topic of these settings is served by it.
+    pub fn serves(self, settings: &Settings) -> bool {
+        match self {
+            Self::Sse => settings.sse,
+            Self::WebSocket => settings.websocket.is_some(),
+            Self::Axway => settings.is_axway,
+        }
+    }
+}
+
+/// The locks of all topics of a listener that could be named, each once. A request is judged by all
+/// of them, whichever topic it names and whether that exists: how long the answer takes tells
+/// nothing then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locks(Arc<[Lock]>);
+
+impl Locks {
+    /// The only one of a topic's own address.
+    pub fn of(lock: Option<&Lock>) -> Self {
+        Self::all(lock.into_iter().cloned())
+    }
+
+    /// These, each once.
+    pub fn all(locks: impl Iterator<Item = Lock>) -> Self {
+        let mut all: Vec<Lock> = Vec::new();
+        for lock in locks {
+            if !all.iter().any(|it| it.is_like(&lock)) {
+                all.push(lock);
+            }
+        }
+        Self(all.into())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a refusal may be shown to whoever has no valid credential: it is the same for all
+    /// names. Where locks differ it would tell which one was named.
+    fn are_alike(&self) -> bool {
+        self.0.len() == 1
+    }
+}
+
+/// A topic for which somebody has been admitted.
+pub(crate) type Entered = (Arc<Endpoint>, Option<Admitted>);
+
+/// Why somebody is not admitted.
+pub(crate) enum Refusal {
+    /// Nothing may be told: the answer is that of a name that does not exist. The door's own reply
+    /// is for those who may see the topic in another way.
+    Missing(Option<Box<Reply>>),
+    /// This reply.
+    Reply(Box<Reply>),
+}
+
+/// A refusal as it goes to the client.
+pub(crate) enum Refused {
+    Fault(Fault),
+    Reply(Box<Reply>),
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Refusal {
+    /// The refusal as it goes to the client, where this is what is said of names that do not exist.
+    pub fn or(self, missing: impl FnOnce() -> Fault) -> Refused {
+        match self {
+            Self::Missing(_) => Refused::Fault(missing()),
+            Self::Reply(reply) => Refused::Reply(reply),
+        }
+    }
+}
+
+impl Refused {
+    /// The same where answers are no replies of HTTP.
+    pub fn into_fault(self) -> Fault {
+        match self {
+            Self::Fault(fault) => fault,
+            Self::Reply(reply) => fault_of(&reply),
+        }
+    }
+}
+
+/// What the reply of a door says, in protocols with answers of their own.
+pub(crate) fn fault_of(reply: &Reply) -> Fault {
+    match reply.status {
+        401 => Fault::new(
+            Kind::Unauthorized,
+            Origin::Client,
+            "the topic needs valid credentials",
+        ),
+        403 => Fault::new(
+            Kind::Forbidden,
+            Origin::Client,
+            "the caller may not do this",
+        ),
+        400..=499 => Fault::invalid("a request has one credential"),
+        _ => {
+            let detail = "credentials cannot be checked at the moment";
+            Fault::new(Kind::Unavailable, Origin::Engine, detail)
+                .with_retry_after(std::time::Duration::from_secs(5))
+        }
+    }
+}
+
+/// Judges a request for a topic that was named, whether there is one or not. `locks` are those of
+/// all topics that could have been named.
+pub(crate) async fn admit(
+    found: Option<Arc<Endpoint>>,
+    locks: &Locks,
+    right: Right,
+    (request, services): (&Request, &dyn Services),
+) -> Result<Entered, Refusal> {
+    let own = match &found {
+        Some(endpoint) => match endpoint.access.lock(right) {
+            None => return Ok((Arc::clone(endpoint), None)),
+            Some(lock) => Some(lock),
+        },
+        None => None,
+    };
+    let mut judged = None;
+    for lock in &*locks.0 {
+        let judgement = lock.door.judge(RequestHead::of(request), services);
+        let judgement = judgement.end().await;
+        // A name that does not exist is judged like one that has the only lock.
+        if own.map_or(locks.are_alike(), |own| own.is_like(lock)) {
+            judged = Some(judgement);
+        }
+    }
+    match (judged, found) {
+        (Some(Ok(Some(admitted))), Some(endpoint)) => Ok((endpoint, Some(admitted))),
+        (Some(Err(reply)), _) if reply.status != 403 && locks.are_alike() => {
+            Err(Refusal::Reply(reply))
+        }
+        (Some(Err(reply)), Some(_)) => Err(Refusal::Missing(Some(reply))),
+        _ => Err(Refusal::Missing(None)),
+    }
+}
+
+/// Judges a request at an address that is for this topic alone.
+pub(crate) async fn admit_to_one(
+    endpoint: &Arc<Endpoint>,
+    right: Right,
+    at: (&Request, &dyn Services),
+) -> Result<Entered, Refusal> {
+    let locks = Locks::of(endpoint.access.lock(right));
+    admit(Some(Arc::clone(endpoint)), &locks, right, at).await
+}
+
+/// The same as [`admit`] for a publisher: who may subscribe knows that the topic exists, and is
+/// told why it may not publish. `locks` are those of publishers and of subscribers.
+pub(crate) async fn admit_publisher(
+    found: Option<Arc<Endpoint>>,
+    locks: [&Locks; 2],
+    at: (&Request, &dyn Services),
+) -> Result<Entered, Refusal> {
+    let [publish, subscribe] = locks;
+    let refusal = match admit(found.clone(), publish, Right::Publish, at).await {
+        Err(Refusal::Missing(reply)) => reply,
+        other => return other,
+    };
+    let sees = admit(found, subscribe, Right::Subscribe, at).await.is_ok();
+    Err(match refusal.filter(|_| sees) {
+        Some(reply) => Refusal::Reply(reply),
+        None => Refusal::Missing(None),
+    })
+}
+
+/// Takes credentials out of a request that has been admitted to all of these; gives the topics and
+/// who calls.
+pub(crate) fn enter(
+    entered: Vec<Entered>,
+    request: &mut Request,
+) -> (Vec<Arc<Endpoint>>, Vec<Option<Arc<Caller>>>) {
+    let mut callers = Vec::with_capacity(entered.len());
+    let mut endpoints = Vec::with_capacity(entered.len());
+    for (endpoint, admitted) in entered {
+        callers.push(admitted.as_ref().map(|it| Arc::clone(&it.caller)));
+        endpoints.push(endpoint);
+        if let Some(admitted) = admitted {
+            admitted.enter(request);
+        }
+    }
+    (endpoints, callers)
+}
+
+/// When the first credential of these callers expires, in seconds since 1970.
+pub(crate) fn expires(callers: &[Option<Arc<Caller>>]) -> Option<u64> {
+    let callers = callers.iter().flatten();
+    callers.filter_map(|it| it.expires).min()
+}
