@@ -249,7 +249,8 @@ pub(crate) fn ways_schema() -> Json {
 pub(crate) fn auth_schema() -> Json {
     let mapping = config::schema_for::<AuthConfig>();
     json!({
-        "description": "Who may come in: the name of a way under `engine.auth`, `none` for everybody, \
+        "description": "Who may come in: the name of a way under `engine.auth`, `none` for \
+                        everybody, \
                         or a mapping.",
         "anyOf": [{ "type": "string" }, mapping]
     })

@@ -300,7 +300,8 @@ impl Reading<'_> {
             let hint = match usual.is_symmetric() {
                 true => "with `secret`: HS256, HS384 or HS512",
                 false => {
-                    "for RSA: RS256, RS384, RS512, PS256, PS384 or PS512; keys of curves have their own"
+                    "for RSA: RS256, RS384, RS512, PS256, PS384 or PS512; keys of curves have \
+                     their own"
                 }
             };
             report.error(BAD_WAY, name.span, message).hint(hint);

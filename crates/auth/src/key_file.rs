@@ -113,7 +113,8 @@ impl Source for Watch {
                     }
                     Ok(_) => {}
                     Err(problem) => tracing::warn!(
-                        target: "auth", keys = %name, problem, "the file of keys cannot be used; the keys stay as they are"
+                        target: "auth", keys = %name, problem,
+                        "the file of keys cannot be used; the keys stay as they are"
                     ),
                 };
                 services.blocking(Box::new(work)).await;

@@ -25,7 +25,10 @@ const NONE: &str = "none";
 /// All ways, in the order of the file; without the way itself where it has a problem, which has
 /// been reported.
 #[derive(Default)]
-struct NamedWays(Vec<(Arc<str>, Option<Arc<dyn Way>>)>);
+struct NamedWays(Vec<NamedWay>);
+
+/// A name and its way.
+type NamedWay = (Arc<str>, Option<Arc<dyn Way>>);
 
 /// Reads the value under `engine.auth`.
 pub(crate) fn build(

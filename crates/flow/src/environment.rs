@@ -73,8 +73,8 @@ impl Environment {
     }
 
     /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
-    /// `${ $secret.NAME }` in those under its `use:` and under `engine.auth`. Refuses every other `${` but in steps and
-    /// where else there are expressions (see [`crate::Table::evaluated`]).
+    /// `${ $secret.NAME }` in those under its `use:` and under `engine.auth`. Refuses every other
+    /// `${` but in steps and where else there are expressions (see [`crate::Table::evaluated`]).
     pub fn expand_document(
         &self,
         document: &mut Node,
@@ -283,7 +283,8 @@ fn refusal(holes: &[Hole<'_>]) -> (&'static str, &'static str) {
     match holes {
         [] => (
             "no expression can stand here",
-            "the only `${ }` that can are `${ $env.NAME }` and, under `use:` and `engine.auth`, `${ $secret.NAME }`",
+            "the only `${ }` that can are `${ $env.NAME }` and, under `use:` and `engine.auth`, \
+             `${ $secret.NAME }`",
         ),
         _ => (
             "a secret can only be used under `use:` and `engine.auth` and in steps",

@@ -530,8 +530,9 @@ impl GateReader<'_> {
                     "`{name}` is an expression or null, not {}",
                     node.type_name()
                 );
-                let hint = "write `${ $headers.token }` in quotes, or `null` for the address";
-                report.error(BAD_LIMIT, node.span, message).hint(hint);
+                report
+                    .error(BAD_LIMIT, node.span, message)
+                    .hint("write `by: \"${ $auth.id }\"`, or `by: null` for the address");
                 return Who::Address;
             }
         };

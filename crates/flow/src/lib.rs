@@ -143,21 +143,10 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let mut shared = shared
         .map(|document| connections::read(document, connections, input.surroundings, report))
         .unwrap_or_default();
-    let defaults = Defaults {
-        listen: engine.listen.clone(),
-        listeners: Arc::clone(&engine.listeners),
-        body_max: engine.settings.limits.body,
-        body_memory: engine.settings.limits.body_memory,
-        expressions: engine.expressions,
-        callers,
-    };
+    let defaults = defaults(&engine, callers);
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
-    let settings = shared_settings(&documents);
-    let ways = (input.table.access.build)(
-        settings.and_then(|it| it.get("auth")),
-        input.surroundings,
-        report,
-    );
+    let auth = shared_settings(&documents).and_then(|it| it.get("auth"));
+    let ways = (input.table.access.build)(auth, input.surroundings, report);
     let reader = declared::Reader {
         definitions: connections,
         shared: &shared,
@@ -198,6 +187,18 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
+}
+
+/// What flows have of the settings where they say nothing else.
+fn defaults(engine: &engine::Engine, callers: gates::CallerLimits) -> Defaults {
+    Defaults {
+        listen: engine.listen.clone(),
+        listeners: Arc::clone(&engine.listeners),
+        body_max: engine.settings.limits.body,
+        body_memory: engine.settings.limits.body_memory,
+        expressions: engine.expressions,
+        callers,
+    }
 }
 
 /// The value under `engine:`.

@@ -2,7 +2,8 @@
 //! the reply. In the order of a request's life: [`listener`], [`entry`], [`reception`]; over
 //! HTTP/1.1 [`session`], over HTTP/2 [`h2_session`] and [`h2_request`]; then [`edge`], [`door`] for
 //! who calls, [`gate`] for the limits, and [`forward`] or [`handle`]. [`response_head`] writes the
-//! heads of replies, [`linger`] closes connections, and [`rescue`] makes replies of what went wrong.
+//! heads of replies, [`linger`] closes connections, and [`rescue`] makes replies of what went
+//! wrong.
 
 pub(crate) mod addresses;
 pub(crate) mod door;

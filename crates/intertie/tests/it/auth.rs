@@ -151,7 +151,8 @@ fn tokens_of_an_issuer_open_a_door_and_go_no_further() {
              flow: who\nfrom: {{ http: GET /who }}\nauth: staff\n\
              steps: [ map: \"{{ auth: $auth, seen: $headers.authorization }}\" ]\n---\n\
              flow: asked\nfrom: {{ http: \"GET /t/{{tenant}}\" }}\n\
-             auth: {{ any: [staff], scopes: [read], require: $auth.claims.tenant == $path.tenant }}\n\
+             auth:\n  any: [staff]\n  scopes: [read]\n\
+             \x20 require: $auth.claims.tenant == $path.tenant\n\
              steps: [ reply: {{ body: in }} ]\n---\n\
              flow: open\nfrom: {{ http: GET /open }}\nauth: none\n\
              steps: [ map: \"{{ who: $auth }}\" ]\n"

@@ -401,7 +401,7 @@ fn a_refresh_token_is_kept_when_nobody_waits_for_it_any_more() {
     let engine = run(&folder, &text);
     system.is_slow.store(true, Ordering::Relaxed);
     let mut client = RawClient::connect(listen);
-    client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".to_owned());
+    client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     wait_until("the token server works on it", || system.next() == "r1");
     drop(client);
     wait_until("it has answered", || {

@@ -1,6 +1,8 @@
 //! One request of an HTTP/2 connection: its head is checked and routed as one of HTTP/1.1 is, then
 //! it is forwarded or becomes a message.
 
+mod entrance;
+
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -9,9 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use component::access::{Admitted, Door, RequestHead};
+use component::access::Admitted;
 use component::handler::{Handler, Outcome};
-use component::limits::{Admission, Gate, Passed};
+use component::limits::Admission;
 use component::settings::Settings;
 use component::stream::Feed;
 use message::memory::{self, Collected, Exhausted};
@@ -24,8 +26,8 @@ use tokio::time::Instant;
 use crate::background;
 use crate::call::{Caller, log_fault};
 use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
-use crate::client::edge::{self, Asked, ReplyFields};
-use crate::client::gate::{self, Refusal, Visitor};
+use crate::client::edge::{self, ReplyFields};
+use crate::client::gate::{self, Refusal};
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
@@ -42,7 +44,7 @@ use crate::stream::events::Events;
 use crate::stream::h2_client::Http2Client;
 use crate::stream::{self, Begun, Streams};
 use crate::upstream::Lease;
-use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing, SentBy, take_fields};
+use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing, SentBy};
 use crate::worker::{Listener, Worker};
 
 /// How long the end of a request is waited for that has been answered. Time bounds it, not bytes,
@@ -210,57 +212,6 @@ impl StreamSession {
         }
     }
 
-    /// The head, as far as the edge looks at it.
-    fn asked<'a>(&'a self, head: &'a Head, method: &'a Method, place: Place<'a>) -> Asked<'a> {
-        Asked {
-            method,
-            path: place.path,
-            query: place.query,
-            headers: head.fields.view(),
-            peer: self.origin.peer,
-            is_secure: self.origin.is_secure,
-            upgrades: false,
-            proxies: self.settings.trusted_proxies.as_deref(),
-        }
-    }
-
-    async fn enter(
-        &mut self,
-        gate: &Gate,
-        route: &Route,
-        head: &Head,
-        (method, place, admitted): (&Method, Place<'_>, Option<&Admitted>),
-    ) -> Result<Passed, Refusal> {
-        let now = self.now.into_std();
-        let stream = &self.stream;
-        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
-        let passed = if gate.needs_evaluation() {
-            let mut request = self.take_request(route, head, method, place);
-            if let Some(admitted) = admitted {
-                admitted.enter(&mut request);
-            }
-            let visitor = Visitor {
-                gate,
-                worker: &self.worker,
-                now,
-                request,
-                has_left,
-            };
-            visitor.pass().await
-        } else {
-            let caller = admitted.map(|it| &*it.caller);
-            let from = (self.origin.peer, head.fields.view(), caller);
-            let proxies = self.settings.trusted_proxies.as_deref();
-            match gate::enter(gate, from, proxies, now) {
-                Err(fault) => return Err(Refusal::Fault(fault)),
-                Ok(entered) if entered.wait.is_zero() => return Ok(entered.finish(now)),
-                Ok(entered) => gate::wait(entered, &self.worker, has_left).await,
-            }
-        };
-        self.now = Instant::now();
-        passed
-    }
-
     async fn serve(
         &mut self,
         route: &Rc<Route>,
@@ -382,62 +333,6 @@ impl StreamSession {
             content: None,
         };
         self.forward(target, inbound, time, streams).await
-    }
-
-    /// Has the door judge the request.
-    async fn judge(
-        &self,
-        door: &Arc<dyn Door>,
-        route: &Route,
-        head: &Head,
-        method: &Method,
-        place: Place<'_>,
-    ) -> Result<Option<Admitted>, Box<Reply>> {
-        let headers = head.fields.view();
-        let proxies = self.settings.trusted_proxies.as_deref();
-        let needs_message = door.needs_message();
-        let message = needs_message.then(|| self.take_request(route, head, method, place));
-        let head = RequestHead {
-            query: place.query,
-            headers,
-            peer: request_head::client(proxies, self.origin.peer, headers).0,
-            is_secure: self.origin.is_secure,
-            message: message.as_ref(),
-        };
-        door::judge(door, head, &self.worker).await
-    }
-
-    fn take_request(
-        &self,
-        route: &Route,
-        head: &Head,
-        method: &Method,
-        place: Place<'_>,
-    ) -> Request {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let path = text(place.path);
-        let captures = route.parameters.iter().zip(&self.captures);
-        let parameters = captures
-            .map(|(name, (start, end))| {
-                let value = path.get(*start as usize..*end as usize).unwrap_or_default();
-                (name.clone(), value.to_owned())
-            })
-            .collect();
-        let proxies = self.settings.trusted_proxies.as_deref();
-        let fields = head.fields.view();
-        let (headers, peer, proxy) = take_fields(proxies, self.origin.peer, fields);
-        Request {
-            method: method.clone(),
-            query: place.query.map(text),
-            parameters,
-            headers,
-            body: Body::Unread,
-            peer,
-            proxy,
-            is_secure: self.origin.is_secure,
-            caller: None,
-            path,
-        }
     }
 
     /// Serves a request through a handler. No `async fn`, which would have room for the request

@@ -42,7 +42,6 @@ fn table(routes: &[&str]) -> Table {
             path: pattern(path),
             edge: None,
             target: RouteTarget::Forward(Arc::clone(&plan)),
-            door: None,
         }
     });
     let address = ListenAddress {

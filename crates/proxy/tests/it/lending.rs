@@ -146,7 +146,6 @@ fn plan_of(address: ListenAddress, protocols: Vec<Protocol>, target: RouteTarget
         },
         edge: None,
         target,
-        door: None,
     };
     let listener = ListenerPlan {
         address,

@@ -187,7 +187,6 @@ impl Proxy {
             path,
             edge: None,
             target,
-            door: None,
         });
         ListenerPlan {
             address: self.address(),

@@ -46,8 +46,8 @@ impl Handler for SseHandler {
         }
     }
 
-    /// What all topics of a stream allow. Where a name can be anything nothing tells whether a topic
-    /// is there that is not for everybody.
+    /// What all topics of a stream allow. Where a name can be anything nothing tells whether a
+    /// topic is there that is not for everybody.
     fn edge(&self, path: &str, query: Option<&str>) -> Option<Arc<RouteEdge>> {
         match &self.0 {
             Of::One(endpoint) => Some(Arc::clone(&endpoint.settings.edge)),

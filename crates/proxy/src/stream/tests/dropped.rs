@@ -124,7 +124,6 @@ impl Setting {
                 },
                 edge: None,
                 target: RouteTarget::Forward(plan),
-                door: None,
             }],
         };
         let registry = &worker.engine.registry;

@@ -16,7 +16,6 @@ use crate::url::Server;
 fn at(dialect: Dialect, port: u16, (user, password, name): (&str, &str, &str)) -> Database {
     let server = Server {
         is_secure: false,
-        caller: None,
         host: "127.0.0.1".to_owned(),
         port,
         user: Some(user.to_owned()),
