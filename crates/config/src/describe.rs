@@ -180,8 +180,18 @@ fn mappings(root: &Json, schema: &Json) -> Vec<Map<String, Json>> {
             found.extend(mappings(root, inner));
         }
     }
+    if let Some(values) = schema.get("additionalProperties") {
+        found.extend(mappings(root, values));
+    }
     if schema.get("properties").is_some() {
         found.extend(schema.as_object().cloned());
     }
-    found
+    // One that may stand alone or in a list is one.
+    let mut distinct: Vec<Map<String, Json>> = Vec::new();
+    for mapping in found {
+        if !distinct.contains(&mapping) {
+            distinct.push(mapping);
+        }
+    }
+    distinct
 }

@@ -66,9 +66,9 @@ pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 /// Limits of streams in a flow that forwards none.
 pub const NO_STREAMS: Code = Code::new("IT0621");
 /// A limit per caller that cannot be counted as it is written.
-pub const BAD_LIMIT: Code = Code::new("IT0230");
+pub const BAD_LIMIT: Code = Code::new("IT0234");
 /// A plan that is not there.
-pub const UNKNOWN_PLAN: Code = Code::new("IT0231");
+pub const UNKNOWN_PLAN: Code = Code::new("IT0235");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[

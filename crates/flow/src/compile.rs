@@ -276,6 +276,10 @@ impl Reader<'_> {
             let opens = envelope.as_ref().is_some_and(|it| it.streams());
             limits::refuse_streams(document, opens, report);
         }
+        let answers = http.is_some() && envelope.as_ref().is_none_or(|it| !it.streams());
+        if limits.gate.as_ref().is_some_and(|it| it.headers) && !answers {
+            limits::refuse_headers(document, report);
+        }
         let ends = built.block.ends_flow();
         let reads_body = !ends
             || context.keeps_original

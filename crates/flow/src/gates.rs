@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::{Surroundings, compile_text};
+use component::document::DocumentDefinition;
 use component::evaluation::Evaluation;
 use component::limits::{
     Concurrent, Gate, KeptLimits, Limiter, LimiterSettings, Patience, Plan, PlanChoice, Plans,
@@ -180,6 +181,48 @@ pub(crate) struct GateConfig {
     /// with status 429.
     #[serde(default)]
     pub headers: bool,
+}
+
+/// The schema of the limits per caller of a topic.
+pub(crate) fn schema() -> serde_json::Value {
+    config::schema_for::<GateConfig>()
+}
+
+/// Refuses what plans limit when nothing is counted by it.
+pub(crate) fn refuse_unused(
+    engine: Option<&Node>,
+    flows: &[Node],
+    declared: &[(Node, DocumentDefinition)],
+    report: &mut Report,
+) {
+    let has_plan = |node: Option<&Node>| {
+        let limits = node.and_then(|it| it.get("limits"));
+        limits.is_some_and(|it| it.get("plan").is_some())
+    };
+    let any = |key: &str| declared.iter().any(|(it, _)| has_plan(it.get(key)));
+    let flows = flows.iter().any(|it| has_plan(Some(it)));
+    let (publish, subscribe) = (any("publish"), any("subscribe"));
+    let plans = engine.and_then(|it| it.get("plans")?.as_mapping());
+    for plan in plans.unwrap_or_default() {
+        for entry in plan.value.as_mapping().unwrap_or_default() {
+            let (is_used, by) = match entry.key.as_str() {
+                "requests" => (
+                    flows || publish || subscribe,
+                    "flow or topic says `limits.plan`",
+                ),
+                "connections" => (flows || subscribe, "flow or topic says `limits.plan`"),
+                "events" | "bytes" => (publish, "topic says `publish.limits.plan`"),
+                _ => (subscribe, "topic says `subscribe.limits.plan`"),
+            };
+            if !is_used {
+                let (what, name) = (&entry.key, plan.key.escape_debug());
+                let message = format!("`{what}` of the plan `{name}` has no effect: no {by}");
+                report
+                    .error(NO_EFFECT, entry.key_span, message)
+                    .hint("say which callers have the plan, or leave it out");
+            }
+        }
+    }
 }
 
 /// Settings of all limits per caller.

@@ -166,6 +166,8 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
+    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
+    gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
     routes::check(&flows, &read.declared, &engine.listeners, report);
     let context = tests_section::Context::new(&names, secrets, input.surroundings);
     let tests = (documents.flows.as_slice(), documents.tests.as_slice());

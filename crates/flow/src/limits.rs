@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{Bounds, WAIT};
-use crate::codes::NO_STREAMS;
+use crate::codes::{NO_EFFECT, NO_STREAMS};
 use crate::gates::{CallerLimits, CallerThrottleConfig, GateConfig, GateReader, OneOrMore};
 use crate::modifiers::{count_or, time_or};
 use crate::running::FlowLimits;
@@ -221,6 +221,18 @@ fn refuse_messages(document: &Node, report: &mut Report) {
         report
             .error(NO_STREAMS, entry.key_span, message)
             .hint("`throttle` says how often the flow may be started");
+    }
+}
+
+/// Refuses `headers` where no reply could tell anything: what starts the flow is no request, or a
+/// message of a connection that stays open.
+pub(crate) fn refuse_headers(document: &Node, report: &mut Report) {
+    let limits = document.get("limits");
+    if let Some(entry) = limits.and_then(|limits| limits.entry("headers")) {
+        let message = "`headers` has no effect: the flow does not answer requests";
+        report
+            .error(NO_EFFECT, entry.key_span, message)
+            .hint("leave it out");
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use component::limits::Held;
 use component::state::{Measure, State};
 
 use crate::topic::Listener;
@@ -31,6 +32,16 @@ pub(crate) struct Place {
     /// Counts it for those who publish only when somebody listens.
     #[allow(dead_code, reason = "counts as long as it is there")]
     listener: Option<Listener>,
+    /// The places among the caller's own.
+    #[allow(dead_code, reason = "counts as long as it is there")]
+    held: Option<Box<[Held]>>,
+}
+
+impl Place {
+    /// Keeps the places among a caller's own for as long as this is there.
+    pub fn hold(&mut self, held: Vec<Held>) {
+        self.held = (!held.is_empty()).then(|| held.into_boxed_slice());
+    }
 }
 
 impl Counts {
@@ -44,6 +55,7 @@ impl Counts {
         let mut place = Place {
             counts: Arc::clone(self),
             listener: None,
+            held: None,
         };
         if before >= most {
             self.refused.fetch_add(1, Ordering::Relaxed);

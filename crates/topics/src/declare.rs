@@ -19,6 +19,7 @@ use serde_json::{Value as Json, json};
 
 use crate::access::Lock;
 use crate::bounds;
+use crate::caller_limits::CallerLimits;
 use crate::codes::BAD_PUBLISHER;
 use crate::hub::Hub;
 use crate::poll;
@@ -121,6 +122,10 @@ struct PublishConfig {
     /// Polls another system and publishes the answer when it has changed.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     poll: Option<AnyValue>,
+    /// Limits per caller of publishing, over HTTP and WebSocket: `throttle`, `plan`, `by` and
+    /// `headers`, as in the [`limits`](flow.md#limits) of flows.
+    #[allow(dead_code, reason = "read from the tree, with its expressions")]
+    limits: Option<AnyValue>,
 }
 
 fn schema() -> Json {
@@ -137,6 +142,13 @@ fn schema() -> Json {
     }
     if let Some(subscribe) = schema.pointer_mut("/properties/subscribe/anyOf/0") {
         subscribe::complete_schema(subscribe);
+    }
+    for key in ["publish", "subscribe"] {
+        let place = format!("/properties/{key}/anyOf/0/properties/limits");
+        if let Some(Json::Object(limits)) = schema.pointer_mut(&place) {
+            limits.remove("anyOf");
+            limits.insert("$ref".to_owned(), json!("#/$defs/caller-limits"));
+        }
     }
     let poll = schema.pointer_mut("/properties/publish/anyOf/0/properties/poll");
     if let Some(place) = poll {
@@ -221,6 +233,7 @@ impl Parts {
         topic: &Arc<Topic>,
         context: &mut DocumentContext<'_>,
     ) {
+        let limits = CallerLimits::read(node, topic.name(), context);
         let publish = node.get("publish");
         let http = publish.and_then(|publish| publish.get("http"));
         let auth = publish.and_then(|publish| publish.entry("auth"));
@@ -234,7 +247,7 @@ impl Parts {
                 let door = lock.iter().flatten().next();
                 let door = door.map(|it| Arc::clone(it.door()));
                 let edge = RouteEdge::read(publish, context.report);
-                let route = publisher::read((http, door), edge, topic, context);
+                let route = publisher::read((http, door), (edge, &limits), topic, context);
                 self.routes.extend(route);
             }
             (Some(publish), None) => {
@@ -249,7 +262,7 @@ impl Parts {
             (None, _) => {}
         }
         if let Some(subscribe) = node.get("subscribe") {
-            let routes = subscribe::read((subscribe, lock), topic, context);
+            let routes = subscribe::read((subscribe, lock), topic, limits, context);
             self.routes.extend(routes.unwrap_or_default());
         }
         let poll = publish.and_then(|publish| publish.get("poll"));

@@ -13,6 +13,7 @@ use component::trigger::ListenAddress;
 
 use crate::access::{Access, Locks, Protocol, Right};
 use crate::branch::Branch;
+use crate::caller_limits::CallerLimits;
 use crate::channel::Pace;
 use crate::counts::Counts;
 use crate::expressions::{Evaluator, ExpressionLimits};
@@ -68,6 +69,8 @@ pub(crate) struct Endpoint {
     /// Who may do what.
     pub access: Access,
     pub counts: Arc<Counts>,
+    /// What callers have to pass.
+    pub limits: CallerLimits,
     /// The same for all plans in which nothing of this changes, so that a reload ends no stream.
     pub identity: Arc<Identity>,
     /// Counts what comes to the directory and leaves it.
@@ -202,7 +205,7 @@ impl Directory {
         &self,
         topic: &Arc<Topic>,
         (settings, access): (Settings, Access),
-        counts: Arc<Counts>,
+        (counts, limits): (Arc<Counts>, CallerLimits),
     ) -> Arc<Endpoint> {
         let of_topic = topic.settings();
         let name = topic.name();
@@ -215,6 +218,7 @@ impl Directory {
             settings,
             access,
             counts,
+            limits,
             identity: of_topic.identity(text),
             changes: Arc::clone(&self.changes),
         });

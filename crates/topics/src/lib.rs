@@ -16,6 +16,7 @@ mod access;
 mod ask;
 mod bounds;
 mod branch;
+mod caller_limits;
 pub mod changes;
 mod channel;
 pub mod codes;
@@ -66,7 +67,12 @@ use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
 
 /// Where documents and sources of this crate have expressions.
-pub const EVALUATED: &[&str] = &["from.poll", "publish.poll"];
+pub const EVALUATED: &[&str] = &[
+    "from.poll",
+    "publish.poll",
+    "publish.limits",
+    "subscribe.limits",
+];
 
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];

@@ -7,10 +7,12 @@ use component::access::Door;
 use component::document::{DeclaredRoute, DocumentContext, Entrance};
 use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::limits::Gate;
 use component::trigger::Methods;
 use config::Node;
 use message::{Fault, Headers, Method, Reply, Request};
 
+use crate::caller_limits::CallerLimits;
 use crate::codes::BAD_PUBLISHER;
 use crate::document::Document;
 use crate::topic::{BATCH_BYTES_MAX, For, KEY_MAX, Publication, Receipt, Topic, in_time};
@@ -24,7 +26,7 @@ const BATCH_COST: usize = 8;
 /// Reads the `http` of a topic's `publish`. Every problem is reported.
 pub(crate) fn read(
     (node, door): (&Node, Option<Arc<dyn Door>>),
-    edge: RouteEdge,
+    (edge, limits): (RouteEdge, &CallerLimits),
     topic: &Arc<Topic>,
     context: &mut DocumentContext<'_>,
 ) -> Option<DeclaredRoute> {
@@ -53,7 +55,10 @@ pub(crate) fn read(
     (context.report.errors() == before).then(|| DeclaredRoute {
         entrance,
         edge,
-        handler: Arc::new(Publisher(Arc::clone(topic))),
+        handler: Arc::new(Publisher {
+            topic: Arc::clone(topic),
+            gate: limits.publish.as_ref().map(Arc::clone),
+        }),
         door,
     })
 }
@@ -74,11 +79,18 @@ fn check_methods(entrance: &Entrance, context: &mut DocumentContext<'_>) {
 }
 
 /// Takes events for a topic.
-struct Publisher(Arc<Topic>);
+struct Publisher {
+    topic: Arc<Topic>,
+    gate: Option<Arc<Gate>>,
+}
 
 impl Handler for Publisher {
     fn reads_body(&self) -> bool {
         true
+    }
+
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        self.gate.as_ref()
     }
 
     fn handle<'a>(
@@ -95,22 +107,32 @@ impl Publisher {
         let form = Form::of(&request)?;
         let key = read_key(&request.headers)?;
         let publisher = For::client(request.peer, services);
+        let admission = services.admission();
         let body = match request.body {
             message::Body::Bytes(bytes) => bytes,
             _ => Bytes::new(),
         };
         let reply = match form {
             Form::One => {
-                let publishing = self.0.publish_for(publisher, Publication { body, key });
-                let receipt = in_time(&self.0, services, publishing).await?;
+                if let Some(admission) = admission {
+                    admission.publish(1, body.len() as u64, services.now())?;
+                }
+                let publishing = self.topic.publish_for(publisher, Publication { body, key });
+                let receipt = in_time(&self.topic, services, publishing).await?;
                 let mut reply = answer(&receipt);
                 reply.headers.append("Event-Id", receipt.id.to_string());
                 reply
             }
             form => {
                 let size = body.len().saturating_mul(BATCH_COST);
+                let (admission, now) = (admission.cloned(), services.now());
                 let make = move || {
-                    let numbered = split(form, body)?.into_iter().enumerate();
+                    let bytes = body.len() as u64;
+                    let events = split(form, body)?;
+                    if let Some(admission) = admission {
+                        admission.publish(events.len() as u64, bytes, now)?;
+                    }
+                    let numbered = events.into_iter().enumerate();
                     let publications = numbered.map(|(number, body)| Publication {
                         body,
                         key: key.as_deref().map(|key| item_key(key, number)),
@@ -118,10 +140,10 @@ impl Publisher {
                     Ok(publications.collect())
                 };
                 let publishing = async {
-                    let prepared = self.0.prepare(publisher, size, make).await?;
-                    self.0.submit(publisher.client, prepared).await
+                    let prepared = self.topic.prepare(publisher, size, make).await?;
+                    self.topic.submit(publisher.client, prepared).await
                 };
-                let receipts = in_time(&self.0, services, publishing).await?;
+                let receipts = in_time(&self.topic, services, publishing).await?;
                 answer_all(&receipts)
             }
         };

@@ -18,6 +18,7 @@ use serde_json::{Value as Json, json};
 use crate::access::{Access, Lock};
 use crate::bounds;
 use crate::branch::TICK;
+use crate::caller_limits::CallerLimits;
 use crate::channel::{Pace, Policy};
 use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
 use crate::counts::Counts;
@@ -106,6 +107,10 @@ pub(crate) struct SubscribeConfig {
     /// How much CPU time and memory `only` and the expressions of all subscribers may use, on each
     /// worker.
     expression_limits: Option<Spanned<ExpressionLimitsConfig>>,
+    /// Limits per caller of subscribing: `throttle`, `plan`, `by` and `headers`, as in the
+    /// [`limits`](flow.md#limits) of flows.
+    #[allow(dead_code, reason = "read from the tree, with its expressions")]
+    limits: Option<AnyValue>,
     /// Settings for subscribers over WebSocket.
     websocket: Option<Spanned<WebSocketConfig>>,
     /// Also serves the topic in the protocol of another system.
@@ -239,6 +244,7 @@ pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
 pub(crate) fn read(
     (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
+    limits: CallerLimits,
     context: &mut DocumentContext<'_>,
 ) -> Option<Vec<DeclaredRoute>> {
     let before = context.report.errors();
@@ -260,12 +266,20 @@ pub(crate) fn read(
     };
     let settings = reading.settings(listening.as_ref()?, &own, context.report)?;
     let access = reading.access(node.get("auth"), publish, context);
+    if let (Some(_), Some(profile)) = (&limits.publish, &config.profile) {
+        let message = "`publish.limits` does not hold for publishers by `profile`";
+        context
+            .report
+            .error(BAD_SUBSCRIBE, profile.span, message)
+            .hint("leave one of them out");
+    }
     if context.report.errors() > before {
         return None;
     }
     let states = context.surroundings.states;
     let directory = Directory::of(states);
-    let endpoint = directory.put(topic, (settings, access), counts(topic, states));
+    let behind = (counts(topic, states), limits);
+    let endpoint = directory.put(topic, (settings, access), behind);
     let routes = Routes {
         endpoint,
         directory,

@@ -104,7 +104,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         websocket: None,
         is_axway: false,
     };
-    Directory::default().put(topic, (settings, Access::default()), Arc::default())
+    Directory::default().put(topic, (settings, Access::default()), Default::default())
 }
 
 /// What is published, without a key.

@@ -557,6 +557,11 @@ impl Admission {
         limit.map(|it| it.enter(self.caller)).transpose()
     }
 
+    /// Whether it is the same plan of the same caller.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.plan, &other.plan) && self.caller == other.caller
+    }
+
     /// How long a stream of the caller may last.
     pub fn stream_time(&self) -> Option<Duration> {
         self.plan.stream_time

@@ -6,8 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use siphasher::sip128::{Hasher128, SipHasher13};
-
+use super::hash::siphash13;
 use super::limiter::{Limiter, LimiterSettings};
 use super::table::CallerHash;
 use crate::state::{State, StateKey, States};
@@ -120,34 +119,32 @@ impl KeptLimits {
     #[inline]
     pub fn hash(&self, id: Id<'_>) -> CallerHash {
         let (first, second) = self.key();
-        let mut hasher = SipHasher13::new_with_keys(first, second);
-        match id {
-            Id::Everybody => hasher.write(b"e"),
+        // A key of its own for each kind, so that no value is taken for an address.
+        let keyed = |kind: u64, message: &[u8]| siphash13((first, second ^ kind), message);
+        let (low, high) = match id {
+            // The only one in its table.
+            Id::Everybody => return CallerHash(1, 0),
             Id::Address(address) => match address.to_canonical() {
                 IpAddr::V4(address) => {
-                    let [a, b, c, d] = address.octets();
-                    hasher.write(&[b'4', a, b, c, d]);
+                    let bits = u64::from(u32::from(address));
+                    keyed(4, &bits.to_le_bytes())
                 }
                 IpAddr::V6(address) => {
                     let network = (u128::from(address) >> 64) as u64;
-                    hasher.write(b"6");
-                    hasher.write(&network.to_le_bytes());
+                    keyed(6, &network.to_le_bytes())
                 }
             },
             Id::Caller(way, id) => {
-                hasher.write(b"c");
-                hasher.write(&way.len().to_le_bytes());
-                hasher.write(way.as_bytes());
-                hasher.write(id.as_bytes());
+                let mut message = Vec::with_capacity(size_of::<u64>() + way.len() + id.len());
+                message.extend((way.len() as u64).to_le_bytes());
+                message.extend(way.as_bytes());
+                message.extend(id.as_bytes());
+                keyed(2, &message)
             }
-            Id::Value(value) => {
-                hasher.write(b"v");
-                hasher.write(value);
-            }
-        }
-        let hash = hasher.finish128();
+            Id::Value(value) => keyed(1, value),
+        };
         // 0 stands for a free slot.
-        CallerHash(hash.h1.max(1), hash.h2)
+        CallerHash(low.max(1), high)
     }
 }
 

@@ -104,29 +104,39 @@ impl Limiter {
     pub fn take(&self, caller: CallerHash, units: u64, now: Instant) -> Result<Duration, Exceeded> {
         let now = self.ticks(now);
         let work = |arrivals: &mut [u64]| self.take_from(arrivals, units, now);
-        let result = match self.table.with(caller, now, work) {
-            Ok(result) => result,
+        match self.table.with(caller, now, work) {
+            Ok(Ok(0)) => Ok(Duration::ZERO),
+            Ok(result) => self.delayed(result),
             Err(work) => {
                 self.counts.full.fetch_add(1, Ordering::Relaxed);
-                work(&mut *self.overflow())
-            }
-        };
-        match result {
-            Ok(0) => Ok(Duration::ZERO),
-            Ok(wait) => {
-                self.counts.delayed.fetch_add(1, Ordering::Relaxed);
-                Ok(time(wait))
-            }
-            Err(exceeded) => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                Err(exceeded)
+                self.delayed(work(&mut *self.overflow()))
             }
         }
     }
 
+    /// Counts what does not pass at once.
+    #[cold]
+    fn delayed(&self, taken: Result<u64, Exceeded>) -> Result<Duration, Exceeded> {
+        let counter = match taken {
+            Ok(0) => return Ok(Duration::ZERO),
+            Ok(_) => &self.counts.delayed,
+            Err(_) => &self.counts.refused,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        taken.map(time)
+    }
+
     /// Takes units of all windows or of none.
-    #[inline]
+    #[inline(always)]
     fn take_from(&self, arrivals: &mut [u64], units: u64, now: u64) -> Result<u64, Exceeded> {
+        if let ([window], [arrival]) = (self.windows.as_slice(), &mut *arrivals) {
+            let (after, wait) = window.after(*arrival, now, units);
+            if wait > 0 && !self.may_wait(window, wait) {
+                return Err(self.exceeded(0, wait));
+            }
+            *arrival = after;
+            return Ok(wait);
+        }
         let mut after = [0; WINDOWS_MAX];
         let mut longest = 0;
         let each = self.windows.iter().zip(arrivals.iter()).zip(&mut after);

@@ -6,6 +6,7 @@
 
 mod fields;
 mod gate;
+mod hash;
 mod kept;
 mod limiter;
 mod plan;

@@ -90,9 +90,16 @@ pub struct Concurrent {
 }
 
 /// One of a caller's, for as long as this lives.
+#[derive(Debug)]
 pub struct Held {
     of: Arc<Concurrent>,
     caller: CallerHash,
+}
+
+impl fmt::Debug for Concurrent {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.most, self.what)
+    }
 }
 
 impl Concurrent {

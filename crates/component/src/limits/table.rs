@@ -30,6 +30,7 @@ pub(crate) struct Table {
 struct Shard {
     /// For each slot the two words of the hash, both 0 in a free one, and the arrival times.
     words: Vec<u64>,
+    slots: usize,
     stride: usize,
     used: usize,
     /// Before this time no bucket will be full: a search is in vain.
@@ -44,6 +45,7 @@ impl Table {
         let shard = || {
             Mutex::new(Shard {
                 words: Vec::new(),
+                slots: 0,
                 stride: 2 + windows,
                 used: 0,
                 sweep_at: 0,
@@ -121,13 +123,12 @@ impl Table {
 impl Shard {
     /// The place of a caller, or the free slot where it would be; `usize::MAX` when there are no
     /// slots at all. As an index of its first word.
-    #[inline]
+    #[inline(always)]
     fn find(&self, caller: CallerHash) -> Result<usize, usize> {
-        let length = self.words.len();
-        if length == 0 {
+        let slots = self.slots;
+        if slots == 0 {
             return Err(usize::MAX);
         }
-        let slots = length / self.stride;
         // The upper half of the product is even over all slots, without a division.
         let first = ((u128::from(caller.1) * slots as u128) >> 64) as usize;
         let mut at = first * self.stride;
@@ -142,7 +143,7 @@ impl Shard {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, caller: CallerHash, now: u64, most: usize) -> Option<&mut [u64]> {
         let at = match self.find(caller) {
             Ok(at) => at,
@@ -154,9 +155,8 @@ impl Shard {
 
     #[cold]
     fn add(&mut self, caller: CallerHash, free: usize, now: u64, most: usize) -> Option<usize> {
-        let slots = self.words.len() / self.stride;
         let mut at = free;
-        if self.used >= most || (self.used + 1) * 5 > slots * 4 {
+        if self.used >= most || (self.used + 1) * 5 > self.slots * 4 {
             self.make_room(now, most)?;
             at = self.find(caller).err()?;
         }
@@ -192,7 +192,7 @@ impl Shard {
         let slots = ((count + 1) * 3 / 2).max(SLOTS_MIN);
         let mut words = vec![0; slots * self.stride];
         let old = std::mem::take(&mut self.words);
-        self.used = 0;
+        (self.used, self.slots) = (0, slots);
         std::mem::swap(&mut self.words, &mut words);
         for slot in old.chunks_exact(self.stride) {
             let is_live = slot.iter().skip(2).any(|&it| it > now);

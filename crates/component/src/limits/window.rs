@@ -1,8 +1,8 @@
 //! One window of a limit: the generic cell rate algorithm (ITU-T I.371, annex A) in integers.
 //!
 //! The state of a bucket is one number, the theoretical arrival time: when the bucket would be full
-//! again if nothing more came. Times are ticks of 1/64 ns since the limit was made, so that rates
-//! up to a thousand million a second are exact to 1 % and a `u64` lasts nine years.
+//! again if nothing more came. Times are ticks of 1/64 ns since the limit was made: rates up to a
+//! thousand million a second are exact to 1 %, and a `u64` lasts nine years.
 
 use std::time::Duration;
 
@@ -25,8 +25,10 @@ pub struct WindowSettings {
 
 /// A time as ticks. What does not fit is the greatest.
 pub(crate) fn ticks(time: Duration) -> u64 {
-    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    nanos.saturating_mul(PER_NS)
+    let nanos = time.as_secs().saturating_mul(1_000_000_000);
+    nanos
+        .saturating_add(time.subsec_nanos().into())
+        .saturating_mul(PER_NS)
 }
 
 /// Ticks as a time, rounded up.

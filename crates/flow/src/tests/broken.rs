@@ -502,6 +502,81 @@ fn problems_of_all_files_are_told_at_once() {
 }
 
 #[test]
+fn limits_per_caller_that_cannot_be_counted() {
+    let with = |engine: &str, limits: &str| {
+        format!(
+            "engine: {{ {engine} }}\n---\nflow: a\nfrom: {{ http: / }}\nlimits: {limits}\n\
+             steps: [ send: b ]"
+        )
+    };
+    let gold = "plans: { gold: { requests: { count: 1, per: 1s } } }";
+    let cases: &[(String, &[&str])] = &[
+        (
+            with("", "{ throttle: { by: \"${ .id }\", requests: 1 } }"),
+            &["IT0234 f:5:27 `by` cannot use `.`: it is asked before the body is read"],
+        ),
+        (
+            with(
+                "",
+                "{ throttle: [ { by: \"${ $in.peer }\", requests: 1 } ] }",
+            ),
+            &["IT0234 f:5:29 `by` cannot use `$in`: it is asked before the body is read"],
+        ),
+        (
+            with("", "{ throttle: { by: address, requests: 1 } }"),
+            &["IT0234 f:5:27 `by` is the same for all callers"],
+        ),
+        (
+            with("", "{ throttle: { by: 7, requests: 1 } }"),
+            &["IT0234 f:5:27 `by` is an expression or null, not a number"],
+        ),
+        (
+            with("", "{ plan: gold }"),
+            &["IT0235 f:5:17 there are no plans"],
+        ),
+        (
+            with(gold, "{ plan: golf }"),
+            &["IT0235 f:5:17 there is no plan `golf`"],
+        ),
+        (
+            with(gold, "{ time: 1s }"),
+            &[
+                "IT0219 f:1:28 `requests` of the plan `gold` has no effect: no flow or topic says `limits.plan`",
+            ],
+        ),
+        (
+            with(
+                "plans: { gold: { events: { count: 1, per: 1s } } }",
+                "{ plan: gold }",
+            ),
+            &[
+                "IT0219 f:1:28 `events` of the plan `gold` has no effect: no topic says `publish.limits.plan`",
+            ],
+        ),
+        (
+            with("plans: { gold: {} }", "{ plan: gold }"),
+            &["IT0219 f:1:20 the plan `gold` limits nothing"],
+        ),
+        (
+            with("", "{ by: null, headers: true }"),
+            &[
+                "IT0219 f:5:11 `by` has no effect: there is no `plan`; a throttle has a `by` of its own",
+                "IT0219 f:5:21 `headers` has no effect: there is neither a `throttle` nor a `plan`",
+            ],
+        ),
+        (
+            with("", "{ throttle: { requests: 10000000, per: 1ms } }"),
+            &["IT0207 f:5:33 more than a thousand million a second"],
+        ),
+        (
+            with("", "{ throttle: { requests: 5, burst: 6 } }"),
+            &["IT0207 f:5:43 `burst` is 6, outside its range"],
+        ),
+    ];
+    assert_problems(cases);
+}
+
+#[test]
 fn what_clients_meet() {
     let flow =
         |more: &str| format!("flow: a\nfrom: {{ http: \":80/\" }}\n{more}\nsteps: [ send: b ]");

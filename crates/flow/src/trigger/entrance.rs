@@ -25,9 +25,10 @@ struct ListeningConfig {
     protocols: Option<Spanned<Vec<Protocol>>>,
 }
 
-/// The schema of TLS of a listener, and that of its protocols.
-pub(crate) fn schemas() -> [(&'static str, serde_json::Value); 2] {
+/// The schemas of limits per caller, of TLS of a listener, and of its protocols.
+pub(crate) fn schemas() -> [(&'static str, serde_json::Value); 3] {
     [
+        ("caller-limits", crate::gates::schema()),
         ("listener-tls", config::schema_for::<TlsConfig>()),
         ("protocols", config::schema_for::<Vec<Protocol>>()),
     ]

@@ -194,7 +194,7 @@ fn limits_of_a_flow_are_shown_and_held() {
         backend.port(),
         "flow: few\nfrom: { http: GET /few }\nlimits: { concurrent: 1, time: 2s }\n\
          steps: [ http: http://BACKEND/ ]\n---\n\
-         flow: slow\nfrom: { http: GET /slow }\nlimits: { throttle: { requests: 1, per: 1h } }\n\
+         flow: slow\nfrom: { http: GET /slow }\nlimits: { throttle: { requests: 1, per: 30m } }\n\
          steps: [ reply: {} ]\n",
     );
     let mut first = RawClient::connect(port);

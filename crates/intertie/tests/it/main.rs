@@ -7,6 +7,7 @@
 )]
 
 mod auth;
+mod caller_limits;
 mod check;
 mod design;
 mod docs;

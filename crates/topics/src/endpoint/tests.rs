@@ -28,11 +28,8 @@ impl Start {
         let hub = Hub::of(&self.states);
         let topic = hub.declare(name, Default::default(), &self.states);
         let settings = endpoint_settings(&self.listen);
-        self.directory.put(
-            &topic,
-            (settings, Default::default()),
-            Arc::new(Counts::default()),
-        )
+        self.directory
+            .put(&topic, (settings, Default::default()), Default::default())
     }
 
     /// How many entries have been looked at while topics of these numbers were put in.

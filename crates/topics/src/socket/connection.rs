@@ -18,12 +18,13 @@ use net::websocket::{CloseCode, Deflate, Kind};
 use serde_json::{Value as Json, json};
 
 use super::order::{self, Order, Want};
-use super::subscription::{Subscription, Wish};
+use super::subscription::{Subscription, Way, Wish};
 use crate::access::{self, Locks, Protocol, Refused, Right};
 use crate::ask::TOPICS_MAX;
+use crate::caller_limits::{self, OpenConnection, Subscriber};
 use crate::channel::{EXPIRED, End};
 use crate::endpoint::{Directory, Endpoint};
-use crate::origin::Caller;
+use crate::origin;
 use crate::seats::Outlet;
 use crate::topic::{For, Publication, Receipt, Topic, only};
 use crate::websocket::session::Session;
@@ -38,9 +39,13 @@ pub(super) struct Scope {
     pub listen: ListenAddress,
     /// The only one.
     pub only: Option<Arc<str>>,
-    pub origin: Caller,
+    pub origin: origin::Caller,
     /// The address of the client.
     pub client: IpAddr,
+    /// The head of the request that has opened the connection, where topics have limits.
+    pub head: Option<Rc<Request>>,
+    /// The connection among those of the caller.
+    pub connection: OpenConnection,
     /// The request that has opened the connection, with its credential, where some topic is not
     /// for everybody.
     pub handshake: Option<Arc<Request>>,
@@ -105,6 +110,19 @@ impl Scope {
         }
     }
 
+    /// The head of the request that opens the connection, kept when one of the topics has limits
+    /// that need it.
+    pub fn head_of(&self, request: &Request) -> Option<Rc<Request>> {
+        let mut is_limited = false;
+        let look = |it: &Endpoint| {
+            let only = self.only.as_ref();
+            let is_ours = only.is_none_or(|only| only == it.topic.name());
+            is_limited |= is_ours && it.limits.is_some();
+        };
+        self.directory.each(&self.listen, look);
+        is_limited.then(|| Rc::new(caller_limits::head(request)))
+    }
+
     /// The most bytes of what may be published.
     pub fn body_max(&self) -> usize {
         let mut most = 0;
@@ -157,6 +175,8 @@ pub(super) struct Connection<'a> {
     deflate: Option<Deflate>,
     services: &'a dyn Services,
     subscriptions: Vec<(Arc<str>, Subscription)>,
+    /// Who has been admitted to the first of them with the connection.
+    first: Option<Subscriber>,
     /// Which of them is within a frame: it goes on before all others.
     amid: Option<usize>,
     works: Vec<LocalFuture<'a, Done>>,
@@ -203,6 +223,7 @@ impl<'a> Connection<'a> {
             deflate,
             services,
             subscriptions: Vec::new(),
+            first: None,
             amid: None,
             works: Vec::new(),
             coming: 0,
@@ -211,7 +232,8 @@ impl<'a> Connection<'a> {
     }
 
     /// Begins with a subscription to the only topic.
-    pub fn subscribe_first(&mut self, wish: Wish) {
+    pub fn subscribe_first(&mut self, wish: Wish, subscriber: Subscriber) {
+        self.first = Some(subscriber);
         self.put(Order {
             want: Want::Subscribe(Box::new(wish)),
             topic: None,
@@ -372,12 +394,19 @@ impl<'a> Connection<'a> {
         }
         self.coming += 1;
         let (deflate, services) = (self.deflate, self.services);
+        let first = self.first.take();
+        let head = self.scope.head.clone().filter(|_| first.is_none());
+        let subscriber = first.unwrap_or_else(|| Subscriber::over(&self.scope.connection));
         self.works.push(Box::pin(async move {
             let subscribed = async {
                 let what = (&*name, Right::Subscribe);
                 let (endpoint, caller) = allowed(open, judged, what, services).await?;
-                wish.subscribe((&endpoint, &caller), deflate, services)
-                    .await
+                let way = Way {
+                    deflate,
+                    request: head.as_deref(),
+                    services,
+                };
+                wish.subscribe((&endpoint, &caller), subscriber, way).await
             };
             match subscribed.await {
                 Ok(subscription) => Done::Subscribed(name, Box::new(subscription)),
@@ -408,20 +437,25 @@ impl<'a> Connection<'a> {
         let is_long = publication.body.len() > AT_ONCE || judged.is_some();
         let held = is_long.then(|| Held::new(&self.is_preparing));
         let publisher = For::client(self.scope.client, self.services);
-        let services = self.services;
+        let (head, services) = (self.scope.head.clone(), self.services);
         self.works.push(Box::pin(async move {
             let what = (&*name, Right::Publish);
             let allowed = allowed(open, judged, what, services).await;
-            let topic = match allowed.and_then(publishable) {
-                Ok((endpoint, _)) => Arc::clone(&endpoint.topic),
+            let (endpoint, caller) = match allowed.and_then(publishable) {
+                Ok(allowed) => allowed,
                 Err(fault) => {
                     return Done::Answer(shown(&fault, given.as_deref(), reference.as_ref()));
                 }
             };
-            let published = publish(&topic, publisher, publication, held);
+            let published = async {
+                let who = (head.as_deref(), caller.as_ref());
+                caller_limits::publish(&endpoint, who, publication.body.len(), services).await?;
+                publish(&endpoint.topic, publisher, publication, held).await
+            };
+            let published = published.await;
             Done::Answer(acknowledgement(
-                &topic,
-                &published.await,
+                &endpoint.topic,
+                &published,
                 reference.as_ref(),
             ))
         }));
@@ -486,6 +520,10 @@ impl<'a> Connection<'a> {
             let polled = subscription.poll(&mut shared, context);
             let is_amid = shared.is_amid;
             match polled {
+                Poll::Ready(Ok(End::Time)) if subscription.ends_by_plan => {
+                    self.send(caller_limits::STREAM_TIME.to_owned());
+                    return Some((CloseCode::POLICY, "the plan allows no more time"));
+                }
                 Poll::Ready(Ok(end)) => {
                     if let End::Slow | End::Stalled = end {
                         let counts = subscription.branch().counts();
@@ -538,8 +576,7 @@ fn close_code(end: End) -> (CloseCode, &'static str) {
     match end {
         End::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
         End::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
-        // "Policy violation" (RFC 6455, section 7.4.1).
-        End::Expired => (CloseCode(1008), "the credential has expired"),
+        End::Expired => (CloseCode::POLICY, "the credential has expired"),
         // "Try again later": the registry of close codes of RFC 6455, section 11.7.
         End::Slow | End::Stalled => (CloseCode(1013), "too slow: come again and go on"),
         End::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),

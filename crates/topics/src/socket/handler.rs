@@ -5,13 +5,14 @@ use std::sync::Arc;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::stream::{Client, Feed};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Origin, Request};
+use message::{Fault, Kind, Origin, RateLimit, Request};
 use net::websocket::{CloseCode, Handshake, Terms};
 
 use super::connection::{Connection, Scope};
 use super::subscription::Wish;
 use crate::access::{self, Protocol, Refused, Right};
 use crate::ask::Ask;
+use crate::caller_limits::{OpenConnection, Subscriber};
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin;
 use crate::websocket::session::{Options, Session};
@@ -81,15 +82,20 @@ impl WebSocketHandler {
             Some(endpoint) => endpoint.access.is_locked(),
             None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
         };
-        let Handshake { reply, deflate, .. } = handshake;
-        let scope = Scope {
+        let Handshake {
+            mut reply, deflate, ..
+        } = handshake;
+        let mut scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
             only: only.map(|it| Arc::clone(it.topic.name())),
             origin: origin::Caller::of(&request),
             client: request.peer,
+            head: None,
+            connection: OpenConnection::default(),
             handshake: is_judged.then(|| Arc::new(request.clone())),
         };
+        let mut first = Subscriber::default();
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;
         if let Some(endpoint) = only {
@@ -110,14 +116,23 @@ impl WebSocketHandler {
             };
             // What is wrong with it is said before the connection is there.
             wish.check((endpoint, &caller), services).await?;
+            let one = (&[Arc::clone(endpoint)][..], &[caller][..]);
+            let subscriber = Subscriber::enter(one, &request, services).await?;
+            for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
+                reply.headers.append(name, value);
+            }
+            scope.connection = subscriber.connection.clone();
+            first = subscriber;
             message_max += endpoint.topic.settings().body_max;
             wishes.push(wish);
         } else {
             message_max += scope.body_max();
         }
+        scope.head = scope.head_of(&request);
         let feed = SocketFeed {
             scope,
             wishes,
+            first,
             options: Options {
                 message_max,
                 deflate,
@@ -132,6 +147,8 @@ impl WebSocketHandler {
 struct SocketFeed {
     scope: Scope,
     wishes: Vec<Wish>,
+    /// Who has been admitted to the first of them.
+    first: Subscriber,
     options: Options,
 }
 
@@ -145,12 +162,14 @@ impl Feed for SocketFeed {
             let Self {
                 scope,
                 wishes,
+                first,
                 options,
             } = *self;
             let session = Session::new(client, options);
             let mut connection = Connection::new(session, scope, options.deflate, services);
+            let mut first = Some(first);
             for wish in wishes {
-                connection.subscribe_first(wish);
+                connection.subscribe_first(wish, first.take().unwrap_or_default());
             }
             connection.serve().await;
             let mut session = connection.into_session();

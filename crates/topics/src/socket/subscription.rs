@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 
 use component::access::Caller;
 use component::handler::{LocalFuture, Services};
-use message::Fault;
+use message::{Fault, Request};
 use net::websocket::Deflate;
 
 use crate::access;
 use crate::ask::Ask;
 use crate::branch::Branch;
+use crate::caller_limits::{self, Subscriber};
 use crate::channel::{ChannelKey, End};
 use crate::counts::Place;
 use crate::endpoint::Endpoint;
@@ -31,6 +32,14 @@ pub(super) struct Wish {
     pub window: Option<u64>,
 }
 
+/// How a client subscribes.
+pub(super) struct Way<'a> {
+    pub deflate: Option<Deflate>,
+    /// The head of the request that has opened the connection, where topics have limits.
+    pub request: Option<&'a Request>,
+    pub services: &'a dyn Services,
+}
+
 /// A topic of which a client gets events, or is about to.
 pub(super) struct Subscription {
     branch: Rc<Branch>,
@@ -40,6 +49,8 @@ pub(super) struct Subscription {
     window: Option<u64>,
     /// The last event that it has acknowledged.
     acknowledged: Option<u64>,
+    /// Whether its time is the one that the caller's plan allows.
+    pub ends_by_plan: bool,
     _place: Place,
 }
 
@@ -122,12 +133,24 @@ impl Wish {
     pub async fn subscribe(
         &self,
         (endpoint, caller): (&Arc<Endpoint>, &Option<Arc<Caller>>),
-        deflate: Option<Deflate>,
-        services: &dyn Services,
+        mut subscriber: Subscriber,
+        way: Way<'_>,
     ) -> Result<Subscription, Fault> {
+        let Way {
+            deflate,
+            request,
+            services,
+        } = way;
         let window = self.window(endpoint)?;
         let one = [Arc::clone(endpoint)];
-        let place = sse::enter(&one)?.pop();
+        if let Some(request) = request {
+            let request = caller_limits::seen(request, caller.as_ref());
+            subscriber.add(endpoint, &request, services).await?;
+        }
+        let mut place = sse::enter(&one)?.pop();
+        if let Some(place) = &mut place {
+            place.hold(subscriber.held);
+        }
         let (branch, starts) = self.starts(endpoint, services).await?;
         let view = self.view((endpoint, caller), &branch).await?;
         let deflate = deflate.filter(|_| endpoint.settings.compression);
@@ -142,7 +165,12 @@ impl Wish {
             return Err(sse::busy("too many different expressions of subscribers"));
         };
         let joining = Joining::new(&channel, starts, Vec::new()).with_window(window);
-        let max_time = endpoint.settings.max_time;
+        let mut max_time = endpoint.settings.max_time;
+        let longest = subscriber.stream_time;
+        let ends_by_plan = longest.is_some_and(|it| max_time.is_none_or(|most| it < most));
+        if ends_by_plan {
+            max_time = longest;
+        }
         let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
         let reader = Reader::new(&channel, ticks);
         reader.expire_at(access::expires(std::slice::from_ref(caller)));
@@ -152,6 +180,7 @@ impl Wish {
             state: State::find(Box::new(joining)),
             window,
             acknowledged: None,
+            ends_by_plan,
             _place: place,
         })
     }

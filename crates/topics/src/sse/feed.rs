@@ -8,6 +8,7 @@ use component::handler::{LocalFuture, Services};
 use component::stream::{Client, Feed};
 
 use crate::branch::{Branch, TICK};
+use crate::caller_limits::{STREAM_TIME, Subscriber};
 use crate::channel::{ChannelKey, End, Pace};
 use crate::counts::Place;
 use crate::frame::{self, IdForm, Wire};
@@ -27,12 +28,26 @@ pub(super) struct SseFeed {
     pub pace: Pace,
     pub retry: Duration,
     pub max_time: Option<Duration>,
+    /// Whether that is the time that the caller's plan allows.
+    pub ends_by_plan: bool,
     /// When the client's credential expires, in seconds since 1970.
     pub expires: Option<u64>,
     pub places: Vec<Place>,
 }
 
 impl SseFeed {
+    /// Holds what the caller has been given, and for no longer than its plan allows.
+    pub fn limit(&mut self, subscriber: Subscriber) {
+        if let Some(time) = subscriber.stream_time
+            && self.max_time.is_none_or(|most| time < most)
+        {
+            (self.max_time, self.ends_by_plan) = (Some(time), true);
+        }
+        if let Some(first) = self.places.first_mut() {
+            first.hold(subscriber.into_held());
+        }
+    }
+
     /// Whether it is compressed.
     pub fn is_gzip(&self) -> bool {
         self.gzip
@@ -100,7 +115,7 @@ impl Feed for SseFeed {
         client: Box<dyn Client>,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, ()> {
-        let retry = self.retry;
+        let (retry, ends_by_plan) = (self.retry, self.ends_by_plan);
         Box::pin(async move {
             let mut client = client;
             // What is needed only at the beginning is not kept for as long as the stream lasts.
@@ -116,6 +131,10 @@ impl Feed for SseFeed {
                 let mut words = Vec::new();
                 match end {
                     End::Expired => reader.channel().write_expired(&mut words),
+                    End::Time if ends_by_plan => {
+                        words = format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes();
+                        words.extend(last_words(retry, services.chance()));
+                    }
                     _ => words = last_words(retry, services.chance()),
                 }
                 Box::pin(stream::finish(&reader, &mut *client, end, words)).await;

@@ -7,12 +7,13 @@ use component::access::Caller;
 use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Origin, Reply, Request};
+use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 
 use super::feed::SseFeed;
 use crate::access::{self, Entered, Protocol, Refused, Right};
 use crate::ask::{self, Accepted, Ask, TOPICS_MAX};
 use crate::branch::Branch;
+use crate::caller_limits::Subscriber;
 use crate::channel::{Pace, Policy};
 use crate::counts::Place;
 use crate::endpoint::{Directory, Endpoint};
@@ -118,8 +119,16 @@ impl SseHandler {
             ask: &ask,
             ids,
         };
-        let feed = opening.feed(request, services).await?;
-        let reply = head(&endpoints, feed.is_gzip());
+        for endpoint in &endpoints {
+            ask.mode(endpoint)?;
+        }
+        let subscriber = Subscriber::enter((&endpoints, &callers), request, services).await?;
+        let mut feed = opening.feed(request, services).await?;
+        let mut reply = head(&endpoints, feed.is_gzip());
+        for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
+            reply.headers.append(name, value);
+        }
+        feed.limit(subscriber);
         Ok(Outcome::Stream(reply, Box::new(feed)))
     }
 
@@ -195,9 +204,6 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     async fn feed(&self, request: &Request, services: &dyn Services) -> Result<SseFeed, Fault> {
-        for endpoint in self.endpoints {
-            self.ask.mode(endpoint)?;
-        }
         let places = enter(self.endpoints)?;
         let branches = ready(self.endpoints, services).await?;
         let settings = || self.endpoints.iter().map(|it| &it.settings);
@@ -223,6 +229,7 @@ impl Opening<'_> {
             pace: pace(settings().map(|it| it.pace)),
             retry: settings().map(|it| it.retry).max().unwrap_or_default(),
             max_time,
+            ends_by_plan: false,
             expires: access::expires(self.callers),
             branches,
             places,

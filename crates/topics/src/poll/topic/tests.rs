@@ -17,6 +17,16 @@ use crate::settings::Settings;
 struct NoEntrances;
 
 impl EntranceReader for NoEntrances {
+    fn read_gate(
+        &self,
+        _: &Node,
+        _: (&str, &str),
+        _: (&Evaluation, &Surroundings<'_>),
+        _: &mut Report,
+    ) -> Option<Arc<component::limits::Gate>> {
+        None
+    }
+
     fn read_http(&self, _: &Node, _: &mut Report) -> Option<Entrance> {
         None
     }

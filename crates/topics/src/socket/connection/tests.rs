@@ -8,6 +8,7 @@ use std::time::Duration;
 use component::state::States;
 
 use super::*;
+use crate::caller_limits::CallerLimits;
 use crate::counts::Counts;
 use crate::settings::Payload;
 use crate::testing::{endpoint_settings, memory};
@@ -29,7 +30,7 @@ fn connection<'a>(
     let endpoint = directory.put(
         topic,
         (endpoint_settings(&listen), Default::default()),
-        counts,
+        (counts, CallerLimits::default()),
     );
     // It is served as long as the test runs.
     std::mem::forget(endpoint);
@@ -37,13 +38,15 @@ fn connection<'a>(
         directory,
         listen,
         only: None,
-        origin: Caller::of(&Request::of_source(
+        origin: origin::Caller::of(&Request::of_source(
             "GET",
             message::Headers::new(),
             Vec::new(),
         )),
         handshake: None,
         client: IpAddr::from([127, 0, 0, 1]),
+        head: None,
+        connection: OpenConnection::default(),
     };
     let options = Options {
         message_max: 1 << 20,
