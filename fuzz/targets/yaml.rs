@@ -25,6 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         sources: &sources_of_flows,
         endpoints: &endpoints,
         documents: topics::DOCUMENTS,
+        access: auth::DEFINITION,
         evaluated: topics::EVALUATED,
     };
     let _ = flow::secret_sources(&documents, &environment);

@@ -249,6 +249,20 @@ impl Reader<'_> {
         })
     }
 
+    /// What all messages of a flow share.
+    fn context(&self, flow: &Flow) -> FlowContext {
+        let (env, secrets) = self.evaluation.values();
+        FlowContext {
+            env,
+            secrets,
+            slots: flow.scope.slots(),
+            keeps_original: flow.scope.uses_original(),
+            decode: flow.trigger.as_ref().and_then(Trigger::decode),
+            limits: self.defaults.expressions,
+            ..FlowContext::new(&flow.name)
+        }
+    }
+
     /// Makes the flow of its parts.
     fn finish(
         &self,
@@ -259,18 +273,8 @@ impl Reader<'_> {
         is_sound: bool,
         report: &mut Report,
     ) -> Flow {
-        let scope = &flow.scope;
+        let context = self.context(&flow);
         let http = flow.trigger.as_ref().and_then(Trigger::http);
-        let (env, secrets) = self.evaluation.values();
-        let context = FlowContext {
-            env,
-            secrets,
-            slots: scope.slots(),
-            keeps_original: scope.uses_original(),
-            decode: flow.trigger.as_ref().and_then(Trigger::decode),
-            limits: self.defaults.expressions,
-            ..FlowContext::new(&flow.name)
-        };
         let envelope = start_of(&flow).and_then(|start| start.envelope.clone());
         if limits.streams.is_some() && !built.block.streams() {
             let opens = envelope.as_ref().is_some_and(|it| it.streams());

@@ -10,6 +10,7 @@ const BYTES_MAX: u64 = 64 * 1024;
 /// Files that may be larger, and why.
 pub(super) const LARGE: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
+    ("fuzz/Cargo.lock", "written by cargo"),
     (
         "crates/access/tests/data/json_web_signature_test.json",
         "Wycheproof's vectors of signatures, as they are",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use component::access::Caller;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::stream::{Client, Feed};
 use component::trigger::ListenAddress;
@@ -103,13 +104,7 @@ impl WebSocketHandler {
                 let detail = "pages of this origin may not connect";
                 return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
             }
-            let at = (&request, services);
-            let entered = access::admit_to_one(endpoint, Right::Subscribe, at).await;
-            // As paths are answered that do not exist.
-            let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
-            let entered = entered.map_err(|refusal| refusal.or(nothing))?;
-            let (_, callers) = access::enter(vec![entered], &mut request);
-            let caller = callers.into_iter().next().flatten();
+            let caller = admit(endpoint, &mut request, services).await?;
             let wish = Wish {
                 ask: Ask::of(&request)?,
                 window: None,
@@ -141,6 +136,20 @@ impl WebSocketHandler {
         };
         Ok(Outcome::Stream(reply, Box::new(feed)))
     }
+}
+
+/// Lets a request in at an address that is for this topic alone; who has sent it.
+async fn admit(
+    endpoint: &Arc<Endpoint>,
+    request: &mut Request,
+    services: &dyn Services,
+) -> Result<Option<Arc<Caller>>, Refused> {
+    let entered = access::admit_to_one(endpoint, Right::Subscribe, (request, services)).await;
+    // As paths are answered that do not exist.
+    let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
+    let entered = entered.map_err(|refusal| refusal.or(nothing))?;
+    let (_, callers) = access::enter(vec![entered], request);
+    Ok(callers.into_iter().next().flatten())
 }
 
 /// A connection that is about to begin.
