@@ -473,3 +473,71 @@ fn the_time_of_a_plan_ends_streams_with_a_message() {
     assert_eq!(socket.next_close(), 1008);
     engine.stop();
 }
+
+/// Who a topic's door has found out is who its limits count, by every way to a topic. All come from
+/// one address.
+#[test]
+fn topics_count_callers_whom_their_door_knows() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let mut lines = String::new();
+    let keys: Vec<String> = (0..10)
+        .map(|number| {
+            let (key, line) = access::api_keys::ApiKey::generate(&format!("c{number}"), 1).unwrap();
+            lines.push_str(&(line.to_line() + "\n"));
+            format!("X-Api-Key: {key}\r\n")
+        })
+        .collect();
+    folder.write("partners.keys", &lines);
+    let limits = |plan: &str| format!("limits: {{ plan: {plan}, by: '${{ $auth.id }}' }}");
+    let (publishing, subscribing) = (limits("few"), limits("one"));
+    let text = format!(
+        "engine:\n  listen: \"127.0.0.1:{port}\"\n  auth:\n    \
+         partners: {{ api_key: {{ keys: partners.keys }} }}\n  plans:\n    \
+         few: {{ events: {{ count: 1, per: 10m }} }}\n    one: {{ subscriptions: 1 }}\n---\n\
+         topic: news\npayload: event\ndurability: memory\n\
+         publish: {{ http: POST /topics/news, auth: partners, {publishing} }}\n\
+         subscribe:\n  auth: partners\n  websocket: {{ publish: true }}\n  {subscribing}\n"
+    );
+    folder.write("flows.yaml", &text);
+    let engine = Engine::run(&[folder.path()], &[]);
+
+    let mut held = Vec::new();
+    let mut open = |path: &str, fields: &str| {
+        let mut client = RawClient::connect(port);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        let head = String::from_utf8(client.until(b"\r\n\r\n")).unwrap();
+        held.push(client);
+        head.split(' ').nth(1).unwrap().to_owned()
+    };
+    let ways = ["/topics/news/sse", "/topics/sse?topic=news"];
+    for (path, two) in ways.into_iter().zip(keys.chunks(2)) {
+        assert_eq!(open(path, ""), "401", "who may comes first");
+        let told = [0, 1, 0].map(|at| open(path, &two[at]));
+        assert_eq!(told, ["200", "200", "429"], "{path}");
+    }
+    let ask = |at: usize| WebSocket::ask(port, "/topics/news/ws", &keys[at]);
+    let told = [ask(4), ask(5), ask(4)];
+    assert_eq!(told.each_ref().map(|it| it.0.status), [101, 101, 429]);
+    let several = |at: usize| WebSocket::connect(port, "/topics/ws", &keys[at]).1;
+    let subscribed = [6, 7, 6].map(|at| {
+        let mut socket = several(at);
+        socket.text(r#"{"type":"subscribe","topic":"news"}"#);
+        (socket.next_text(), socket)
+    });
+    let is_limited = |text: &str| text.contains(r#""reason":"limited""#);
+    let told = subscribed.each_ref().map(|it| is_limited(&it.0));
+    assert_eq!(told, [false, false, true]);
+
+    let by_http = |at: usize| publish(port, &keys[at], "application/json", "1").status;
+    assert_eq!([8, 9, 8].map(by_http), [200, 200, 429]);
+    let by_socket = |at: usize| {
+        let mut socket = several(at);
+        socket.text(r#"{"type":"publish","topic":"news","data":1}"#);
+        socket.next_text()
+    };
+    assert!(is_limited(&by_socket(8)));
+    let text = by_socket(0);
+    assert!(text.contains(r#""type":"ack""#), "{text}");
+    assert_eq!(by_http(0), 429);
+    engine.stop();
+}
