@@ -29,7 +29,7 @@ use crate::worker::Worker;
 pub(crate) struct Caller {
     pub worker: Rc<Worker>,
     forwards: Rc<ForwardTargets>,
-    admission: Option<Admission>,
+    admission: Option<Box<Admission>>,
 }
 
 impl Caller {
@@ -49,7 +49,7 @@ impl Caller {
         admission: Option<&Admission>,
     ) -> Self {
         Self {
-            admission: admission.cloned(),
+            admission: admission.cloned().map(Box::new),
             ..Self::new(worker, forwards)
         }
     }
@@ -115,7 +115,7 @@ impl Services for Caller {
     }
 
     fn admission(&self) -> Option<&Admission> {
-        self.admission.as_ref()
+        self.admission.as_deref()
     }
 }
 

@@ -91,11 +91,19 @@ pub(crate) fn handle<'a>(
                 }
                 let target = forwards.get(&plan, &worker.upstreams);
                 let source = RequestSource::Message(request);
-                forward::forward(session, &target, source, time, streams).await
+                // On the heap, or every session would have room for it twice.
+                Box::pin(forward::forward(session, &target, source, time, streams)).await
             }
             Some(Ok(Outcome::Stream(mut reply, feed))) => {
                 gate::tell(session.told.as_deref(), &mut reply);
-                stream::begin(session, (reply, feed), streams, forwards, &mut body).await
+                Box::pin(stream::begin(
+                    session,
+                    (reply, feed),
+                    streams,
+                    forwards,
+                    &mut body,
+                ))
+                .await
             }
             Some(Err(fault)) => {
                 log_fault(&fault);

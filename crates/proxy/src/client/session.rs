@@ -301,10 +301,7 @@ impl Session {
             None => None,
             Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
                 Ok(admitted) => admitted,
-                Err(reply) => {
-                    let mut upload = self.take_head();
-                    return self.answer(&reply, &mut upload).await;
-                }
+                Err(reply) => return Box::pin(self.answer_at_edge(&reply)).await,
             },
         };
         let mut admission = None;
@@ -416,9 +413,8 @@ impl Session {
         let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
             Target::Forward(_) if door.reads_body() => {
-                let mut upload = self.take_head();
-                self.answer(&door::undecided().to_reply(), &mut upload)
-                    .await
+                let reply = door::undecided().to_reply();
+                Box::pin(self.answer_at_edge(&reply)).await
             }
             Target::Forward(target) => {
                 let rest = self
@@ -775,7 +771,7 @@ mod tests {
             size_of::<F>()
         }
         let size = size(Session::run);
-        assert!(size <= 2800, "{size}");
+        assert!(size <= 3072, "{size}");
     }
 
     #[test]

@@ -53,61 +53,67 @@ pub(crate) enum Outcome {
 /// and a request that an endpoint fails goes to another one, when repeating it is safe: nothing of
 /// it has been acted on, or its method is idempotent, and all of it is still at hand (RFC 9110,
 /// section 9.2.2; RFC 9112, section 9.3.1).
-pub(crate) async fn send<D: Requester>(down: &mut D, order: Order<'_>) -> Result<Outcome, Failure> {
+///
+/// No `async fn`, which would have room for the order twice.
+pub(crate) fn send<D: Requester>(
+    down: &mut D,
+    mut order: Order<'_>,
+) -> impl Future<Output = Result<Outcome, Failure>> {
     let target = order.target;
-    let key = match &target.plan.upstream.balance {
-        Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
-        _ => 0,
-    };
-    let mut authorization = match &target.authorizer {
-        None => None,
-        // Boxed, for few targets have one.
-        Some(authorizer) => Some(Box::pin(authorizer.begin(down, order)).await?),
-    };
-    let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
-    let mut order = order;
-    loop {
-        let Lent {
-            line,
-            reused,
-            lease,
-            now,
-        } = lend(down, &order, &mut attempt).await?;
-        let sent = Sent {
-            order: &order,
-            authorization: authorization.as_deref(),
-            now,
+    async move {
+        let key = match &target.plan.upstream.balance {
+            Balance::Hash(key) => balance_key(key, down.path(), &down.request()),
+            _ => 0,
         };
-        let unanswered = match line {
-            Line::Http1(connection) => match over_http1(down, sent, connection, lease).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(unanswered) => unanswered,
-            },
-            // Boxed, for every session would carry its room.
-            Line::Http2(link) => match Box::pin(over_http2(down, sent, link, lease)).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(unanswered) => unanswered,
-            },
+        let mut authorization = match &target.authorizer {
+            None => None,
+            // Boxed, for few targets have one.
+            Some(authorizer) => Some(Box::pin(authorizer.begin(down, order)).await?),
         };
-        let (failed, lease) = match unanswered {
-            Unanswered::Failed(failed, lease) => (failed, lease),
-            Unanswered::Renewed(renewed) => {
-                authorization = Some(renewed);
-                down.rewind();
-                order.now = Instant::now();
-                continue;
+        let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
+        loop {
+            let Lent {
+                line,
+                reused,
+                lease,
+                now,
+            } = lend(down, &order, &mut attempt).await?;
+            let sent = Sent {
+                order: &order,
+                authorization: authorization.as_deref(),
+                now,
+            };
+            let unanswered = match line {
+                Line::Http1(connection) => match over_http1(down, &sent, connection, lease).await {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(unanswered) => unanswered,
+                },
+                // Boxed, for every session would carry its room.
+                Line::Http2(link) => match Box::pin(over_http2(down, &sent, link, lease)).await {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(unanswered) => unanswered,
+                },
+            };
+            let (failed, lease) = match unanswered {
+                Unanswered::Failed(failed, lease) => (failed, lease),
+                Unanswered::Renewed(renewed) => {
+                    authorization = Some(renewed);
+                    down.rewind();
+                    order.now = Instant::now();
+                    continue;
+                }
+            };
+            if down.deadline().is_over() {
+                // The flow's own time has ended it.
+                lease.gave_up();
             }
-        };
-        if down.deadline().is_over() {
-            // The flow's own time has ended it.
-            lease.gave_up();
+            target
+                .upstream
+                .after_failure(failed, reused, lease, &mut attempt)?;
+            down.rewind();
+            order.now = Instant::now();
+            down.worker().metrics.upstream_retries.add(1);
         }
-        target
-            .upstream
-            .after_failure(failed, reused, lease, &mut attempt)?;
-        down.rewind();
-        order.now = Instant::now();
-        down.worker().metrics.upstream_retries.add(1);
     }
 }
 
@@ -163,7 +169,6 @@ fn terms<'a, D: Requester>(down: &D, order: &Order<'a>) -> Terms<'a> {
 }
 
 /// An attempt to send a request.
-#[derive(Clone, Copy)]
 struct Sent<'a> {
     order: &'a Order<'a>,
     authorization: Option<&'a Authorization>,
@@ -182,7 +187,7 @@ type Attempted = Result<Outcome, Unanswered>;
 /// Runs an exchange, by way of the authorizer where the request has credentials.
 async fn run<D: Requester, U: UpstreamExchange>(
     exchange: &mut Exchange<'_, D, U>,
-    sent: Sent<'_>,
+    sent: &Sent<'_>,
     lease: &Lease,
 ) -> Result<Answered, Failed> {
     match (sent.authorization, &sent.order.target.authorizer) {
@@ -203,7 +208,7 @@ async fn run<D: Requester, U: UpstreamExchange>(
 #[inline]
 fn begin_http1<D: Requester>(
     down: &D,
-    sent: Sent<'_>,
+    sent: &Sent<'_>,
     connection: Box<Connection>,
 ) -> Http1Upstream {
     let worker = down.worker();
@@ -219,7 +224,7 @@ fn begin_http1<D: Requester>(
 
 async fn over_http1<D: Requester>(
     down: &mut D,
-    sent: Sent<'_>,
+    sent: &Sent<'_>,
     connection: Box<Connection>,
     lease: Lease,
 ) -> Attempted {
@@ -259,7 +264,7 @@ async fn over_http1<D: Requester>(
 
 async fn over_http2<D: Requester>(
     down: &mut D,
-    sent: Sent<'_>,
+    sent: &Sent<'_>,
     link: Link,
     lease: Lease,
 ) -> Attempted {
