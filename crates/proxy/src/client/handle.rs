@@ -49,8 +49,7 @@ pub(crate) fn handle<'a>(
         if handler.reads_body() || door.reads_body() {
             match read_body(session, &mut body, body_max).await {
                 Ok(content) => request.body = content,
-                Err(Failed::Fault(fault)) => return session.answer_fault(&fault, true).await,
-                Err(Failed::Failure(failure)) => return session.fail(failure).await,
+                Err(failed) => return refuse(session, failed).await,
             }
         } else if body.is_done() {
             request.body = Body::Empty;
@@ -84,11 +83,7 @@ pub(crate) fn handle<'a>(
                 }
             }
             Some(Ok(Outcome::Forward(plan, request, time))) => {
-                if !request.body.is_unread() && !session.discard(&mut body) {
-                    // Nobody reads the body that the client is still sending: it must not be taken
-                    // for the next request.
-                    session.head.connection.close = true;
-                }
+                drop_unread(session, &request, &mut body);
                 let target = forwards.get(&plan, &worker.upstreams);
                 let source = RequestSource::Message(request);
                 // On the heap, or every session would have room for it twice.
@@ -110,6 +105,14 @@ pub(crate) fn handle<'a>(
                 session.answer(&fault.to_reply(), &mut body).await
             }
         }
+    }
+}
+
+/// When nobody reads the body that the client is still sending, its connection ends: it must not be
+/// taken for the next request.
+fn drop_unread(session: &mut Session, request: &Request, body: &mut BodyDecoder) {
+    if !request.body.is_unread() && !session.discard(body) {
+        session.head.connection.close = true;
     }
 }
 
@@ -148,6 +151,13 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
 enum Failed {
     Fault(Fault),
     Failure(Failure),
+}
+
+async fn refuse(session: &mut Session, failed: Failed) -> Served {
+    match failed {
+        Failed::Fault(fault) => session.answer_fault(&fault, true).await,
+        Failed::Failure(failure) => session.fail(failure).await,
+    }
 }
 
 /// Reads the whole body, at most `max` bytes of it.
