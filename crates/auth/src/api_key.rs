@@ -12,11 +12,11 @@ use component::state::StateKey;
 use config::{Report, Spanned};
 use message::{Field, Headers};
 
-use crate::codes::{BAD_KEY_FILE, BAD_WAY};
+use crate::codes::BAD_WAY;
 use crate::config::ApiKeyConfig;
 use crate::credential::Carrier;
 use crate::failed_checks::Guesses;
-use crate::key_file::{KeyFile, Watch};
+use crate::key_file::{Watch, WatchedFile, read_file};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -25,7 +25,7 @@ pub(crate) struct ApiKeyWay {
     name: Arc<str>,
     carrier: Carrier,
     passes: bool,
-    file: Arc<KeyFile>,
+    file: Arc<WatchedFile<ApiKeys>>,
     guesses: Arc<Guesses>,
 }
 
@@ -39,11 +39,14 @@ impl ApiKeyWay {
         report: &mut Report,
     ) -> Option<Self> {
         let carrier = carrier(config, report);
-        let keys = read_keys(&config.value.keys, surroundings, report);
+        let hint = "`intertie keys add` makes the file and its entries";
+        let keys = read_file(&config.value.keys, hint, surroundings, report);
         let path = surroundings.path(&config.value.keys);
         let key = StateKey::shared(&path.to_string_lossy(), "api_keys");
         let keys = keys?;
-        let file = surroundings.states.get(key, || KeyFile::new(path, keys));
+        let file = surroundings
+            .states
+            .get(key, || WatchedFile::new(path, keys));
         Some(Self {
             name: Arc::clone(name),
             carrier: carrier?,
@@ -54,7 +57,7 @@ impl ApiKeyWay {
     }
 
     fn find(&self, key: &[u8], now: u64) -> Checked {
-        let keys = self.file.keys();
+        let keys = self.file.content();
         let entry = keys.find(key, now);
         let entry = entry.ok_or(Rejection::Invalid("unknown_key"))?;
         Ok(Arc::new(self.caller(entry)).into())
@@ -98,30 +101,6 @@ fn carrier(config: &Spanned<ApiKeyConfig>, report: &mut Report) -> Option<Carrie
             Some(Carrier::Field(name.to_ascii_lowercase().into()))
         }
         (None, None) => Some(Carrier::Field("x-api-key".into())),
-    }
-}
-
-fn read_keys(
-    name: &Spanned<String>,
-    surroundings: &Surroundings<'_>,
-    report: &mut Report,
-) -> Option<ApiKeys> {
-    let mut refuse = |problem: String| {
-        report
-            .error(BAD_KEY_FILE, name.span, problem)
-            .hint("`intertie keys add` makes the file and its entries");
-        None
-    };
-    let bytes = match (surroundings.files)(name.span.source, &name.value) {
-        Ok(bytes) => bytes,
-        Err(problem) => return refuse(format!("the file of keys cannot be read: {problem}")),
-    };
-    let Ok(text) = std::str::from_utf8(&bytes) else {
-        return refuse("the file of keys is not UTF-8".to_owned());
-    };
-    match ApiKeys::parse(text) {
-        Ok(keys) => Some(keys),
-        Err(problem) => refuse(format!("the file of keys cannot be used: {problem}")),
     }
 }
 

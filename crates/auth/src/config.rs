@@ -12,6 +12,8 @@ use steps::TlsConfig;
 pub(crate) struct WayConfig {
     /// JSON Web Tokens in `Authorization: Bearer` (RFC 6750, RFC 7519, RFC 9068).
     pub jwt: Option<Spanned<JwtConfig>>,
+    /// Users with passwords in `Authorization: Basic` (RFC 7617). Use it over TLS only.
+    pub basic: Option<Spanned<BasicConfig>>,
     /// API keys in a header or a parameter of the query. The file has their hashes; `intertie keys`
     /// makes it.
     pub api_key: Option<Spanned<ApiKeyConfig>>,
@@ -58,6 +60,16 @@ pub(crate) struct JwtConfig {
     pub plan: Option<String>,
     /// TLS for an `https` URL of the issuer or `jwks`.
     pub tls: Option<Spanned<TlsConfig>>,
+}
+
+/// Users with passwords.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BasicConfig {
+    /// The file with a line `user:hash` for each, relative to the flow file's folder, as `htpasswd
+    /// -B` (bcrypt) and `intertie keys user` (Argon2id) make it. A changed file is taken within a
+    /// second.
+    pub users: Spanned<String>,
 }
 
 /// API keys: where requests carry them, and the file that knows them.

@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use component::access::{Place, RequestHead, decode_parameter, parameter_name};
+use access::credentials::{self, Credential as Presented, KeyPlace, Problem, Scheme, Wanted};
+use component::access::{Place, RequestHead};
 
 /// How the credential of a way is presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
     /// `Authorization: Bearer` (RFC 6750, section 2.1).
     Bearer,
+    /// `Authorization: Basic` (RFC 7617).
+    Basic,
     /// A header field of its own; its name in lower case.
     Field(Arc<str>),
     /// A parameter of the query.
@@ -24,7 +27,7 @@ impl Carrier {
     /// Where a credential stands in a request that can be taken out. A signature is no secret.
     pub fn place(&self) -> Option<Place> {
         Some(match self {
-            Self::Bearer => Place::Field(AUTHORIZATION.into()),
+            Self::Bearer | Self::Basic => Place::Field(AUTHORIZATION.into()),
             Self::Field(name) => Place::Field(Arc::clone(name)),
             Self::Query(name) => Place::Query(Arc::clone(name)),
             Self::Signature(_) | Self::Always => return None,
@@ -39,82 +42,95 @@ const AUTHORIZATION: &str = "authorization";
 pub(crate) struct Credential<'a> {
     /// Which of the carriers it came by.
     pub carrier: usize,
-    /// What it is, without the scheme.
+    /// What it is: a token, a key, or user and password in Base64.
     pub value: Cow<'a, [u8]>,
 }
 
-/// A request that shows more than one credential, or one that nobody can read (RFC 6750, section
-/// 3.1: `invalid_request`).
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ambiguous;
-
-/// Finds the credential of a request among these carriers.
-///
-/// # Errors
-/// When there are several: nobody can say who is meant.
-pub(crate) fn find<'a>(
-    head: RequestHead<'a>,
-    carriers: &[Carrier],
-) -> Result<Option<Credential<'a>>, Ambiguous> {
-    let mut found = None;
-    let mut put =
-        |carrier: usize, value: Cow<'a, [u8]>| match found.replace(Credential { carrier, value }) {
-            None => Ok(()),
-            Some(_) => Err(Ambiguous),
-        };
-    let mut has_authorization = false;
-    for (_, name, value) in head.headers.iter() {
-        if name.eq_ignore_ascii_case(AUTHORIZATION.as_bytes()) {
-            // Two of them are never right (RFC 9110, section 11.6.2).
-            if std::mem::replace(&mut has_authorization, true) {
-                return Err(Ambiguous);
-            }
-            if let Some(token) = bearer(value)
-                && let Some(at) = carriers.iter().position(|it| *it == Carrier::Bearer)
-            {
-                put(at, Cow::Borrowed(token))?;
-            }
-            continue;
-        }
-        let is_here = |it: &Carrier| {
-            let field: &str = match it {
-                Carrier::Field(field) => field,
-                Carrier::Signature(field) => field,
-                Carrier::Bearer | Carrier::Query(_) | Carrier::Always => return false,
-            };
-            name.eq_ignore_ascii_case(field.as_bytes())
-        };
-        if let Some(at) = carriers.iter().position(is_here) {
-            put(at, Cow::Borrowed(value))?;
-        }
-    }
-    for (at, carrier) in carriers.iter().enumerate() {
-        let Carrier::Query(wanted) = carrier else {
-            continue;
-        };
-        let query = head.query.unwrap_or_default();
-        for part in query.split(|&byte| byte == b'&') {
-            let part = String::from_utf8_lossy(part);
-            if parameter_name(&part) == **wanted {
-                let value = part.split_once('=').map_or("", |(_, value)| value);
-                put(at, Cow::Owned(decode_parameter(value).into_bytes()))?;
-            }
-        }
-    }
-    Ok(found)
+/// Finds credentials where the ways of a door have them.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    carriers: Vec<Carrier>,
+    wanted: Wanted,
+    /// The carriers of the places of keys: of fields and of parameters.
+    keys: Vec<(KeyPlace, usize)>,
+    /// The fields with signatures.
+    signatures: Vec<(&'static str, usize)>,
 }
 
-/// The token of `Bearer TOKEN`; the scheme in any case (RFC 9110, section 11.1).
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    const SCHEME: &[u8] = b"bearer";
-    let (scheme, rest) = value.split_at_checked(SCHEME.len())?;
-    if !scheme.eq_ignore_ascii_case(SCHEME) {
-        return None;
+impl Finder {
+    /// One for these carriers, each of which is there once.
+    ///
+    /// # Errors
+    /// A sentence, when there are too many places for keys.
+    pub fn new(carriers: Vec<Carrier>) -> Result<Self, &'static str> {
+        let mut wanted = Wanted::default();
+        let (mut keys, mut signatures) = (Vec::new(), Vec::new());
+        for (at, carrier) in carriers.iter().enumerate() {
+            match carrier {
+                Carrier::Bearer => wanted.scheme(Scheme::Bearer),
+                Carrier::Basic => wanted.scheme(Scheme::Basic),
+                Carrier::Field(name) => keys.push((wanted.key_field(name)?, at)),
+                Carrier::Query(name) => keys.push((wanted.key_parameter(name)?, at)),
+                Carrier::Signature(name) => signatures.push((*name, at)),
+                Carrier::Always => {}
+            }
+        }
+        Ok(Self {
+            carriers,
+            wanted,
+            keys,
+            signatures,
+        })
     }
-    match rest.first() {
-        None => Some(rest),
-        Some(b' ') => Some(rest.trim_ascii()),
-        Some(_) => None,
+
+    /// What it looks for.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// How credentials may come.
+    pub fn carriers(&self) -> &[Carrier] {
+        &self.carriers
+    }
+
+    /// Finds the credential of a request.
+    ///
+    /// # Errors
+    /// When there are several, for nobody can say who is meant, or one that nobody can read.
+    pub fn find<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
+        let fields = head.headers.iter().map(|(_, name, value)| (name, value));
+        let presented = credentials::find(fields, head.query, &self.wanted)?;
+        let of = |wanted: Carrier| self.carriers.iter().position(|it| *it == wanted);
+        let mut found = None;
+        let place;
+        if let Some(credential) = presented.credential {
+            let (at, value) = match credential {
+                Presented::Bearer(token) => (of(Carrier::Bearer), token),
+                Presented::Basic(basic) => (of(Carrier::Basic), Cow::Borrowed(basic.encoded())),
+                Presented::ApiKey { place: it, key } => {
+                    place = it;
+                    let known = self.keys.iter().find(|(known, _)| *known == place);
+                    (known.map(|(_, at)| *at), key)
+                }
+                // Nothing looks for proofs of possession yet.
+                Presented::Dpop { .. } => (None, Cow::Borrowed(&[][..])),
+            };
+            found = at.map(|carrier| Credential { carrier, value });
+        }
+        for (name, carrier) in &self.signatures {
+            let is_it = |field: &[u8]| field.eq_ignore_ascii_case(name.as_bytes());
+            for (_, field, value) in head.headers.iter() {
+                if !is_it(field) {
+                    continue;
+                }
+                let value = Cow::Borrowed(value);
+                let carrier = *carrier;
+                if found.replace(Credential { carrier, value }).is_some() {
+                    return Err(Problem::SeveralCredentials);
+                }
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -132,19 +148,20 @@ mod tests {
         ]
     }
 
-    fn found(fields: &[(&str, &str)], query: &str) -> Result<Option<(usize, String)>, Ambiguous> {
+    fn found(fields: &[(&str, &str)], query: &str) -> Result<Option<(usize, String)>, Problem> {
         let mut headers = Headers::new();
         for (name, value) in fields {
             headers.append(name, value);
         }
         let mut request = Request::of_source("GET", headers, message::Body::Empty);
         request.query = Some(query.to_owned());
-        let found = find(RequestHead::of(&request), &carriers())?;
+        let finder = Finder::new(carriers().to_vec()).unwrap();
+        let found = finder.find(RequestHead::of(&request))?;
         let text = |it: Cow<'_, [u8]>| String::from_utf8_lossy(&it).into_owned();
         Ok(found.map(|it| (it.carrier, text(it.value))))
     }
 
-    fn one(carrier: usize, value: &str) -> Result<Option<(usize, String)>, Ambiguous> {
+    fn one(carrier: usize, value: &str) -> Result<Option<(usize, String)>, Problem> {
         Ok(Some((carrier, value.to_owned())))
     }
 
@@ -156,9 +173,12 @@ mod tests {
         );
         assert_eq!(found(&[("AUTHORIZATION", "bEARER   a")], ""), one(0, "a"));
         assert_eq!(found(&[("x-API-key", "k")], ""), one(1, "k"));
-        assert_eq!(found(&[], "a=1&k%65y=s%20t"), one(2, "s t"));
-        assert_eq!(found(&[("Authorization", "Bearer")], ""), one(0, ""));
-        for other in ["Basic YTpi", "Bearertoken", "Bear", ""] {
+        assert_eq!(found(&[], "a=1&k%65y=s%2Dt"), one(2, "s-t"));
+        for unreadable in ["Bearer", "Bearer a b", ""] {
+            let found = found(&[("Authorization", unreadable)], "");
+            assert_eq!(found, Err(Problem::Malformed), "{unreadable}");
+        }
+        for other in ["Basic YTpi", "Bearertoken", "Bear"] {
             assert_eq!(found(&[("Authorization", other)], ""), Ok(None), "{other}");
         }
         assert_eq!(found(&[], "keys=1"), Ok(None));
@@ -176,7 +196,11 @@ mod tests {
             (&[], "key=k&key=k"),
             (&[], "key=k&k%65y=l"),
         ] {
-            assert_eq!(found(fields, query), Err(Ambiguous), "{fields:?} {query}");
+            let several = matches!(
+                found(fields, query),
+                Err(Problem::RepeatedAuthorization | Problem::SeveralCredentials)
+            );
+            assert!(several, "{fields:?} {query}");
         }
     }
 }

@@ -13,8 +13,8 @@ use message::Reply;
 
 use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
-use crate::credential::{self, Carrier};
-use crate::refusal;
+use crate::credential::{Carrier, Finder};
+use crate::refusal::{self, Refusals};
 use crate::way::{Check, Checked, Known, Rejection, Way};
 
 /// A door with its ways.
@@ -22,8 +22,9 @@ pub(crate) struct AccessDoor {
     /// What it stands in front of, for logs.
     name: String,
     ways: Vec<Arc<dyn Way>>,
-    /// The carriers of the ways, each once.
-    carriers: Vec<Carrier>,
+    /// Looks where the ways have their credentials.
+    finder: Finder,
+    refusals: Refusals,
     secret_parameters: Vec<Arc<str>>,
     scopes: Vec<String>,
     require: Option<Condition>,
@@ -37,7 +38,10 @@ struct Condition {
 
 impl AccessDoor {
     /// A door that lets everybody in whom one of the ways knows.
-    pub fn new(name: &str, ways: Vec<Arc<dyn Way>>) -> Self {
+    ///
+    /// # Errors
+    /// A sentence, when there are too many places for keys.
+    pub fn new(name: &str, ways: Vec<Arc<dyn Way>>) -> Result<Self, &'static str> {
         let mut carriers: Vec<Carrier> = Vec::new();
         for way in &ways {
             if !carriers.contains(way.carrier()) {
@@ -48,14 +52,17 @@ impl AccessDoor {
             Carrier::Query(name) => Some(Arc::clone(name)),
             _ => None,
         };
-        Self {
+        let secret_parameters = carriers.iter().filter_map(parameter).collect();
+        let finder = Finder::new(carriers)?;
+        Ok(Self {
             name: name.to_owned(),
             ways,
-            secret_parameters: carriers.iter().filter_map(parameter).collect(),
-            carriers,
+            secret_parameters,
+            refusals: Refusals::new(&finder)?,
+            finder,
             scopes: Vec::new(),
             require: None,
-        }
+        })
     }
 
     /// Adds what callers must have beside a credential. Every problem is reported.
@@ -92,7 +99,7 @@ impl AccessDoor {
     /// the one that cannot tell, else the one that takes every request, else the first, which
     /// refuses it.
     fn way(&self, carrier: usize, credential: &[u8]) -> Option<&Arc<dyn Way>> {
-        let carrier = self.carriers.get(carrier)?;
+        let carrier = self.finder.carriers().get(carrier)?;
         let ways = || self.ways.iter().filter(|it| it.carrier() == carrier);
         let first = ways().next()?;
         // What a credential says of itself is not read where there is no choice.
@@ -124,7 +131,7 @@ impl AccessDoor {
         let has = |scope: &String| caller.scopes.contains(scope);
         if !self.scopes.iter().all(has) {
             self.log(way, "scope", head);
-            return Err(refusal::forbidden(way.carrier(), &self.scopes));
+            return Err(self.refusals.forbidden(way.carrier(), &self.scopes));
         }
         let holds = match &self.require {
             None => true,
@@ -132,7 +139,7 @@ impl AccessDoor {
         };
         if !holds {
             self.log(way, "require", head);
-            return Err(refusal::forbidden(way.carrier(), &[]));
+            return Err(self.refusals.forbidden(way.carrier(), &[]));
         }
         let place = || way.carrier().place();
         Ok(Admitted {
@@ -147,7 +154,7 @@ impl AccessDoor {
         match rejection {
             Rejection::Invalid(reason) => {
                 self.log(way, reason, head);
-                refusal::invalid(way.carrier())
+                self.refusals.invalid(way.carrier())
             }
             Rejection::Unavailable(reason) => {
                 self.log(way, reason, head);
@@ -213,13 +220,13 @@ impl Condition {
 
 impl Door for AccessDoor {
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
-        let (way, credential) = match credential::find(head, &self.carriers) {
+        let (way, credential) = match self.finder.find(head) {
             Ok(Some(found)) => (self.way(found.carrier, &found.value), found.value),
             Ok(None) => (self.always(), Cow::Borrowed(&[][..])),
-            Err(credential::Ambiguous) => return Judgement::Ready(Err(refusal::ambiguous())),
+            Err(problem) => return Judgement::Ready(Err(self.refusals.unreadable(problem))),
         };
         let Some(way) = way else {
-            return Judgement::Ready(Err(refusal::unknown(&self.carriers)));
+            return Judgement::Ready(Err(self.refusals.unknown()));
         };
         match way.check(credential, head, services) {
             Check::NeedsBody => Judgement::NeedsBody,

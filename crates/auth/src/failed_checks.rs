@@ -53,6 +53,21 @@ impl Guesses {
         })
     }
 
+    /// Begins a check that takes long: it counts as failed until it is given back.
+    ///
+    /// # Errors
+    /// As [`Guesses::look`].
+    pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Rejection> {
+        self.look(address, now)?;
+        self.failed(address, now);
+        Ok(())
+    }
+
+    /// A check that was begun by [`Guesses::take`] has not failed.
+    pub fn give_back(&self, address: IpAddr, now: Instant) {
+        self.checks().give_back(address, now);
+    }
+
     /// Notes that a credential of this address was wrong.
     pub fn failed(&self, address: IpAddr, now: Instant) {
         self.checks().failed(address, now);

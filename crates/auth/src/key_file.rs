@@ -1,4 +1,4 @@
-//! The file of API keys: read when flow files are loaded, and again within a second when it has
+//! Files of API keys and of users: read when flow files are loaded, and again within a second when it has
 //! changed.
 
 use std::fs;
@@ -7,11 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use access::FileProblem;
 use access::api_keys::ApiKeys;
+use access::basic::Users;
+use component::definition::Surroundings;
 use component::handler::{LocalFuture, Services};
 use component::source::{Source, Started};
 use component::state::State;
 
+use config::{Report, Spanned};
+
+use crate::codes::BAD_KEY_FILE;
 use crate::source::wait_until;
 
 /// How often the file is looked at.
@@ -19,10 +25,51 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The most bytes of the file.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
 
-/// The keys of a file, as they are now.
-pub(crate) struct KeyFile {
+/// What such a file has.
+pub(crate) trait Content: Sized + Send + Sync + 'static {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    fn parse(text: &str) -> Result<Self, FileProblem>;
+}
+
+impl Content for ApiKeys {
+    fn parse(text: &str) -> Result<Self, FileProblem> {
+        Self::parse(text)
+    }
+}
+
+impl Content for Users {
+    fn parse(text: &str) -> Result<Self, FileProblem> {
+        Self::parse(text)
+    }
+}
+
+/// The content of a file that flow files name. Every problem is reported.
+pub(crate) fn read_file<T: Content>(
+    name: &Spanned<String>,
+    hint: &str,
+    surroundings: &Surroundings<'_>,
+    report: &mut Report,
+) -> Option<T> {
+    let bytes = (surroundings.files)(name.span.source, &name.value);
+    let parsed = bytes.and_then(|bytes| {
+        let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+        T::parse(text).map_err(|problem| problem.to_string())
+    });
+    parsed
+        .map_err(|problem| {
+            let message = format!("the file of keys cannot be used: {problem}");
+            report.error(BAD_KEY_FILE, name.span, message).hint(hint);
+        })
+        .ok()
+}
+
+/// The content of a file, as it is now.
+pub(crate) struct WatchedFile<T> {
     path: PathBuf,
-    keys: RwLock<Arc<ApiKeys>>,
+    content: RwLock<Arc<T>>,
     /// What the file was when it was last read, whether its keys were taken or not.
     seen: Mutex<Option<Stamp>>,
 }
@@ -47,20 +94,20 @@ impl Stamp {
     }
 }
 
-impl KeyFile {
-    /// The keys of a file that has just been read. It is read once more at the first look, for it
+impl<T: Content> WatchedFile<T> {
+    /// The content of a file that has just been read. It is read once more at the first look, for it
     /// may have changed since.
-    pub fn new(path: PathBuf, keys: ApiKeys) -> Self {
+    pub fn new(path: PathBuf, content: T) -> Self {
         Self {
             path,
-            keys: RwLock::new(Arc::new(keys)),
+            content: RwLock::new(Arc::new(content)),
             seen: Mutex::default(),
         }
     }
 
-    /// The keys as they are now.
-    pub fn keys(&self) -> Arc<ApiKeys> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    /// The content as it is now.
+    pub fn content(&self) -> Arc<T> {
+        Arc::clone(&self.content.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the file if it has changed. Blocks.
@@ -84,18 +131,18 @@ impl KeyFile {
             return Err("it is too large".to_owned());
         }
         let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
-        let keys = ApiKeys::parse(&text).map_err(|problem| problem.to_string())?;
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let content = T::parse(&text).map_err(|problem| problem.to_string())?;
+        *self.content.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(content);
         Ok(true)
     }
 }
 
-impl State for KeyFile {}
+impl<T: Content> State for WatchedFile<T> {}
 
 /// Looks at the file again and again.
-pub(crate) struct Watch(pub Arc<KeyFile>);
+pub(crate) struct Watch<T>(pub Arc<WatchedFile<T>>);
 
-impl Source for Watch {
+impl<T: Content> Source for Watch<T> {
     fn run<'a>(
         &'a self,
         flow: &'a Arc<dyn Started>,

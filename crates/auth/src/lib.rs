@@ -11,6 +11,7 @@
 mod answers;
 mod api_key;
 mod ask;
+mod basic;
 mod claims;
 pub mod codes;
 mod config;

@@ -3,42 +3,87 @@
 
 use std::time::Duration;
 
+use access::credentials::{Challenges, Failure, Problem, Scheme};
 use message::{Fault, Kind, Origin, Reply};
 
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Finder};
 
-/// The reply to a request without a credential: all challenges of the door (RFC 9110, section
-/// 11.6.1).
-pub(crate) fn unknown(carriers: &[Carrier]) -> Box<Reply> {
-    refuse(fault("this needs credentials"), carriers, "")
+/// What challenges call us.
+const REALM: &str = "intertie";
+
+/// The replies of one door.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    challenges: Challenges,
+    /// Those of signatures, for which no scheme is registered: a 401 must have a challenge all the
+    /// same, and clients ignore those that they do not know.
+    signatures: Vec<String>,
 }
 
-/// The reply to a request whose credential is wrong (RFC 6750, section 3.1).
-pub(crate) fn invalid(carrier: &Carrier) -> Box<Reply> {
-    let parameters = r#", error="invalid_token""#;
-    let fault = fault("the credentials are not valid");
-    refuse(fault, std::slice::from_ref(carrier), parameters)
-}
-
-/// The reply to a request with two credentials (RFC 6750, sections 2 and 3.1).
-pub(crate) fn ambiguous() -> Box<Reply> {
-    Box::new(Fault::invalid("a request has one credential").to_reply())
-}
-
-/// The reply to a caller who may not do this. `scopes` are those that it must have.
-pub(crate) fn forbidden(carrier: &Carrier, scopes: &[String]) -> Box<Reply> {
-    let fault = Fault::new(
-        Kind::Forbidden,
-        Origin::Client,
-        "the caller may not do this",
-    );
-    let mut reply = fault.to_reply();
-    if *carrier == Carrier::Bearer && !scopes.is_empty() {
-        let scopes = scopes.join(" ");
-        let value = format!(r#"Bearer error="insufficient_scope", scope="{scopes}""#);
-        reply.headers.append("WWW-Authenticate", value);
+impl Refusals {
+    /// Those of a door that looks for these credentials.
+    ///
+    /// # Errors
+    /// A sentence about what cannot stand in a challenge.
+    pub fn new(finder: &Finder) -> Result<Self, &'static str> {
+        let signature = |carrier: &Carrier| match carrier {
+            Carrier::Signature(name) => Some(format!(r#"HMAC realm="{REALM}", header="{name}""#)),
+            _ => None,
+        };
+        Ok(Self {
+            challenges: Challenges::new(REALM, finder.wanted())?,
+            signatures: finder.carriers().iter().filter_map(signature).collect(),
+        })
     }
-    Box::new(reply)
+
+    /// The reply to a request without a credential: all challenges of the door (RFC 9110, section
+    /// 11.6.1).
+    pub fn unknown(&self) -> Box<Reply> {
+        self.refuse(fault("this needs credentials"), Failure::Credentials)
+    }
+
+    /// The reply to a request whose credential is wrong (RFC 6750, section 3.1).
+    pub fn invalid(&self, carrier: &Carrier) -> Box<Reply> {
+        let failure = match carrier {
+            Carrier::Bearer => Failure::Token(Scheme::Bearer),
+            _ => Failure::Credentials,
+        };
+        self.refuse(fault("the credentials are not valid"), failure)
+    }
+
+    /// The reply to a request with two credentials, or one that nobody can read (RFC 6750, sections
+    /// 2 and 3.1).
+    pub fn unreadable(&self, problem: Problem) -> Box<Reply> {
+        let fault = match problem.status() {
+            401 => fault(problem.explanation()),
+            status => Fault::invalid(problem.explanation()).with_status(status),
+        };
+        self.refuse(fault, Failure::Request(problem))
+    }
+
+    /// The reply to a caller who may not do this. `scopes` are those that it must have.
+    pub fn forbidden(&self, carrier: &Carrier, scopes: &[String]) -> Box<Reply> {
+        let detail = "the caller may not do this";
+        let fault = Fault::new(Kind::Forbidden, Origin::Client, detail);
+        let mut reply = fault.to_reply();
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        if *carrier == Carrier::Bearer && !scopes.is_empty() {
+            // They were checked when the file was loaded.
+            let challenges = self.challenges.insufficient_scope(&scopes);
+            for challenge in challenges.unwrap_or_default() {
+                reply.headers.append("WWW-Authenticate", challenge);
+            }
+        }
+        Box::new(reply)
+    }
+
+    fn refuse(&self, fault: Fault, failure: Failure) -> Box<Reply> {
+        let mut reply = fault.to_reply();
+        for challenge in self.challenges.of(failure).iter().chain(&self.signatures) {
+            reply.headers.append("WWW-Authenticate", challenge);
+        }
+        Box::new(reply)
+    }
 }
 
 /// The reply when nobody can tell who calls.
@@ -57,22 +102,4 @@ pub(crate) fn limited(wait: Duration) -> Box<Reply> {
 
 fn fault(detail: &'static str) -> Fault {
     Fault::new(Kind::Unauthorized, Origin::Client, detail)
-}
-
-/// A 401 with challenges. A key in a header or query and a signature have no registered scheme; 401
-/// must have a challenge all the same, and clients ignore those that they do not know.
-fn refuse(fault: Fault, carriers: &[Carrier], parameters: &str) -> Box<Reply> {
-    let mut reply = fault.to_reply();
-    for carrier in carriers {
-        let challenge = match carrier {
-            Carrier::Bearer => format!(r#"Bearer realm="intertie"{parameters}"#),
-            Carrier::Field(name) => format!(r#"ApiKey realm="intertie", header="{name}""#),
-            Carrier::Query(name) => format!(r#"ApiKey realm="intertie", query="{name}""#),
-            Carrier::Signature(name) => format!(r#"HMAC realm="intertie", header="{name}""#),
-            // Who is asked gives its own challenge.
-            Carrier::Always => continue,
-        };
-        reply.headers.append("WWW-Authenticate", challenge);
-    }
-    Box::new(reply)
 }

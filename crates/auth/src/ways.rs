@@ -10,6 +10,7 @@ use config::{Node, Report, Spanned};
 
 use crate::api_key::ApiKeyWay;
 use crate::ask::AskWay;
+use crate::basic::BasicWay;
 use crate::codes::{BAD_AUTH, BAD_WAY, UNKNOWN_WAY, UNUSED_WAY};
 use crate::config::{AuthConfig, WayConfig};
 use crate::credential::Carrier;
@@ -62,6 +63,7 @@ fn read_way(
     let config: WayConfig = config::decode(node, report)?;
     let WayConfig {
         jwt,
+        basic,
         api_key,
         hmac,
         introspect,
@@ -74,24 +76,30 @@ fn read_way(
         let hint = "leave it out";
         report.error(BAD_WAY, pass.span, message).hint(hint);
     }
-    match (jwt, api_key, hmac, introspect, ask) {
-        (Some(jwt), None, None, None, None) => {
+    match (jwt, basic, api_key, hmac, introspect, ask) {
+        (Some(jwt), None, None, None, None, None) => {
             arc(JwtWay::read(name, jwt, passes, surroundings, report))
         }
-        (None, Some(api_key), None, None, None) => {
+        (None, Some(basic), None, None, None, None) => {
+            arc(BasicWay::read(name, basic, passes, surroundings, report))
+        }
+        (None, None, Some(api_key), None, None, None) => {
             arc(ApiKeyWay::read(name, api_key, passes, surroundings, report))
         }
-        (None, None, Some(hmac), None, None) => {
+        (None, None, None, Some(hmac), None, None) => {
             arc(HmacWay::read(name, hmac, surroundings, report))
         }
-        (None, None, None, Some(introspect), None) => {
+        (None, None, None, None, Some(introspect), None) => {
             let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
             arc(way)
         }
-        (None, None, None, None, Some(ask)) => arc(AskWay::read(name, ask, surroundings, report)),
+        (None, None, None, None, None, Some(ask)) => {
+            arc(AskWay::read(name, ask, surroundings, report))
+        }
         _ => {
             let message = format!(
-                "`{name}` must be exactly one of `jwt`, `api_key`, `hmac`, `introspect` and `ask`"
+                "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `hmac`, \
+                 `introspect` and `ask`"
             );
             let hint = "write two ways, and name both under `any`";
             report.error(BAD_WAY, node.span, message).hint(hint);
@@ -121,6 +129,19 @@ impl NamedWays {
         report.error(UNKNOWN_WAY, name.span, message).hint(hint);
         None
     }
+}
+
+/// The door, or its problem in the report.
+fn sound(
+    door: Result<AccessDoor, &'static str>,
+    auth: &Node,
+    context: &mut DoorContext<'_>,
+) -> Option<AccessDoor> {
+    door.map_err(|problem| {
+        let message = format!("`auth` cannot be used: {problem}");
+        context.report.error(BAD_AUTH, auth.span, message);
+    })
+    .ok()
 }
 
 /// Refuses ways of one door of which one would never be used.
@@ -166,7 +187,8 @@ impl Ways for NamedWays {
                 span: auth.span,
             };
             let way = self.find(&name, context.report)?;
-            return Some(Arc::new(AccessDoor::new(context.name, vec![way])));
+            let door = AccessDoor::new(context.name, vec![way]);
+            return sound(door, auth, context).map(|door| Arc::new(door) as _);
         }
         auth.as_mapping()?;
         let config: AuthConfig = config::decode(auth, context.report)?;
@@ -183,7 +205,7 @@ impl Ways for NamedWays {
         if is_whole {
             check_together(&config.any.value, &ways, context.report);
         }
-        let door = AccessDoor::new(context.name, ways);
+        let door = sound(AccessDoor::new(context.name, ways), auth, context)?;
         let door = door.with_demands(&config, auth, context)?;
         is_whole.then(|| Arc::new(door) as _)
     }

@@ -52,8 +52,16 @@ impl fmt::Debug for UserPassword<'_> {
 }
 
 impl<'a> Basic<'a> {
-    pub(super) fn new(encoded: &'a [u8]) -> Self {
+    /// User and password as they stand behind `Basic`, in Base64.
+    #[must_use]
+    pub fn new(encoded: &'a [u8]) -> Self {
         Self(encoded)
+    }
+
+    /// As they were sent.
+    #[must_use]
+    pub fn encoded(&self) -> &'a [u8] {
+        self.0
     }
 
     /// Takes it apart.
