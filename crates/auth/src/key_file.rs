@@ -1,5 +1,5 @@
-//! Files of API keys and of users: read when flow files are loaded, and again within a second when it has
-//! changed.
+//! Files of API keys and of users: read when flow files are loaded, and again within a second when
+//! they have changed.
 
 use std::fs;
 use std::io;
@@ -95,8 +95,8 @@ impl Stamp {
 }
 
 impl<T: Content> WatchedFile<T> {
-    /// The content of a file that has just been read. It is read once more at the first look, for it
-    /// may have changed since.
+    /// The content of a file that has just been read. It is read once more at the first look, for
+    /// it may have changed since.
     pub fn new(path: PathBuf, content: T) -> Self {
         Self {
             path,

@@ -49,7 +49,7 @@ pub(crate) fn handle<'a>(
         if handler.reads_body() || door.reads_body() {
             match read_body(session, &mut body, body_max).await {
                 Ok(content) => request.body = content,
-                Err(failed) => return refuse(session, failed).await,
+                Err(failed) => return Box::pin(refuse(session, failed)).await,
             }
         } else if body.is_done() {
             request.body = Body::Empty;
