@@ -44,6 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
             folder: &|_| std::path::PathBuf::new(),
             states: &States::default(),
         },
+        is_part: false,
     };
     let loaded = flow::load(input, &mut report);
     assert_eq!(loaded.is_some(), !report.has_errors());

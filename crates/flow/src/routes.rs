@@ -82,18 +82,18 @@ fn routed<'a>(
     })
 }
 
-/// Checks every route against those before it.
+/// Checks every route against those before it, and these listeners against all routes.
 pub(crate) fn check(
     flows: &[Flow],
     declared: &[Declared],
-    listeners: &Listeners,
+    listeners: Option<&Listeners>,
     report: &mut Report,
 ) {
     let routed: Vec<Routed<'_>> = routed(flows, declared).map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
     // A trigger that could not be read may be the one that listens there.
-    if !report.has_errors() {
+    if let Some(listeners) = listeners.filter(|_| !report.has_errors()) {
         listeners.check_used(routed.iter().map(|it| &it.http.listen), report);
     }
 }

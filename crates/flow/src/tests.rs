@@ -185,6 +185,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
             folder: &|_| std::path::PathBuf::new(),
             states: &States::default(),
         },
+        is_part: false,
     };
     let loaded = load(input, &mut report);
     assert_eq!(loaded.is_none(), report.has_errors());

@@ -63,6 +63,7 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
                 folder: &|source| crate::load::folder_of(sources.name(source)).to_owned(),
                 states: &States::default(),
             },
+            is_part: false,
         };
         let loaded = flow::load(input, &mut report);
         assert_eq!(loaded.is_some(), !report.has_errors(), "{name}");

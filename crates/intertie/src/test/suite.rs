@@ -79,7 +79,14 @@ impl Suite {
         let lookup = |name: &str| given.variable(name, &[]);
         let (states, secrets) = (States::default(), given.secrets(&[]));
         let whole = documents.clone();
-        let loaded = load::load_flows(whole, &sources, &lookup, &secrets, &states, &mut report);
+        let loaded = load::load_flows(
+            (whole, false),
+            &sources,
+            &lookup,
+            &secrets,
+            &states,
+            &mut report,
+        );
         match loaded {
             Some(loaded) => Ok(Self {
                 sources,
@@ -150,7 +157,14 @@ impl Suite {
         let lookup = |name: &str| self.given.variable(name, &case.env);
         let (sources, secrets) = (&self.sources, self.given.secrets(&case.secrets));
         let (states, mut report) = (States::default(), Report::default());
-        let loaded = load::load_flows(documents, sources, &lookup, &secrets, &states, &mut report);
+        let loaded = load::load_flows(
+            (documents, true),
+            sources,
+            &lookup,
+            &secrets,
+            &states,
+            &mut report,
+        );
         loaded.ok_or_else(|| report.render(&self.sources, false))
     }
 }
