@@ -116,6 +116,9 @@ pub struct Input<'a> {
     pub secrets: &'a KnownSecrets,
     /// Files that flow files name, and what steps remember.
     pub surroundings: &'a Surroundings<'a>,
+    /// Whether these are some documents of a whole that has been loaded: what only the others use
+    /// is not refused.
+    pub is_part: bool,
 }
 
 /// Makes a plan of all documents.
@@ -167,7 +170,9 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     };
     let mut flows = reader.read_all(&documents.flows, report);
     let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
-    gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
+    if !input.is_part {
+        gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
+    }
     routes::check(&flows, &read.declared, &engine.listeners, report);
     let context = tests_section::Context::new(&names, secrets, input.surroundings);
     let tests = (documents.flows.as_slice(), documents.tests.as_slice());

@@ -299,9 +299,9 @@ pub(crate) fn parse(files: &Files) -> Parsed {
     }
 }
 
-/// Loads the flows of documents.
+/// Loads the flows of documents, which are some of a whole that has been loaded or all of it.
 pub(crate) fn load_flows(
-    documents: Vec<Node>,
+    (documents, is_part): (Vec<Node>, bool),
     sources: &Sources,
     environment: &dyn Fn(&str) -> Option<String>,
     secrets: &KnownSecrets,
@@ -318,6 +318,7 @@ pub(crate) fn load_flows(
             folder: &|source| folder_of(sources.name(source)).to_owned(),
             states,
         },
+        is_part,
     };
     flow::load(input, report)
 }
@@ -348,7 +349,14 @@ pub(crate) fn load(
     let declared = flow::secret_sources(&documents, &environment);
     let secrets = LoadedSecrets::read(&declared, &environment, &sources, &mut report);
     let (look_up, known) = (&environment, &secrets.known);
-    let flows = load_flows(documents, &sources, look_up, known, states, &mut report);
+    let flows = load_flows(
+        (documents, false),
+        &sources,
+        look_up,
+        known,
+        states,
+        &mut report,
+    );
     let missing = flows.as_ref().map_or(&[][..], |flows| &flows.missing);
     tell_missing(missing, purpose, &mut report);
     let sound = flows.map(|flows| Sound {

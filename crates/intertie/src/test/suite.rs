@@ -79,7 +79,14 @@ impl Suite {
         let lookup = |name: &str| given.variable(name, &[]);
         let (states, secrets) = (States::default(), given.secrets(&[]));
         let whole = documents.clone();
-        let loaded = load::load_flows(whole, &sources, &lookup, &secrets, &states, &mut report);
+        let loaded = load::load_flows(
+            (whole, false),
+            &sources,
+            &lookup,
+            &secrets,
+            &states,
+            &mut report,
+        );
         match loaded {
             Some(loaded) => Ok(Self {
                 sources,
@@ -146,7 +153,8 @@ impl Suite {
             Some(name) => name.as_str().is_some_and(|name| names.contains(&name)),
             None => true,
         };
-        let documents = self.documents.iter().filter(is_needed).cloned().collect();
+        let documents: Vec<_> = self.documents.iter().filter(is_needed).cloned().collect();
+        let documents = (documents, true);
         let lookup = |name: &str| self.given.variable(name, &case.env);
         let (sources, secrets) = (&self.sources, self.given.secrets(&case.secrets));
         let (states, mut report) = (States::default(), Report::default());
