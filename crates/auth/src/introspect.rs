@@ -121,8 +121,8 @@ impl IntrospectWay {
         services: &dyn Services,
     ) -> Checked {
         let asker = Arc::clone(&self.asker);
-        // The question has it, not the request: a client that leaves does not get it back. For who
-        // waits for the answer to another one's question it ends at once: one question, one failure.
+        // The question has it, not the request: a client that leaves does not get it back. Where
+        // the answer to another one's question is waited for it ends at once: one failure for each.
         let begun = self.guesses.begin(peer, services.now())?;
         let question: Question<_> = Box::new(move |services| {
             Box::pin(async move {
