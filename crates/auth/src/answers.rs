@@ -198,6 +198,9 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
             services.spawn(Box::new(move |services| {
                 Box::pin(asking.run(time, question, services))
             }));
+        } else {
+            // What it holds is not held while the answer to another one is waited for.
+            drop(question);
         }
         // Time for the turn, the answer, and for whoever asks to say that there is none.
         let at_most = time * 2 + Duration::from_secs(1);

@@ -28,6 +28,8 @@ const ANSWER_MAX: u64 = 64 * 1024;
 const REFUSAL_KEPT: Duration = Duration::from_secs(5);
 /// What an answer costs beside its own bytes: its fields.
 const FIELDS: usize = 1024;
+/// What a claim costs beside its name and value: its place in an object.
+const CLAIM: usize = 64;
 /// The fields of an answer that are passed on with a refusal.
 const PASSED_ON: [&str; 5] = [
     "WWW-Authenticate",
@@ -289,12 +291,12 @@ impl Asker {
         let is_redirection = matches!(reply.status, 302 | 303 | 307 | 308) && self.redirects;
         match reply.status {
             200..=299 => {
-                let caller = self.caller(&reply.headers)?;
+                let (caller, bytes) = self.caller(&reply.headers)?;
                 Ok(Answer {
                     value: Verdict::Admitted(Arc::new(caller)),
                     admits: true,
                     keep: self.cache,
-                    bytes: FIELDS,
+                    bytes: FIELDS + bytes,
                 })
             }
             401 | 403 => Ok(self.refusal(reply)),
@@ -319,7 +321,12 @@ impl Asker {
         }
         // It is kept longer than the exchange that it comes from.
         refusal.body = reply.body.clone().detached();
-        let bytes = FIELDS + refusal.body.as_bytes().len();
+        let fields = refusal.headers.view();
+        let fields: usize = fields
+            .iter()
+            .map(|(_, it, value)| it.len() + value.len())
+            .sum();
+        let bytes = FIELDS + fields + refusal.body.as_bytes().len();
         Answer {
             value: Verdict::Refused(Arc::new(refusal)),
             admits: false,
@@ -328,8 +335,9 @@ impl Asker {
         }
     }
 
-    /// Who is let in, by the fields of an answer.
-    fn caller(&self, headers: &Headers) -> Result<Caller, &'static str> {
+    /// Who is let in, by the fields of an answer, and about how many bytes that takes beside
+    /// [`FIELDS`].
+    fn caller(&self, headers: &Headers) -> Result<(Caller, usize), &'static str> {
         let mut id = "";
         for name in &self.id {
             match values(headers, name)?.as_slice() {
@@ -341,11 +349,14 @@ impl Asker {
                 _ => return Err("answer_fields"),
             }
         }
+        let mut bytes = id.len();
         let mut claims = Vec::new();
         for name in &self.claims {
             let values = values(headers, name)?;
             if !values.is_empty() {
-                claims.push((name.clone(), text(values.join(", "))));
+                let value = values.join(", ");
+                bytes += CLAIM + name.len() + value.len();
+                claims.push((name.clone(), text(value)));
             }
         }
         let mut caller = Caller::new(&self.way, id, object(claims));
@@ -355,7 +366,11 @@ impl Asker {
                 caller.scopes.extend(scopes.map(str::to_owned));
             }
         }
-        Ok(caller)
+        let scopes = caller.scopes.iter();
+        bytes += scopes
+            .map(|it| size_of::<String>() + it.len())
+            .sum::<usize>();
+        Ok((caller, bytes))
     }
 
     fn log(&self, problem: &str) {

@@ -58,9 +58,26 @@ impl Guesses {
     /// # Errors
     /// As [`Guesses::look`].
     pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Rejection> {
-        self.look(address, now)?;
-        self.failed(address, now);
-        Ok(())
+        let taken = self.checks().take(address, now);
+        self.is_quiet.store(false, Ordering::Relaxed);
+        taken.map_err(|wait| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            Rejection::Limited(wait)
+        })
+    }
+
+    /// The same for a check that may be dropped before its end: it is given back then, too.
+    ///
+    /// # Errors
+    /// As [`Guesses::look`].
+    pub fn begin(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Begun, Rejection> {
+        self.take(address, now)?;
+        Ok(Begun {
+            guesses: Arc::clone(self),
+            address,
+            since: now,
+            has_failed: false,
+        })
     }
 
     /// A check that was begun by [`Guesses::take`] has not failed.
@@ -72,6 +89,29 @@ impl Guesses {
     pub fn failed(&self, address: IpAddr, now: Instant) {
         self.checks().failed(address, now);
         self.is_quiet.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A check under way: given back when this is dropped, unless it has failed.
+pub(crate) struct Begun {
+    guesses: Arc<Guesses>,
+    address: IpAddr,
+    since: Instant,
+    has_failed: bool,
+}
+
+impl Begun {
+    /// The credential was wrong.
+    pub fn fail(mut self) {
+        self.has_failed = true;
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.has_failed {
+            self.guesses.give_back(self.address, self.since);
+        }
     }
 }
 

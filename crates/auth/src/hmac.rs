@@ -37,6 +37,8 @@ pub(crate) struct HmacWay {
     /// In seconds.
     tolerance: u64,
     carrier: Carrier,
+    /// How many seconds a request that was taken is remembered.
+    keep: u64,
     taken: Arc<TakenRequests>,
 }
 
@@ -74,14 +76,15 @@ impl HmacWay {
             return None;
         }
         let key = StateKey {
-            // Without the secrets: what has been taken stays taken when they change.
-            settings: format!("{scheme_name} {tolerance}"),
+            // Without secrets and tolerance: what has been taken stays taken when they change.
+            settings: scheme_name.to_owned(),
             ..StateKey::shared(name, "auth_hmac")
         };
-        let replays = || match scheme.has_time() {
-            true => Replays::new(tolerance, REMEMBERED_MAX),
-            false => Replays::for_seconds(tolerance, REMEMBERED_MAX),
+        let keep = match scheme.has_time() {
+            true => Replays::window(tolerance),
+            false => tolerance,
         };
+        let replays = || Replays::for_seconds(keep, REMEMBERED_MAX);
         Some(Self {
             name: Arc::clone(name),
             scheme,
@@ -89,6 +92,7 @@ impl HmacWay {
             secrets: Arc::new(secrets),
             tolerance,
             carrier: Carrier::Signature(scheme.field()),
+            keep,
             taken: surroundings
                 .states
                 .get(key, || TakenRequests::new(replays())),
@@ -109,7 +113,8 @@ impl HmacWay {
     fn end(&self, check: BodyCheck, services: &dyn Services) -> Checked {
         let caller = self.caller(&check);
         let identity = check.end().map_err(refuse)?;
-        let settlement = self.taken.take(identity, services.wall().as_secs())?;
+        let now = services.wall().as_secs();
+        let settlement = self.taken.take(identity, now, self.keep)?;
         Ok(Known {
             caller: Arc::new(caller),
             settlement: Some(settlement),
@@ -224,10 +229,18 @@ impl TakenRequests {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a request whose signature is right. It stays taken if it ends with a success, for
-    /// otherwise its sender may repeat it.
-    fn take(self: &Arc<Self>, identity: Vec<u8>, now: u64) -> Result<Settlement, Rejection> {
+    /// Takes a request whose signature is right, and remembers it so many seconds. It stays taken
+    /// if it ends with a success, for otherwise its sender may repeat it.
+    fn take(
+        self: &Arc<Self>,
+        identity: Vec<u8>,
+        now: u64,
+        keep: u64,
+    ) -> Result<Settlement, Rejection> {
         let mut inner = self.inner();
+        // A reload may have made the tolerance greater. Not when files are loaded, for a load that
+        // is refused changes nothing.
+        inner.replays.keep_at_least(keep);
         match inner.replays.take(&identity, now) {
             Replay::New => {
                 inner.open.insert(identity.clone());

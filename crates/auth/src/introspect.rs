@@ -1,6 +1,7 @@
 //! Opaque tokens, which the server that has issued them is asked about (RFC 7662).
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,10 +113,26 @@ impl IntrospectWay {
         })
     }
 
-    async fn ask(&self, key: [u8; 32], token: Vec<u8>, services: &dyn Services) -> Checked {
+    async fn ask(
+        &self,
+        key: [u8; 32],
+        token: Vec<u8>,
+        peer: IpAddr,
+        services: &dyn Services,
+    ) -> Checked {
         let asker = Arc::clone(&self.asker);
-        let question: Question<_> =
-            Box::new(move |services| Box::pin(async move { asker.ask(&token, services).await }));
+        // The question has it, not the request: a client that leaves does not get it back. Where
+        // the answer to another one's question is waited for it ends at once: one failure for each.
+        let begun = self.guesses.begin(peer, services.now())?;
+        let question: Question<_> = Box::new(move |services| {
+            Box::pin(async move {
+                let asked = asker.ask(&token, services).await;
+                if matches!(&asked, Ok(answer) if answer.value.is_err()) {
+                    begun.fail();
+                }
+                asked
+            })
+        });
         let answer = self
             .answers
             .ask(Some(key), self.timeout, services, question);
@@ -268,16 +285,8 @@ impl Way for IntrospectWay {
         if let Some(verdict) = self.answers.kept(&key, services.now()) {
             return Check::Ready(checked(verdict));
         }
-        if let Err(limited) = self.guesses.look(head.peer, services.now()) {
-            return Check::Ready(Err(limited));
-        }
-        Check::Pending(Box::pin(async move {
-            let checked = self.ask(key, credential.into_owned(), services).await;
-            if matches!(checked, Err(Rejection::Invalid(_))) {
-                self.guesses.failed(head.peer, services.now());
-            }
-            checked
-        }))
+        let token = credential.into_owned();
+        Check::Pending(Box::pin(self.ask(key, token, head.peer, services)))
     }
 
     fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {

@@ -452,9 +452,13 @@ impl Reading<'_> {
             Place::Jwks(_) => "jwks",
             Place::Discovery(..) => "discovery",
         };
-        let url = place.url();
+        let issuer = match &place {
+            Place::Jwks(_) => None,
+            Place::Discovery(_, issuer) => Some(issuer),
+        };
         let key = StateKey {
-            settings: format!("{:?} {} {rsa:?}", url.upstream().endpoints, url.path()),
+            // All that the keys depend on.
+            settings: format!("{:?} {issuer:?} {rsa:?}", place.url()),
             ..StateKey::shared(self.name, kind)
         };
         Keys::Fetched(Arc::new(Fetcher {
@@ -465,3 +469,6 @@ impl Reading<'_> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests;

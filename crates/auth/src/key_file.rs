@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use access::FileProblem;
@@ -70,8 +70,17 @@ pub(crate) fn read_file<T: Content>(
 pub(crate) struct WatchedFile<T> {
     path: PathBuf,
     content: RwLock<Arc<T>>,
-    /// What the file was when it was last read, whether its keys were taken or not.
-    seen: Mutex<Option<Stamp>>,
+    seen: Mutex<Seen>,
+}
+
+/// The last look at a file.
+#[derive(Default)]
+struct Seen {
+    /// What the file was when it was last read, whether its keys were taken or not. None: it has
+    /// not been read since this content came, or its last read failed.
+    stamp: Option<Stamp>,
+    /// What was wrong, which is told once.
+    problem: Option<String>,
 }
 
 /// What tells a changed file from an unchanged one.
@@ -110,27 +119,61 @@ impl<T: Content> WatchedFile<T> {
         Arc::clone(&self.content.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the next look read the file, changed or not.
+    fn forget(&self) {
+        *self.seen() = Seen::default();
+    }
+
     /// Reads the file if it has changed. Blocks.
     ///
     /// # Errors
-    /// In words for the log: the keys stay as they are, and the same file is told once.
+    /// In words for the log: the keys stay as they are, and the same problem is told once.
     fn look(&self) -> Result<bool, String> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(&self.path);
-        let now = stamp.as_ref().ok().copied();
-        if now.is_some() && *seen == now {
+        self.look_by(|path| fs::read(path))
+    }
+
+    fn look_by(&self, read: impl FnOnce(&Path) -> io::Result<Vec<u8>>) -> Result<bool, String> {
+        let mut seen = self.seen();
+        let problem = match self.read_changed(&mut seen, read) {
+            Ok(has_changed) => {
+                if has_changed {
+                    seen.problem = None;
+                }
+                return Ok(has_changed);
+            }
+            Err(problem) => problem,
+        };
+        if seen.problem.as_ref() == Some(&problem) {
             return Ok(false);
         }
-        let was_missing = std::mem::replace(&mut *seen, now).is_none();
-        let stamp = match stamp {
-            Ok(stamp) => stamp,
-            Err(_) if was_missing => return Ok(false),
-            Err(error) => return Err(error.to_string()),
-        };
-        if stamp.length > FILE_MAX {
-            return Err("it is too large".to_owned());
+        seen.problem = Some(problem.clone());
+        Err(problem)
+    }
+
+    fn read_changed(
+        &self,
+        seen: &mut Seen,
+        read: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<bool, String> {
+        let stamp = Stamp::of(&self.path);
+        if stamp.as_ref().is_ok_and(|now| seen.stamp == Some(*now)) {
+            return Ok(false);
         }
-        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
+        // A read that fails, as when the process has no descriptor left, is tried again.
+        seen.stamp = None;
+        let stamp = stamp.map_err(|error| error.to_string())?;
+        let bytes = match stamp.length > FILE_MAX {
+            true => Err("it is too large".to_owned()),
+            false => Ok(read(&self.path).map_err(|error| error.to_string())?),
+        };
+        // Whatever is in it, there is nothing new until it changes; another problem is told.
+        seen.stamp = Some(stamp);
+        seen.problem = None;
+        let text = String::from_utf8(bytes?).map_err(|_| "it is not UTF-8".to_owned())?;
         let content = T::parse(&text).map_err(|problem| problem.to_string())?;
         *self.content.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(content);
         Ok(true)
@@ -139,7 +182,8 @@ impl<T: Content> WatchedFile<T> {
 
 impl<T: Content> State for WatchedFile<T> {}
 
-/// Looks at the file again and again.
+/// Looks at the file again and again. Its first look reads the file: what a reload has just read
+/// is taken by the states of an earlier one, which may have missed it.
 pub(crate) struct Watch<T>(pub Arc<WatchedFile<T>>);
 
 impl<T: Content> Source for Watch<T> {
@@ -151,6 +195,7 @@ impl<T: Content> Source for Watch<T> {
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
             let mut is_first = true;
+            self.0.forget();
             loop {
                 let file = Arc::clone(&self.0);
                 let name = Arc::clone(flow.name());
@@ -174,3 +219,6 @@ impl<T: Content> Source for Watch<T> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,12 @@ pub trait Credentials: fmt::Debug + Send + Sync {
     /// The header fields that they may consist of. None of these names is passed on from a client.
     fn fields(&self) -> &'static [&'static str];
 
+    /// How the names of other fields begin that are orders to the system, such as `x-amz-`. Those
+    /// of a client are not passed on by `forward`: they would be signed, and count as ours.
+    fn orders(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What of a request they are made from.
     fn signs(&self) -> Signs;
 

@@ -115,6 +115,8 @@ pub enum HostField {
 pub struct FieldEdits {
     /// Names whose lines are dropped.
     pub remove: Vec<String>,
+    /// How names begin whose lines are dropped, too.
+    pub remove_prefix: Option<&'static str>,
     /// Lines that replace all lines of their name.
     pub set: Vec<(String, String)>,
 }
@@ -123,13 +125,19 @@ impl FieldEdits {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.set.is_empty()
+        self.remove.is_empty() && self.set.is_empty() && self.remove_prefix.is_none()
     }
 
     /// Whether lines with this name are dropped or replaced.
     pub fn drops(&self, name: &[u8]) -> bool {
         let same = |other: &String| other.as_bytes().eq_ignore_ascii_case(name);
-        self.remove.iter().any(same) || self.set.iter().map(|(name, _)| name).any(same)
+        let begins = |prefix: &str| {
+            let begin = name.get(..prefix.len());
+            begin.is_some_and(|it| it.eq_ignore_ascii_case(prefix.as_bytes()))
+        };
+        self.remove.iter().any(same)
+            || self.set.iter().map(|(name, _)| name).any(same)
+            || self.remove_prefix.is_some_and(begins)
     }
 }
 

@@ -1,6 +1,8 @@
 //! TLS settings as flow files say them: names of files with their places, and choices. Plain data;
 //! the files are read where the plan is put to use.
 
+use std::fmt;
+
 use config::{Span, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +35,7 @@ pub enum TlsVersion {
 }
 
 /// A file that a flow file names, relative to the flow file's folder.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FileName {
     /// As it is written.
     pub path: String,
@@ -59,6 +61,13 @@ impl PartialEq for FileName {
 }
 
 impl Eq for FileName {}
+
+/// Without the place, as above: keys of states are made from this.
+impl fmt::Debug for FileName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.path, formatter)
+    }
+}
 
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,8 +133,16 @@ pub struct UpstreamTls {
 }
 
 /// A place in a flow file that does not count when settings are compared.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Place(pub Span);
+
+/// Nothing of it: keys of states are made from the settings as they are shown, and are the same
+/// when lines have moved.
+impl fmt::Debug for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("_")
+    }
+}
 
 impl PartialEq for Place {
     fn eq(&self, _: &Self) -> bool {

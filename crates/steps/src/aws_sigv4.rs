@@ -20,6 +20,8 @@ use crate::codes::BAD_AWS_SIGV4;
 const DATE: &str = "X-Amz-Date";
 const HASH: &str = "X-Amz-Content-Sha256";
 const TOKEN: &str = "X-Amz-Security-Token";
+/// How the names of AWS's own fields begin.
+const ORDERS: &str = "x-amz-";
 const AUTHORIZATION: &str = "Authorization";
 
 /// So many seconds may the clocks differ before a refusal is put down to them. AWS takes five
@@ -179,14 +181,18 @@ impl AwsSigv4 {
 
 /// Fields beside `Host` that AWS wants signed where they are sent.
 fn is_signed(name: &str) -> bool {
-    let begins = name.get(..6);
+    let begins = name.get(..ORDERS.len());
     name.eq_ignore_ascii_case("content-type")
-        || begins.is_some_and(|it| it.eq_ignore_ascii_case("x-amz-"))
+        || begins.is_some_and(|it| it.eq_ignore_ascii_case(ORDERS))
 }
 
 impl Credentials for AwsSigv4 {
     fn fields(&self) -> &'static [&'static str] {
         &[AUTHORIZATION, DATE, HASH, TOKEN]
+    }
+
+    fn orders(&self) -> Option<&'static str> {
+        Some(ORDERS)
     }
 
     fn signs(&self) -> Signs {

@@ -258,8 +258,9 @@ fn plain_plan(way: Way, method: Option<Method>) -> ForwardPlan {
         query: way.query,
         method,
         request_fields: FieldEdits {
-            remove: Vec::new(),
             set: way.fields,
+            remove_prefix: way.credentials.as_ref().and_then(|it| it.orders()),
+            ..FieldEdits::default()
         },
         x_forwarded: true,
         via: Some(VIA.to_owned()),
@@ -323,6 +324,7 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
     request_fields
         .remove
         .extend(plain.request_fields.remove.iter().cloned());
+    request_fields.remove_prefix = plain.request_fields.remove_prefix;
     let plan = ForwardPlan {
         host_field,
         x_forwarded: forwarded.writes_x_forwarded(),
@@ -445,6 +447,7 @@ fn read_edits(
     FieldEdits {
         remove: fields::read_remove(part("remove"), reserved, report),
         set: fields::read_set(part("set"), reserved, report),
+        ..FieldEdits::default()
     }
 }
 

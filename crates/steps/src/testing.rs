@@ -165,6 +165,10 @@ fn trigger(place: Place) -> HttpTrigger {
 const BANK: &str = "{ http: http://bank.example, auth: { oauth2: { token_url: \
                     http://id.example/token, client_id: me, client_secret: pa ss, scope: a b } } }";
 
+/// A connection whose requests are signed, but for their bodies.
+const SIGNED: &str = "{ http: https://files.example, auth: { aws_sigv4: { region: eu-west-1, \
+                      service: s3, access_key: AKID, secret_key: s3cr3t, payload: unsigned } } }";
+
 /// Reads an `http` connection, or tells every problem.
 pub(crate) fn http_connection(
     name: &str,
@@ -196,7 +200,7 @@ pub(crate) fn http_connection(
     built.map(|it| it.downcast().unwrap()).ok_or(problems)
 }
 
-/// One connection of each kind that steps may meet: `crm` and `bank` are `http` ones.
+/// One connection of each kind that steps may meet: `crm`, `bank` and `files` are `http` ones.
 fn connections(states: &States) -> Connections {
     let upstream = Arc::new(UpstreamPlan::single("crm.example", 81, None));
     let base = "/api".to_owned();
@@ -226,6 +230,11 @@ fn connections(states: &States) -> Connections {
             "bank",
             "http",
             http_connection("bank", BANK, states).unwrap(),
+        ),
+        connection(
+            "files",
+            "http",
+            http_connection("files", SIGNED, states).unwrap(),
         ),
         connection("queue", "other", Arc::new(())),
     ];

@@ -38,8 +38,29 @@ impl Replays {
     /// each request is remembered for as long as it could come again.
     #[must_use]
     pub fn new(tolerance: u64, count_max: usize) -> Self {
+        Self::for_seconds(Self::window(tolerance), count_max)
+    }
+
+    /// How many seconds a request could come again whose signature is valid `tolerance` seconds
+    /// before and after its time.
+    #[must_use]
+    pub const fn window(tolerance: u64) -> u64 {
         // Both ends of the window are in it.
-        Self::for_seconds(tolerance.saturating_mul(2).saturating_add(1), count_max)
+        tolerance.saturating_mul(2).saturating_add(1)
+    }
+
+    /// Remembers each request so many seconds at least, those too that have been taken already:
+    /// they could come again for as long.
+    pub fn keep_at_least(&mut self, seconds: u64) {
+        let more = seconds.saturating_sub(self.keep);
+        if more == 0 {
+            return;
+        }
+        self.keep = seconds;
+        let in_order = self.order.iter_mut().map(|(until, _)| until);
+        for until in self.seen.values_mut().chain(in_order) {
+            *until = until.saturating_add(more);
+        }
     }
 
     /// For a scheme whose signatures have no time: each request is remembered so many seconds.

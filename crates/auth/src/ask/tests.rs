@@ -259,3 +259,37 @@ fn settings_that_cannot_be_are_refused() {
         assert!(problems[0].contains(expected), "{problems:?}");
     }
 }
+
+#[test]
+fn what_an_answer_takes_is_counted() {
+    let asker = super::Asker {
+        way: "sso".into(),
+        url: fixed_url(),
+        method: message::Method::Get,
+        id: vec!["remote-user".to_owned()],
+        scopes: Some("x-scopes".to_owned()),
+        claims: vec!["x-tenant".to_owned()],
+        redirects: true,
+        cache: SECOND,
+    };
+    let long = "y".repeat(30_000);
+    for name in ["Remote-User", "X-Scopes", "X-Tenant"] {
+        let answer = asker.read(&reply(200, &[(name, &long)]).unwrap());
+        assert!(answer.is_ok_and(|it| it.bytes > 30_000), "{name}");
+    }
+    // Each of many short ones has a string of its own.
+    let many = "y ".repeat(15_000);
+    let answer = asker.read(&reply(200, &[("X-Scopes", &many)]).unwrap());
+    assert!(answer.is_ok_and(|it| it.bytes > 15_000 * size_of::<String>()));
+    let refusal = asker.read(&reply(302, &[("Location", &long)]).unwrap());
+    assert!(refusal.is_ok_and(|it| it.bytes > 30_000));
+}
+
+fn fixed_url() -> steps::FixedUrl {
+    let (mut sources, mut report) = (config::Sources::default(), config::Report::default());
+    let source = sources.add("test.yaml", b"http://sso.example/", &mut report);
+    let node = config::parse(&sources, source.unwrap(), &mut report).remove(0);
+    let url = config::decode(&node, &mut report).unwrap();
+    let how = ("auth", SECOND);
+    steps::FixedUrl::read(&url, None, how, crate::codes::BAD_WAY, &mut report).unwrap()
+}

@@ -132,6 +132,28 @@ fn a_request_is_taken_once_unless_it_fails() {
 }
 
 #[test]
+fn what_was_taken_stays_taken_when_a_reload_changes_the_tolerance() {
+    for (before, after) in [("1m", "10m"), ("10m", "1m")] {
+        let states = States::default();
+        let with = |tolerance: &str| {
+            let yaml = way(&format!("scheme: stripe, tolerance: {tolerance}"), SECRET);
+            door(&yaml, &states).unwrap()
+        };
+        let (first, second) = (with(before), with(after));
+        run(nobody, |worker: Worker| async move {
+            // As far ahead as both allow: with ten minutes it could come for eleven.
+            let request = stripe("{}", START + 60);
+            let taken = worker.judge(&*first, &request).await.unwrap().unwrap();
+            taken.settlement.unwrap().settle(true);
+            assert_eq!(worker.outcome(&*second, &request).await, "200");
+            tokio::time::sleep(std::time::Duration::from_secs(650)).await;
+            let wide = if before == "10m" { &first } else { &second };
+            assert_eq!(worker.outcome(&**wide, &request).await, "200");
+        });
+    }
+}
+
+#[test]
 fn settings_that_cannot_be_are_refused() {
     let problems = |yaml: &str| match door(yaml, &States::default()) {
         Ok(_) => panic!("no problem in {yaml}"),

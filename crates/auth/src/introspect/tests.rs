@@ -199,6 +199,64 @@ fn a_question_outlives_who_asked_and_frees_who_waits_when_it_dies() {
     });
 }
 
+/// What becomes of these tokens, all presented before any answer has come.
+async fn at_once(
+    worker: &Worker,
+    door: &std::sync::Arc<dyn component::access::Door>,
+    tokens: impl Iterator<Item = String>,
+) -> Vec<String> {
+    let judged: Vec<_> = tokens
+        .map(|token| {
+            let (worker, door) = (worker.clone(), std::sync::Arc::clone(door));
+            let judge = async move { worker.outcome(&*door, &bearer(&token)).await };
+            tokio::task::spawn_local(judge)
+        })
+        .collect();
+    let mut outcomes = Vec::new();
+    for one in judged {
+        outcomes.push(one.await.unwrap());
+    }
+    outcomes
+}
+
+#[test]
+fn a_flood_of_made_up_tokens_is_stopped_before_the_first_answer() {
+    let door = door(WAY, &States::default()).unwrap();
+    run(server, |worker: Worker| async move {
+        let made_up = (0..50).map(|number| format!("bad{number}"));
+        let outcomes = at_once(&worker, &door, made_up).await;
+        let count = |status: &str| outcomes.iter().filter(|it| *it == status).count();
+        assert_eq!((count("401"), count("429")), (20, 30));
+        assert_eq!(worker.asked().len(), 20);
+    });
+}
+
+#[test]
+fn tokens_that_are_good_or_not_answered_use_nothing_up() {
+    let door = door(WAY, &States::default()).unwrap();
+    run(server, |worker: Worker| async move {
+        let same = (0..50).map(|_| "good".to_owned());
+        let outcomes = at_once(&worker, &door, same).await;
+        assert!(outcomes.iter().all(|it| it == "ann"), "{outcomes:?}");
+        worker.drop_work(true);
+        for number in 0..30 {
+            let token = format!("lost{number}");
+            assert_eq!(worker.outcome(&*door, &bearer(&token)).await, "503");
+        }
+        worker.drop_work(false);
+        for number in 0..30 {
+            let token = format!("good{number}");
+            assert_eq!(worker.outcome(&*door, &bearer(&token)).await, "ann");
+        }
+        // One failure for all who have waited for one answer.
+        let same = (0..50).map(|_| "bad".to_owned());
+        let outcomes = at_once(&worker, &door, same).await;
+        assert!(outcomes.iter().all(|it| it == "401"), "{outcomes:?}");
+        assert_eq!(worker.outcome(&*door, &bearer("good")).await, "ann");
+        assert_eq!(worker.outcome(&*door, &bearer("good-after")).await, "ann");
+    });
+}
+
 #[test]
 fn settings_that_cannot_be_are_refused() {
     for (from, to, expected) in [

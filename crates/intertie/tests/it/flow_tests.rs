@@ -307,6 +307,20 @@ fn each_test_begins_anew() {
     assert_eq!(result.status.code(), Some(0), "{}", text(&result));
 }
 
+/// Each test loads its flow alone.
+#[test]
+fn a_plan_that_another_flow_uses_is_no_problem_of_a_test() {
+    let folder = TempDir::new();
+    let yaml = "engine: { plans: { gold: { requests: { count: 1, per: 1s } } } }\n---\n\
+                flow: a\nfrom: { http: GET :1/a }\nlimits: { plan: gold }\n\
+                steps: [{ reply: {} }]\n---\n\
+                flow: b\nfrom: { http: GET :1/b }\nsteps: [{ reply: {} }]\n\
+                tests: [{ name: one, expect: { status: 200 } }]\n";
+    folder.write("a.yaml", yaml);
+    let result = in_folder(folder.path(), &["test", "."]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result));
+}
+
 const TWO: &str = r#"
   - name: one <&>
     in: { path: /orders/1, body: { customer: 7 } }

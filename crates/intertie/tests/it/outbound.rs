@@ -532,13 +532,13 @@ fn requests_to_aws_are_signed_as_they_are_sent() {
         "engine: {{}}\nuse:\n  aws:\n    http: \"http://127.0.0.1:{port}\"\n    auth: {{ aws_sigv4: {{ \
          region: eu-west-1, service: sqs, access_key: AKID, secret_key: s3cr3t-77, session_token: \
          t0k }} }}\n---\nflow: plain\nfrom: {{ http: \"any 127.0.0.1:{listen}/plain/*\" }}\nsteps:\n  \
-         - forward: aws:/queue\n---\nflow: asked\nfrom: {{ http: \"any 127.0.0.1:{listen}/asked\" \
+         - forward: {{ to: \"aws:/queue\", headers: {{ set: {{ X-Amz-Acl: private }} }} }}\n---\nflow: asked\nfrom: {{ http: \"any 127.0.0.1:{listen}/asked\" \
          }}\nsteps:\n  - http: {{ to: \"aws:/queue?a=1\", method: POST, body: {{ a: 1 }}, headers: {{ \
          X-Amz-Target: x.Y }} }}\n"
     );
     let engine = run(&TempDir::new(), &text);
     let fields = "Authorization: Bearer client\r\nX-Amz-Date: x\r\nX-Amz-Content-Sha256: y\r\n\
-                  X-Amz-Security-Token: z\r\nX-Amz-Meta-A: b\r\nContent-Type: a/b\r\n";
+                  X-Amz-Security-Token: z\r\nX-Amz-Meta-A: b\r\nX-Amz-Acl: public-read\r\nContent-Type: a/b\r\n";
     let plain = send(listen, "POST /plain/7?a=1&b=2", fields, "hello");
     assert_eq!((plain.status, plain.text().as_str()), (200, "hello"));
     let empty = send(listen, "GET /plain/7", fields, "");
@@ -546,6 +546,10 @@ fn requests_to_aws_are_signed_as_they_are_sent() {
     let asked = send(listen, "GET /asked", "", "");
     assert_eq!((asked.status, asked.text().as_str()), (200, "{\"a\":1}"));
     let shown = aws.requests();
+    // What a client orders of AWS would be done with our key.
+    assert!(shown.iter().all(|it| it.header("X-Amz-Meta-A").is_none()));
+    assert_eq!(shown[2].header("X-Amz-Target"), Some("x.Y"));
+    assert_eq!(shown[0].all("X-Amz-Acl"), ["private"]);
     for request in &shown {
         assert_eq!(request.all("X-Amz-Security-Token"), ["t0k"]);
         assert_eq!(request.all("Authorization").len(), 1);

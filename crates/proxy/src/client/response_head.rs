@@ -318,7 +318,7 @@ mod tests {
         assert!(needs_date(200, plain.view(), &edits));
         let removed = FieldEdits {
             remove: vec!["date".to_owned()],
-            set: Vec::new(),
+            ..FieldEdits::default()
         };
         assert!(!needs_date(200, plain.view(), &removed));
         let fields = relayed_fields(plain.view(), None, &edits, Some(b"now"));

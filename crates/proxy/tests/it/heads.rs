@@ -51,6 +51,7 @@ fn what_a_proxy_adds_is_added() {
             plan.request_fields = FieldEdits {
                 remove: vec!["Cookie".to_owned()],
                 set: vec![("X-Tenant".to_owned(), "acme".to_owned())],
+                ..FieldEdits::default()
             };
         },
         trust,

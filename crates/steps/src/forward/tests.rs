@@ -107,6 +107,24 @@ timeouts: { connect: 1s, response: 250ms }
 }
 
 #[test]
+fn what_a_client_orders_of_aws_is_dropped_before_it_is_signed() {
+    for yaml in [
+        "PUT files:/a".to_owned(),
+        "{ to: 'files:/a', headers: { set: { X-Amz-Acl: private } } }".to_owned(),
+    ] {
+        let edits = plan(&yaml, LAST).request_fields;
+        for name in ["X-Amz-Acl", "x-amz-copy-source", "X-AMZ-", "x-amz-date"] {
+            assert!(edits.drops(name.as_bytes()), "{name}");
+        }
+        for name in ["x-amz", "X-Amzn-Trace-Id", "Content-Type"] {
+            assert!(!edits.drops(name.as_bytes()), "{name}");
+        }
+    }
+    let plain = plan("PUT crm:/a", LAST).request_fields;
+    assert!(!plain.drops(b"x-amz-acl"));
+}
+
+#[test]
 fn hosts_and_proxy_headers_can_be_chosen() {
     let with = |more: &str| plan(&format!("{{ to: 'http://b/', {more} }}"), LAST);
     assert_eq!(with("host: keep").host_field, HostField::Keep);

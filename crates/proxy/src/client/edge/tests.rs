@@ -60,6 +60,7 @@ fn relayed_replies_keep_what_the_plan_changes_but_for_the_policy() {
             ("access-control-allow-origin".to_owned(), "*".to_owned()),
             ("X-Own".to_owned(), "1".to_owned()),
         ],
+        ..FieldEdits::default()
     };
     let relayed = headers(&[("Vary", "Accept"), ("Vary", "Cookie")]);
     let edits = fields(true).edits(&plan, relayed.view());
@@ -79,7 +80,7 @@ fn relayed_replies_keep_what_the_plan_changes_but_for_the_policy() {
     }
     let removed = FieldEdits {
         remove: vec!["Vary".to_owned()],
-        set: Vec::new(),
+        ..FieldEdits::default()
     };
     let edits = fields(true).edits(&removed, relayed.view());
     assert_eq!(
@@ -113,6 +114,7 @@ fn the_back_ends_own_security_headers_win_unless_they_are_replaced() {
     let plan = FieldEdits {
         remove: vec!["X-Frame-Options".to_owned()],
         set: vec![("Cache-Control".to_owned(), "private".to_owned())],
+        ..FieldEdits::default()
     };
     let edits = of(&security).edits(&plan, relayed.view());
     let set = |edits: &FieldEdits, name: &str| {
