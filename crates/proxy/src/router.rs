@@ -59,6 +59,16 @@ pub(crate) enum Target {
 }
 
 impl Route {
+    /// The parameters of the query that carry credentials: logs must not show them.
+    pub fn secret_parameters(&self) -> Vec<Arc<str>> {
+        let door = self.door.as_deref().map(Door::secret_parameters);
+        let mut names = door.unwrap_or_default().to_vec();
+        if let Target::Handle { handler, .. } = &self.target {
+            names.extend(handler.secret_parameters());
+        }
+        names
+    }
+
     /// The methods that it takes, one of them perhaps by `any` alone.
     pub fn allowed_methods(&self, method: &Method) -> String {
         let mut methods = allow(vec![&self.methods]);
@@ -98,6 +108,8 @@ pub(crate) struct Table {
     edge: Option<RouteEdge>,
     /// What keeps open routes from taking requests of those that have doors, where there are any.
     locks: Option<Box<Locks>>,
+    /// The parameters of the query in which any of its routes expects credentials.
+    secret_parameters: Vec<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -176,6 +188,11 @@ impl Table {
         let mut added = Vec::new();
         for plan in routes {
             let route = table.add(plan, worker, registry, pool);
+            for name in route.secret_parameters() {
+                if !table.secret_parameters.contains(&name) {
+                    table.secret_parameters.push(name);
+                }
+            }
             added.push((&plan.path, &plan.methods, route));
         }
         table.locks = Locks::new(added);
@@ -242,6 +259,12 @@ impl Table {
     #[inline]
     pub fn edge(&self) -> Option<&RouteEdge> {
         self.edge.as_ref()
+    }
+
+    /// The parameters of the query that logs must not show of a request that no route takes: it may
+    /// have been meant for any of them.
+    pub fn secret_parameters(&self) -> &[Arc<str>] {
+        &self.secret_parameters
     }
 
     /// The most specific route that takes this method and path: a literal segment goes before a

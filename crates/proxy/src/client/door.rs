@@ -1,6 +1,7 @@
 //! Access control in front of a route: the head of a request is judged before anything of its body
 //! is read, and the whole message where a door goes by the body, too.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
@@ -12,7 +13,7 @@ use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 use crate::call::{Caller, log_fault};
 use crate::client::gate::{Refusal, Visitor};
 use crate::panics;
-use crate::router::{Route, Target};
+use crate::router::{Route, Table};
 use crate::worker::Worker;
 
 /// Has a door judge a request; `None` when it has to be judged again with its body.
@@ -181,14 +182,14 @@ impl Stripped {
 /// What logs show in place of a credential.
 const MASK: &str = "***";
 
-/// A target for logs, in which no credential stands.
-pub(crate) fn masked(target: &str, route: &Route) -> Option<String> {
+/// A target for logs, in which no credential stands: of a request that this route takes, or none
+/// of the table.
+pub(crate) fn masked(target: &str, route: Option<&Route>, table: &Table) -> Option<String> {
     let (path, query) = target.split_once('?')?;
-    let door = route.door.as_deref().map(Door::secret_parameters);
-    let mut names = door.unwrap_or_default().to_vec();
-    if let Target::Handle { handler, .. } = &route.target {
-        names.extend(handler.secret_parameters());
-    }
+    let names = match route {
+        Some(route) => Cow::Owned(route.secret_parameters()),
+        None => Cow::Borrowed(table.secret_parameters()),
+    };
     if names.is_empty() {
         return None;
     }

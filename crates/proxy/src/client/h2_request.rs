@@ -687,7 +687,7 @@ impl StreamSession {
         if let Some(log) = &self.worker.engine.access_log {
             let proxies = self.settings.trusted_proxies.as_deref();
             let target = String::from_utf8_lossy(head.path());
-            let masked = route.and_then(|route| door::masked(&target, route));
+            let masked = door::masked(&target, route, &self.listener.table());
             log.log(&AccessEntry {
                 flow: route.map(|route| &*route.flow),
                 peer: request_head::client(proxies, self.origin.peer, head.fields.view()).0,

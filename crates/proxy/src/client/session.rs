@@ -286,8 +286,7 @@ impl Session {
             found => (None, self.no_route(found).await),
         };
         if let Some((client, method, mut target)) = log {
-            let masked = flow.as_ref().and_then(|it| door::masked(&target, it));
-            if let Some(masked) = masked {
+            if let Some(masked) = door::masked(&target, flow.as_deref(), &table) {
                 target = masked;
             }
             let flow = flow.as_ref().map(|route| &*route.flow);

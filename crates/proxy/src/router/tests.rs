@@ -26,11 +26,15 @@ fn pattern(text: &str) -> PathPattern {
 }
 
 /// A door through which nobody comes.
-struct Shut;
+struct Shut([Arc<str>; 1]);
 
 impl Door for Shut {
     fn judge<'a>(&'a self, _: RequestHead<'a>, _: &'a dyn Services) -> Judgement<'a> {
         Judgement::Ready(Err(Box::new(message::Reply::new(401))))
+    }
+
+    fn secret_parameters(&self) -> &[Arc<str>] {
+        &self.0
     }
 }
 
@@ -48,7 +52,9 @@ fn table(routes: &[&str]) -> Table {
         let (names, path) = route.split_once(' ').unwrap();
         let names = names.strip_prefix("locked:").unwrap_or(names);
         RoutePlan {
-            door: route.starts_with("locked:").then(|| Arc::new(Shut) as _),
+            door: route
+                .starts_with("locked:")
+                .then(|| Arc::new(Shut(["key".into()])) as _),
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),
@@ -293,4 +299,16 @@ fn an_open_route_more_specific_than_the_locked_one_takes_its_requests() {
     for request in ["GET /items/Secret", "GET /users/me/"] {
         assert_eq!(find(&inside, request), "400", "{request}");
     }
+}
+
+/// The path of a request may be mistyped, and its credential right.
+#[test]
+fn logs_show_no_credential_of_a_request_that_no_route_takes() {
+    use crate::client::door::masked;
+    let locked = table(&["locked:GET /a", "locked:GET /b", "GET /open"]);
+    let target = "/A?x=1&k%65y=secret";
+    let shown = masked(target, None, &locked);
+    assert_eq!(shown.as_deref(), Some("/A?x=1&key=***"));
+    assert_eq!(masked("/A", None, &locked), None);
+    assert_eq!(masked(target, None, &table(&["GET /open"])), None);
 }
