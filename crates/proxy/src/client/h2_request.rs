@@ -225,7 +225,8 @@ impl StreamSession {
                 let judged = Box::pin(self.judge(door, route, head, method, place)).await;
                 match judged {
                     Ok(admitted) => admitted,
-                    Err(reply) => return self.answer(&reply, method).await,
+                    Err(TurnedAway::Reply(reply)) => return self.answer(&reply, method).await,
+                    Err(TurnedAway::Gone) => return Served::GONE,
                 }
             }
         };
@@ -288,7 +289,7 @@ impl StreamSession {
                 };
                 let to = (handler, *body_max, forwards);
                 let served = self.handle((request, head), &mut door, to, streams).await;
-                door.settle(served.status, handler.detaches());
+                door.settle(served.status);
                 served
             }
         }
@@ -369,7 +370,8 @@ impl StreamSession {
                 ..streams
             };
             let caller = Caller::admitted(&worker, forwards, streams.admission);
-            let outcome = background::run(&caller, handler, request, has_left).await;
+            let settlement = door.settlement();
+            let outcome = background::run(&caller, handler, request, settlement, has_left).await;
             self.now = Instant::now();
             match outcome {
                 None => Served::GONE,

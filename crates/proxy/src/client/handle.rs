@@ -70,7 +70,8 @@ pub(crate) fn handle<'a>(
             ..streams
         };
         let caller = Caller::admitted(&worker, forwards, streams.admission);
-        let outcome = background::run(&caller, handler, request, has_left).await;
+        let settlement = door.settlement();
+        let outcome = background::run(&caller, handler, request, settlement, has_left).await;
         session.now = Instant::now();
         match outcome {
             None => GONE,
