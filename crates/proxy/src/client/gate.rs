@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use component::access::Caller;
+use component::access::Admitted;
 use component::limits::{Entered, Gate, Passed, Visit};
 use component::trusted_proxies::TrustedProxies;
 use message::{Fault, HeadersView, RateLimit, Reply, Request};
@@ -41,7 +41,7 @@ pub(crate) struct Visitor<'a, L> {
 /// When a limit is exceeded.
 pub(crate) fn enter<'g>(
     gate: &'g Gate,
-    (peer, headers, caller): (IpAddr, HeadersView<'_>, Option<&Caller>),
+    (peer, headers, admitted): (IpAddr, HeadersView<'_>, Option<&Admitted>),
     proxies: Option<&TrustedProxies>,
     now: Instant,
 ) -> Result<Entered<'g>, Fault> {
@@ -49,7 +49,8 @@ pub(crate) fn enter<'g>(
     gate.enter(&Visit {
         address,
         headers,
-        caller,
+        hidden: admitted.and_then(Admitted::hidden_field),
+        caller: admitted.map(|it| &*it.caller),
         now,
     })
 }

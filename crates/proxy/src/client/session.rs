@@ -310,8 +310,7 @@ impl Session {
         // Those whom the door judges by their bodies count when they are known.
         let is_known = admitted.is_some() || route.door.is_none();
         if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
-            let caller = admitted.as_ref().map(|it| &*it.caller);
-            let passed = match self.enter(gate, caller) {
+            let passed = match self.enter(gate, admitted.as_ref()) {
                 Some(Ok(entered)) if entered.wait.is_zero() => {
                     Ok(entered.finish(self.now.into_std()))
                 }
@@ -350,14 +349,14 @@ impl Session {
     fn enter<'g>(
         &self,
         gate: &'g Gate,
-        caller: Option<&access::Caller>,
+        admitted: Option<&Admitted>,
     ) -> Option<Result<Entered<'g>, Fault>> {
         if gate.needs_evaluation() {
             return None;
         }
         let bytes = self.client.input.bytes();
         let head = bytes.get(..self.head.length).unwrap_or_default();
-        let from = (self.client.peer(), self.head.headers(head), caller);
+        let from = (self.client.peer(), self.head.headers(head), admitted);
         let proxies = self.settings.trusted_proxies.as_deref();
         Some(gate::enter(gate, from, proxies, self.now.into_std()))
     }

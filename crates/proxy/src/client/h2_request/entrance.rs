@@ -62,8 +62,7 @@ impl StreamSession {
             };
             visitor.pass().await
         } else {
-            let caller = admitted.map(|it| &*it.caller);
-            let from = (self.origin.peer, head.fields.view(), caller);
+            let from = (self.origin.peer, head.fields.view(), admitted);
             let proxies = self.settings.trusted_proxies.as_deref();
             match gate::enter(gate, from, proxies, now) {
                 Err(fault) => return Err(Refusal::Fault(fault)),
