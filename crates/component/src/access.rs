@@ -156,6 +156,15 @@ impl std::fmt::Debug for Settlement {
 }
 
 impl Admitted {
+    /// The header field, in lower case, that goes no further than the door.
+    #[must_use]
+    pub fn hidden_field(&self) -> Option<&str> {
+        match self.strip.as_ref()? {
+            Place::Field(name) => Some(name),
+            Place::Query(_) => None,
+        }
+    }
+
     /// Takes the credential out of a message and notes who has sent it.
     pub fn enter(&self, request: &mut Request) {
         match &self.strip {

@@ -179,7 +179,8 @@ fn query_value(query: Option<&str>) -> Value {
 }
 
 /// Undoes percent-encoding; what is not UTF-8 then is replaced.
-pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
     }

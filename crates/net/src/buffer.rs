@@ -86,6 +86,18 @@ impl Buffer {
         self.end = (self.end + count).min(self.storage.len());
     }
 
+    /// Copies bytes behind what lies there.
+    pub fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let space = self.space();
+            let count = space.len().min(bytes.len());
+            let (now, later) = bytes.split_at(count);
+            space[..count].copy_from_slice(now);
+            self.filled(count);
+            bytes = later;
+        }
+    }
+
     /// Gives the storage back to the thread when no byte waits.
     #[inline]
     pub fn release(&mut self) {
@@ -130,17 +142,6 @@ pub fn trim_buffers() {
 mod tests {
     use super::*;
 
-    fn fill(buffer: &mut Buffer, bytes: &[u8]) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let space = buffer.space();
-            let count = space.len().min(rest.len());
-            space[..count].copy_from_slice(&rest[..count]);
-            buffer.filled(count);
-            rest = &rest[count..];
-        }
-    }
-
     #[test]
     fn bytes_come_out_in_order_whatever_is_consumed_between() {
         let mut buffer = Buffer::default();
@@ -148,7 +149,7 @@ mod tests {
         for round in 0..2000_u32 {
             let count = round % 97;
             for _ in 0..count {
-                fill(&mut buffer, &written.to_le_bytes());
+                buffer.append(&written.to_le_bytes());
                 written += 1;
             }
             while buffer.len() >= 4 && read + 50 < written {
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn bytes_can_be_taken_out_of_the_middle() {
         let mut buffer = Buffer::default();
-        fill(&mut buffer, b"0123456789");
+        buffer.append(b"0123456789");
         buffer.consume(1);
         buffer.remove(2, 3);
         assert_eq!(buffer.bytes(), b"126789");
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn it_grows_when_nothing_is_consumed_and_returns_only_usual_storage() {
         let mut buffer = Buffer::default();
-        fill(&mut buffer, &vec![7; USUAL_SIZE * 3]);
+        buffer.append(&vec![7; USUAL_SIZE * 3]);
         assert_eq!(buffer.len(), USUAL_SIZE * 3);
         buffer.release();
         assert_eq!(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::access::Settlement;
 use component::handler::{Handler, Outcome, Work};
 use component::plan::Plan;
 use component::source::{SourcePlan, Started};
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::call::Caller;
+use crate::client::door;
 use crate::panics::{self, Caught, CaughtFlow};
 use crate::worker::{Busy, Worker};
 
@@ -24,20 +26,21 @@ use crate::worker::{Busy, Worker};
 const SOURCE_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
 
 /// Runs a handler on a request until it is done or its client has left: `None` then. The work of a
-/// handler that detaches goes on all the same.
+/// handler that detaches goes on all the same, and settles the request when nobody waits any more.
 ///
 /// No `async fn`, which would keep the request for as long as the flow runs.
 pub(crate) fn run<'a>(
     caller: &'a Caller,
     handler: &'a Arc<dyn Handler>,
     request: Request,
+    settlement: &'a Cell<Option<Settlement>>,
     mut has_left: impl FnMut(&mut Context<'_>) -> bool + 'a,
 ) -> impl Future<Output = Option<Result<Outcome, Fault>>> + 'a {
     let mut running = match handler.detaches() {
         false => Running::Here(panics::caught(|| handler.handle(request, caller))),
-        true => Running::Detached(detach(caller, handler, request)),
+        true => Running::Detached(detach(caller, handler, request, settlement.take())),
     };
-    poll_fn(move |context| match running.poll(context) {
+    poll_fn(move |context| match running.poll(context, settlement) {
         Poll::Ready(outcome) => Poll::Ready(outcome),
         Poll::Pending if has_left(context) => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
@@ -48,15 +51,42 @@ pub(crate) fn run<'a>(
 enum Running<'a> {
     Here(Caught<'a, Outcome>),
     /// In a task of its own.
-    Detached(oneshot::Receiver<Result<Outcome, Fault>>),
+    Detached(oneshot::Receiver<Detached>),
 }
 
 impl Running<'_> {
     /// Ready with the outcome; with `None` when the task has been dropped.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Outcome, Fault>>> {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        settlement: &Cell<Option<Settlement>>,
+    ) -> Poll<Option<Result<Outcome, Fault>>> {
         match self {
             Self::Here(work) => Pin::new(work).poll(context).map(Some),
-            Self::Detached(told) => Pin::new(told).poll(context).map(Result::ok),
+            Self::Detached(told) => Pin::new(told).poll(context).map(|told| {
+                let mut detached = told.ok()?;
+                settlement.set(detached.settlement.take());
+                detached.outcome.take()
+            }),
+        }
+    }
+}
+
+/// What detached work came to. When it is dropped because nobody waits any more, it settles the
+/// request: what was to be forwarded or to go on as a stream has not been taken then.
+struct Detached {
+    outcome: Option<Result<Outcome, Fault>>,
+    settlement: Option<Settlement>,
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        if let Some(settlement) = self.settlement.take() {
+            let is_taken = match &self.outcome {
+                Some(Ok(Outcome::Reply(reply))) => door::is_success(reply.status),
+                _ => false,
+            };
+            settlement.settle(is_taken);
         }
     }
 }
@@ -65,14 +95,18 @@ fn detach(
     caller: &Caller,
     handler: &Arc<dyn Handler>,
     request: Request,
-) -> oneshot::Receiver<Result<Outcome, Fault>> {
+    settlement: Option<Settlement>,
+) -> oneshot::Receiver<Detached> {
     let (tell, told) = oneshot::channel();
     let (caller, handler) = (caller.clone(), Arc::clone(handler));
     let worker = Rc::clone(&caller.worker);
     start(&worker, |busy| async move {
         let outcome = panics::caught(|| handler.handle(request, &caller)).await;
         // The client may have left.
-        let _ = tell.send(outcome);
+        let _ = tell.send(Detached {
+            outcome: Some(outcome),
+            settlement,
+        });
         drop(busy);
     });
     told

@@ -3,6 +3,7 @@
 mod ambiguous_path;
 mod locks;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::trigger::{Methods, Segment};
 use message::Method;
 
+use crate::client::session::normalize;
 use crate::upstream::request_head::ForwardTarget;
 use crate::upstream::upstreams::Upstreams;
 use locks::Locks;
@@ -57,6 +59,16 @@ pub(crate) enum Target {
 }
 
 impl Route {
+    /// The parameters of the query that carry credentials: logs must not show them.
+    pub fn secret_parameters(&self) -> Vec<Arc<str>> {
+        let door = self.door.as_deref().map(Door::secret_parameters);
+        let mut names = door.unwrap_or_default().to_vec();
+        if let Target::Handle { handler, .. } = &self.target {
+            names.extend(handler.secret_parameters());
+        }
+        names
+    }
+
     /// The methods that it takes, one of them perhaps by `any` alone.
     pub fn allowed_methods(&self, method: &Method) -> String {
         let mut methods = allow(vec![&self.methods]);
@@ -94,8 +106,10 @@ pub(crate) struct Table {
     /// What holds where a route says nothing; absent when neither the listener nor any route says
     /// anything.
     edge: Option<RouteEdge>,
-    /// The routes that have doors, where there are any.
+    /// What keeps open routes from taking requests of those that have doors, where there are any.
     locks: Option<Box<Locks>>,
+    /// The parameters of the query in which any of its routes expects credentials.
+    secret_parameters: Vec<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -124,16 +138,27 @@ pub(crate) enum Found {
 /// So many literals are looked at one after the other.
 const FEW: usize = 8;
 
-/// The order of routes by their paths; those of one path stay as they stand in the files.
+/// The order of routes by their paths. Of one path, those with doors come first: two spellings of
+/// it can stand in the files. Others stay as they stand there.
 fn in_order(one: &RoutePlan, other: &RoutePlan) -> Ordering {
-    fn literals(route: &RoutePlan) -> impl Iterator<Item = Option<&[u8]>> {
+    fn literals(route: &RoutePlan) -> impl Iterator<Item = Option<Cow<'_, [u8]>>> {
         let segments = route.path.segments.iter();
         segments.map(|segment| match segment {
-            Segment::Literal(text) => Some(text.as_bytes()),
+            Segment::Literal(text) => Some(literal(text)),
             Segment::Parameter(_) => None,
         })
     }
-    literals(one).cmp(literals(other))
+    let by_path = literals(one).cmp(literals(other));
+    by_path.then(one.door.is_none().cmp(&other.door.is_none()))
+}
+
+/// A literal of a pattern as it comes in requests, whose paths are normalized before they are
+/// routed.
+fn literal(text: &str) -> Cow<'_, [u8]> {
+    match normalize(text.as_bytes()) {
+        None => Cow::Borrowed(text.as_bytes()),
+        Some(normal) => Cow::Owned(normal),
+    }
 }
 
 /// Whether a client meets anything before the route's target. Handlers that share a route decide
@@ -160,14 +185,17 @@ impl Table {
         }
         let mut routes: Vec<&RoutePlan> = plan.routes.iter().collect();
         routes.sort_by(|one, other| in_order(one, other));
-        let mut locked = Vec::new();
+        let mut added = Vec::new();
         for plan in routes {
             let route = table.add(plan, worker, registry, pool);
-            if plan.door.is_some() {
-                locked.push((&plan.path, &plan.methods, route));
+            for name in route.secret_parameters() {
+                if !table.secret_parameters.contains(&name) {
+                    table.secret_parameters.push(name);
+                }
             }
+            added.push((&plan.path, &plan.methods, route));
         }
-        table.locks = Locks::new(locked);
+        table.locks = Locks::new(added);
         table
     }
 
@@ -195,7 +223,7 @@ impl Table {
         let mut node = &mut self.root;
         for segment in &plan.path.segments {
             node = match segment {
-                Segment::Literal(text) => node.literal(text.as_bytes()),
+                Segment::Literal(text) => node.literal(&literal(text)),
                 Segment::Parameter(name) => {
                     parameters.push(name.as_str().into());
                     node.parameter.get_or_insert_default()
@@ -231,6 +259,12 @@ impl Table {
     #[inline]
     pub fn edge(&self) -> Option<&RouteEdge> {
         self.edge.as_ref()
+    }
+
+    /// The parameters of the query that logs must not show of a request that no route takes: it may
+    /// have been meant for any of them.
+    pub fn secret_parameters(&self) -> &[Arc<str>] {
+        &self.secret_parameters
     }
 
     /// The most specific route that takes this method and path: a literal segment goes before a

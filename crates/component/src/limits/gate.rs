@@ -94,6 +94,9 @@ pub struct Visit<'a> {
     pub address: IpAddr,
     /// The request's header fields.
     pub headers: HeadersView<'a>,
+    /// The field in which a door has found the credential, when that goes no further: limits must
+    /// not see it either.
+    pub hidden: Option<&'a str>,
     /// Who has sent it, where a door has found out.
     pub caller: Option<&'a Caller>,
     /// When it came.
@@ -169,6 +172,16 @@ fn header_of(expression: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(is_name)).then_some(name)
 }
 
+impl Visit<'_> {
+    /// The same for a field that limits may see.
+    fn with_header<R>(&self, name: &str, work: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        match self.hidden {
+            Some(hidden) if hidden.eq_ignore_ascii_case(name) => work(None),
+            _ => with_header(self.headers, name, work),
+        }
+    }
+}
+
 /// What a header field says; `None` without it.
 fn with_header<R>(
     headers: HeadersView<'_>,
@@ -216,7 +229,7 @@ impl Gate {
             *hashes.of_plan() = self.hash(&choice.by, visit);
             plan = Some(match &choice.which {
                 Which::Fixed(plan) => plan,
-                Which::Named(Who::Header(name)) => with_header(visit.headers, name, |name| {
+                Which::Named(Who::Header(name)) => visit.with_header(name, |name| {
                     choice
                         .plans
                         .find(name.and_then(|it| str::from_utf8(it).ok()))
@@ -234,7 +247,7 @@ impl Gate {
     fn hash(&self, who: &Who, visit: &Visit<'_>) -> CallerHash {
         match who {
             Who::Everybody => self.kept.hash(Id::Everybody),
-            Who::Header(name) => with_header(visit.headers, name, |value| match value {
+            Who::Header(name) => visit.with_header(name, |value| match value {
                 Some(value) => self.kept.hash(Id::Value(value)),
                 None => self.kept.hash(Id::Address(visit.address)),
             }),
@@ -294,6 +307,7 @@ impl Gate {
     ) -> Result<CallerHash, Fault> {
         if !who.needs_evaluation() {
             let visit = Visit {
+                hidden: None,
                 address: exchange.request.peer,
                 headers: exchange.request.headers.view(),
                 caller: Caller::of(&exchange.request),

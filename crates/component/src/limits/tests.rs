@@ -245,6 +245,7 @@ fn a_gate_counts_a_request_by_all_limits_or_by_none() {
         }
         let address: IpAddr = address.parse().unwrap();
         let visit = Visit {
+            hidden: None,
             caller: None,
             address,
             headers: headers.view(),
@@ -275,6 +276,7 @@ fn a_request_that_leaves_while_it_waits_is_not_counted() {
     let gate = gate(false);
     let headers = Headers::new();
     let visit = Visit {
+        hidden: None,
         caller: None,
         address: [192, 0, 2, 1].into(),
         headers: headers.view(),
@@ -288,4 +290,28 @@ fn a_request_that_leaves_while_it_waits_is_not_counted() {
             .is_ok_and(|it| it.finish(visit.now).fields.is_none())
     });
     assert_eq!(counted.count(), 2);
+}
+
+/// As it is where the credential has been taken out of the message before.
+#[test]
+fn a_credential_that_goes_no_further_counts_nobody() {
+    let gate = gate(false);
+    let now = Instant::now();
+    let enter = |key: &str, hidden| {
+        let mut headers = Headers::new();
+        headers.append("X-Key", key);
+        let visit = Visit {
+            hidden,
+            caller: None,
+            address: [192, 0, 2, 1].into(),
+            headers: headers.view(),
+            now,
+        };
+        gate.enter(&visit).map(|it| drop(it.finish(now)))
+    };
+    assert!(enter("a", Some("x-key")).is_ok());
+    assert!(enter("b", Some("x-key")).is_ok());
+    let refused = enter("c", Some("x-key")).unwrap_err();
+    assert_eq!(refused.status, 429, "all by the address");
+    assert!(enter("c", Some("authorization")).is_ok());
 }

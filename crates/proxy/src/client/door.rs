@@ -1,6 +1,8 @@
 //! Access control in front of a route: the head of a request is judged before anything of its body
 //! is read, and the whole message where a door goes by the body, too.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
@@ -8,30 +10,44 @@ use std::task::Context;
 use component::access::{Admitted, Door, Place, RequestHead, Settlement, without_parameter};
 use component::limits::{Admission, Gate};
 use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
+use tokio::time::Instant;
 
 use crate::call::{Caller, log_fault};
-use crate::client::gate::{Refusal, Visitor};
+use crate::client::gate::{self, Refusal, Visitor};
 use crate::panics;
-use crate::router::{Route, Target};
+use crate::router::{Route, Table};
 use crate::worker::Worker;
 
-/// Has a door judge a request; `None` when it has to be judged again with its body.
+/// Has a door judge a request; `None` when it has to be judged again with its body. A judgement
+/// that the door has to wait for ends when the client leaves, and moves `now` on.
 ///
 /// # Errors
-/// The reply of one that may not come in.
+/// What becomes of one that may not come in.
 pub(crate) async fn judge(
     door: &Arc<dyn Door>,
     head: RequestHead<'_>,
     worker: &Rc<Worker>,
-) -> Result<Option<Admitted>, Box<Reply>> {
+    (now, mut has_left): (&mut Instant, impl FnMut(&mut Context<'_>) -> bool),
+) -> Result<Option<Admitted>, TurnedAway> {
     let services = Caller::new(worker, &Rc::default());
     let judged = panics::caught(|| {
         let judgement = door.judge(head, &services);
         Box::pin(async { Ok(judgement.end().await) })
     });
-    judged
-        .await
-        .unwrap_or_else(|fault| Err(Box::new(fault.to_reply())))
+    let mut has_waited = false;
+    let judged = gate::until_gone(judged, |context| {
+        has_waited = true;
+        has_left(context)
+    });
+    let judged = judged.await;
+    if has_waited {
+        *now = Instant::now();
+    }
+    match judged {
+        None => Err(TurnedAway::Gone),
+        Some(Ok(judged)) => judged.map_err(TurnedAway::Reply),
+        Some(Err(fault)) => Err(TurnedAway::Reply(Box::new(fault.to_reply()))),
+    }
 }
 
 /// Has a door judge a message whose body has been read, and lets it in.
@@ -39,9 +55,13 @@ async fn judge_message(
     door: &Arc<dyn Door>,
     request: &mut Request,
     worker: &Rc<Worker>,
-) -> Result<Option<Settlement>, Box<Reply>> {
-    let judged = judge(door, RequestHead::of(request), worker).await?;
-    let mut admitted = judged.ok_or_else(|| Box::new(undecided().to_reply()))?;
+    has_left: impl FnMut(&mut Context<'_>) -> bool,
+) -> Result<Option<Settlement>, TurnedAway> {
+    let head = RequestHead::of(request);
+    // The session reads the clock when the message has been served.
+    let judged = judge(door, head, worker, (&mut Instant::now(), has_left)).await?;
+    let undecided = || TurnedAway::Reply(Box::new(undecided().to_reply()));
+    let mut admitted = judged.ok_or_else(undecided)?;
     let settlement = admitted.settlement.take();
     admitted.enter(request);
     Ok(settlement)
@@ -53,7 +73,7 @@ async fn judge_message(
 pub(crate) struct BodyDoor<'a> {
     door: Option<&'a Arc<dyn Door>>,
     gate: Option<&'a Gate>,
-    settlement: Option<Settlement>,
+    settlement: Cell<Option<Settlement>>,
     admission: Option<Admission>,
 }
 
@@ -64,7 +84,7 @@ impl<'a> BodyDoor<'a> {
             Some(door) if !is_admitted => Self {
                 door: Some(door),
                 gate: route.gate.as_deref(),
-                settlement: None,
+                settlement: Cell::default(),
                 admission: None,
             },
             _ => Self::default(),
@@ -95,11 +115,12 @@ impl<'a> BodyDoor<'a> {
         door: &Arc<dyn Door>,
         request: &mut Request,
         worker: &Rc<Worker>,
-        has_left: impl FnMut(&mut Context<'_>) -> bool,
+        mut has_left: impl FnMut(&mut Context<'_>) -> bool,
     ) -> Result<Option<Box<RateLimit>>, TurnedAway> {
-        let judged = judge_message(door, request, worker).await;
-        self.settlement = judged.map_err(TurnedAway::Reply)?;
+        // Dropped, which means that the message was not taken, unless the limits let it in.
+        let settlement = judge_message(door, request, worker, &mut has_left).await?;
         let Some(gate) = self.gate else {
+            self.settlement.set(settlement);
             return Ok(None);
         };
         let visitor = Visitor {
@@ -111,6 +132,7 @@ impl<'a> BodyDoor<'a> {
         };
         match visitor.pass().await {
             Ok(passed) => {
+                self.settlement.set(settlement);
                 self.admission = passed.admission;
                 Ok(passed.fields)
             }
@@ -127,13 +149,22 @@ impl<'a> BodyDoor<'a> {
         self.admission.as_ref()
     }
 
+    /// What wants to know how the message ends, for work that goes on when the client has left.
+    pub fn settlement(&self) -> &Cell<Option<Settlement>> {
+        &self.settlement
+    }
+
     /// The message has been served with this status; 0 when its client has disconnected.
-    pub fn settle(self, status: u16, detaches: bool) {
-        if let Some(settlement) = self.settlement {
-            let is_success = (200..300).contains(&status);
-            settlement.settle(is_success || (status == 0 && detaches));
+    pub fn settle(self, status: u16) {
+        if let Some(settlement) = self.settlement.take() {
+            settlement.settle(is_success(status));
         }
     }
+}
+
+/// Whether a message that was answered with this status has been taken.
+pub(crate) fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
 }
 
 /// What becomes of a message that is not let in.
@@ -181,14 +212,14 @@ impl Stripped {
 /// What logs show in place of a credential.
 const MASK: &str = "***";
 
-/// A target for logs, in which no credential stands.
-pub(crate) fn masked(target: &str, route: &Route) -> Option<String> {
+/// A target for logs, in which no credential stands: of a request that this route takes, or none
+/// of the table.
+pub(crate) fn masked(target: &str, route: Option<&Route>, table: &Table) -> Option<String> {
     let (path, query) = target.split_once('?')?;
-    let door = route.door.as_deref().map(Door::secret_parameters);
-    let mut names = door.unwrap_or_default().to_vec();
-    if let Target::Handle { handler, .. } = &route.target {
-        names.extend(handler.secret_parameters());
-    }
+    let names = match route {
+        Some(route) => Cow::Owned(route.secret_parameters()),
+        None => Cow::Borrowed(table.secret_parameters()),
+    };
     if names.is_empty() {
         return None;
     }
@@ -202,3 +233,6 @@ pub(crate) fn masked(target: &str, route: &Route) -> Option<String> {
     let parts: Vec<String> = query.split('&').map(mask).collect();
     Some(format!("{path}?{}", parts.join("&")))
 }
+
+#[cfg(test)]
+mod tests;

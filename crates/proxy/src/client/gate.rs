@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use component::access::Caller;
+use component::access::Admitted;
 use component::limits::{Entered, Gate, Passed, Visit};
 use component::trusted_proxies::TrustedProxies;
 use message::{Fault, HeadersView, RateLimit, Reply, Request};
@@ -41,7 +41,7 @@ pub(crate) struct Visitor<'a, L> {
 /// When a limit is exceeded.
 pub(crate) fn enter<'g>(
     gate: &'g Gate,
-    (peer, headers, caller): (IpAddr, HeadersView<'_>, Option<&Caller>),
+    (peer, headers, admitted): (IpAddr, HeadersView<'_>, Option<&Admitted>),
     proxies: Option<&TrustedProxies>,
     now: Instant,
 ) -> Result<Entered<'g>, Fault> {
@@ -49,7 +49,8 @@ pub(crate) fn enter<'g>(
     gate.enter(&Visit {
         address,
         headers,
-        caller,
+        hidden: admitted.and_then(Admitted::hidden_field),
+        caller: admitted.map(|it| &*it.caller),
         now,
     })
 }
@@ -63,7 +64,7 @@ impl<L: FnMut(&mut Context<'_>) -> bool> Visitor<'_, L> {
             entered.wait(&caller).await;
             Ok(entered.finish(self.now))
         };
-        until_gone(work, self.has_left).await
+        passed(work, self.has_left).await
     }
 }
 
@@ -78,17 +79,26 @@ pub(crate) async fn wait(
         entered.wait(&caller).await;
         Ok(entered.finish(Instant::now()))
     };
-    until_gone(work, has_left).await
+    passed(work, has_left).await
 }
 
-async fn until_gone(
+async fn passed(
     work: impl Future<Output = Result<Passed, Fault>>,
-    mut has_left: impl FnMut(&mut Context<'_>) -> bool,
+    has_left: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Result<Passed, Refusal> {
+    let passed = until_gone(work, has_left).await;
+    passed.ok_or(Refusal::Gone)?.map_err(Refusal::Fault)
+}
+
+/// Works until the client has left: `None` then.
+pub(crate) async fn until_gone<T>(
+    work: impl Future<Output = T>,
+    mut has_left: impl FnMut(&mut Context<'_>) -> bool,
+) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(passed) => Poll::Ready(passed.map_err(Refusal::Fault)),
-        Poll::Pending if has_left(context) => Poll::Ready(Err(Refusal::Gone)),
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if has_left(context) => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     })
     .await

@@ -225,7 +225,8 @@ impl StreamSession {
                 let judged = Box::pin(self.judge(door, route, head, method, place)).await;
                 match judged {
                     Ok(admitted) => admitted,
-                    Err(reply) => return self.answer(&reply, method).await,
+                    Err(TurnedAway::Reply(reply)) => return self.answer(&reply, method).await,
+                    Err(TurnedAway::Gone) => return Served::GONE,
                 }
             }
         };
@@ -288,7 +289,7 @@ impl StreamSession {
                 };
                 let to = (handler, *body_max, forwards);
                 let served = self.handle((request, head), &mut door, to, streams).await;
-                door.settle(served.status, handler.detaches());
+                door.settle(served.status);
                 served
             }
         }
@@ -369,7 +370,8 @@ impl StreamSession {
                 ..streams
             };
             let caller = Caller::admitted(&worker, forwards, streams.admission);
-            let outcome = background::run(&caller, handler, request, has_left).await;
+            let settlement = door.settlement();
+            let outcome = background::run(&caller, handler, request, settlement, has_left).await;
             self.now = Instant::now();
             match outcome {
                 None => Served::GONE,
@@ -687,7 +689,7 @@ impl StreamSession {
         if let Some(log) = &self.worker.engine.access_log {
             let proxies = self.settings.trusted_proxies.as_deref();
             let target = String::from_utf8_lossy(head.path());
-            let masked = route.and_then(|route| door::masked(&target, route));
+            let masked = door::masked(&target, route, &self.listener.table());
             log.log(&AccessEntry {
                 flow: route.map(|route| &*route.flow),
                 peer: request_head::client(proxies, self.origin.peer, head.fields.view()).0,

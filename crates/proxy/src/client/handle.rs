@@ -56,8 +56,7 @@ pub(crate) fn handle<'a>(
         }
         let worker = Rc::clone(&session.worker);
         let watches = body.is_done();
-        let client = &mut session.client;
-        let mut has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+        let mut has_left = |it: &mut Context<'_>| watches && has_left(it, &mut session.client);
         if door.reads_body() {
             match door.pass(&mut request, &worker, &mut has_left).await {
                 Ok(told) => session.told = told,
@@ -70,7 +69,8 @@ pub(crate) fn handle<'a>(
             ..streams
         };
         let caller = Caller::admitted(&worker, forwards, streams.admission);
-        let outcome = background::run(&caller, handler, request, has_left).await;
+        let settlement = door.settlement();
+        let outcome = background::run(&caller, handler, request, settlement, has_left).await;
         session.now = Instant::now();
         match outcome {
             None => GONE,

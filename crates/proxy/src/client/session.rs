@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
-use crate::client::door::{self, BodyDoor, Stripped};
+use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
 use crate::client::gate::{self, Refusal, Visitor};
@@ -286,8 +286,7 @@ impl Session {
             found => (None, self.no_route(found).await),
         };
         if let Some((client, method, mut target)) = log {
-            let masked = flow.as_ref().and_then(|it| door::masked(&target, it));
-            if let Some(masked) = masked {
+            if let Some(masked) = door::masked(&target, flow.as_deref(), &table) {
                 target = masked;
             }
             let flow = flow.as_ref().map(|route| &*route.flow);
@@ -301,15 +300,17 @@ impl Session {
             None => None,
             Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
                 Ok(admitted) => admitted,
-                Err(reply) => return Box::pin(self.answer_at_edge(&reply)).await,
+                Err(TurnedAway::Reply(reply)) => {
+                    return Box::pin(self.answer_at_edge(&reply)).await;
+                }
+                Err(TurnedAway::Gone) => return Box::pin(self.turn_away(Refusal::Gone)).await,
             },
         };
         let mut admission = None;
         // Those whom the door judges by their bodies count when they are known.
         let is_known = admitted.is_some() || route.door.is_none();
         if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
-            let caller = admitted.as_ref().map(|it| &*it.caller);
-            let passed = match self.enter(gate, caller) {
+            let passed = match self.enter(gate, admitted.as_ref()) {
                 Some(Ok(entered)) if entered.wait.is_zero() => {
                     Ok(entered.finish(self.now.into_std()))
                 }
@@ -348,14 +349,14 @@ impl Session {
     fn enter<'g>(
         &self,
         gate: &'g Gate,
-        caller: Option<&access::Caller>,
+        admitted: Option<&Admitted>,
     ) -> Option<Result<Entered<'g>, Fault>> {
         if gate.needs_evaluation() {
             return None;
         }
         let bytes = self.client.input.bytes();
         let head = bytes.get(..self.head.length).unwrap_or_default();
-        let from = (self.client.peer(), self.head.headers(head), caller);
+        let from = (self.client.peer(), self.head.headers(head), admitted);
         let proxies = self.settings.trusted_proxies.as_deref();
         Some(gate::enter(gate, from, proxies, self.now.into_std()))
     }
@@ -455,7 +456,7 @@ impl Session {
                 };
                 let to = (handler, *body_max, forwards);
                 let served = handle::handle(self, request, &mut door, to, streams).await;
-                door.settle(served.status, handler.detaches());
+                door.settle(served.status);
                 served
             }
         }
@@ -463,16 +464,20 @@ impl Session {
 
     /// Has the door judge the request whose head lies at the front of the input.
     async fn judge(
-        &self,
+        &mut self,
         door: &Arc<dyn Door>,
         route: &Rc<Route>,
         path: Option<&Vec<u8>>,
-    ) -> Result<Option<Admitted>, Box<Reply>> {
-        let bytes = self.client.input.bytes();
-        let headers = self.head.headers(bytes);
-        let proxies = self.settings.trusted_proxies.as_deref();
+    ) -> Result<Option<Admitted>, TurnedAway> {
         let needs_message = door.needs_message();
         let message = needs_message.then(|| handle::take_request(self, route, path.cloned()));
+        // What comes behind a head without a body is another request.
+        let watches = self.head.framing == Framing::None;
+        // The door looks at the head while the client is watched, who may send more meanwhile.
+        let input = std::mem::take(&mut self.client.input);
+        let bytes = input.bytes();
+        let headers = self.head.headers(bytes);
+        let proxies = self.settings.trusted_proxies.as_deref();
         let head = access::RequestHead {
             query: self.head.query(bytes),
             headers,
@@ -480,7 +485,13 @@ impl Session {
             is_secure: self.client.is_tls(),
             message: message.as_ref(),
         };
-        door::judge(door, head, &self.worker).await
+        let client = &mut self.client;
+        let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
+        let waiting = (&mut self.now, has_left);
+        let judged = door::judge(door, head, &self.worker, waiting).await;
+        let behind = std::mem::replace(&mut self.client.input, input);
+        self.client.input.append(behind.bytes());
+        judged
     }
 
     /// The head, as far as the edge looks at it.

@@ -68,7 +68,12 @@ pub(crate) fn send<D: Requester>(
         let mut authorization = match &target.authorizer {
             None => None,
             // Boxed, for few targets have one.
-            Some(authorizer) => Some(Box::pin(authorizer.begin(down, order)).await?),
+            Some(authorizer) => {
+                let authorization = Box::pin(authorizer.begin(down, order)).await?;
+                // The back end's time begins behind it.
+                order.now = Instant::now();
+                Some(authorization)
+            }
         };
         let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
         loop {

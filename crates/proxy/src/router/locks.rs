@@ -1,40 +1,44 @@
 //! Paths that could be a locked one. Beside a route with a door an open one must not take what a
 //! back end may read as the locked path: Express, for one, forgives upper case and a slash at the
-//! end.
+//! end, and most decode what is escaped.
 
 use std::rc::Rc;
 
 use component::trigger::{Methods, PathPattern, Segment};
+use component::variables::decoded;
 use message::Method;
 
 use super::{Captures, Node, Route, ambiguous_path};
 
-/// The routes of a listener that have doors, by their paths in lower case.
+/// The routes of a listener of which some have doors, by their paths as [`folded`] gives them.
 pub(super) struct Locks {
     root: Node,
 }
 
-/// A route with a door.
-pub(super) type Locked<'a> = (&'a PathPattern, &'a Methods, Rc<Route>);
+/// A route and what it takes.
+pub(super) type Routed<'a> = (&'a PathPattern, &'a Methods, Rc<Route>);
 
 impl Locks {
     /// `None` when no route has a door.
-    pub fn new(locked: Vec<Locked<'_>>) -> Option<Box<Self>> {
-        let lower = |segment: &Segment| match segment {
-            Segment::Literal(text) => Some(text.to_ascii_lowercase()),
+    pub fn new(routes: Vec<Routed<'_>>) -> Option<Box<Self>> {
+        if routes.iter().all(|(_, _, route)| route.door.is_none()) {
+            return None;
+        }
+        let literal = |segment: &Segment| match segment {
+            Segment::Literal(text) => Some(folded(text)),
             Segment::Parameter(_) => None,
         };
-        let mut locked: Vec<_> = locked
+        let mut routes: Vec<_> = routes
             .into_iter()
             .map(|(path, methods, route)| {
-                let segments: Vec<_> = path.segments.iter().map(lower).collect();
-                (segments, path.rest, methods, route)
+                let segments: Vec<_> = path.segments.iter().map(literal).collect();
+                (segments, route.door.is_none(), path.rest, methods, route)
             })
             .collect();
-        // Literals are put into a node in order.
-        locked.sort_by(|one, other| one.0.cmp(&other.0));
+        // Literals are put into a node in order, and of one path those with doors come first.
+        routes.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
         let mut root = Node::default();
-        for (segments, rest, methods, route) in &locked {
+        for (segments, _, rest, methods, route) in routes {
             let mut node = &mut root;
             for segment in segments {
                 node = match segment {
@@ -46,14 +50,14 @@ impl Locks {
                 true => &mut node.rest,
                 false => &mut node.here,
             };
-            leaf.push(((*methods).clone(), Rc::clone(route)));
+            leaf.push((methods.clone(), route));
         }
-        (!locked.is_empty()).then(|| Box::new(Self { root }))
+        Some(Box::new(Self { root }))
     }
 
     /// Whether a request that this route takes must not be served: its path can be read in more
-    /// than one way, or the route is open and the path could be a locked one. An open route whose
-    /// whole path stands in the file is meant.
+    /// than one way, or the route is open and the path could be one that a locked route takes. An
+    /// open route whose whole path stands in the file is meant.
     pub fn refuse(&self, route: &Route, method: &Method, path: &[u8]) -> bool {
         if ambiguous_path::ambiguity(path).is_some() {
             return true;
@@ -61,16 +65,32 @@ impl Locks {
         if route.door.is_some() || route.parameters.is_empty() {
             return false;
         }
-        let mut path = path.to_ascii_lowercase();
-        if !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        let without = path.get(..path.len() - 1).unwrap_or_default();
-        let is_locked = |path: &[u8]| {
-            let (mut captures, mut others) = (Captures::new(), Vec::new());
-            let found = self.root.find(method, path, 0, &mut captures, &mut others);
-            found.is_some()
+        let path = folded(&String::from_utf8_lossy(path));
+        let other = match path.strip_suffix('/') {
+            Some(without) => without.to_owned(),
+            None => format!("{path}/"),
         };
-        is_locked(&path) || (!without.is_empty() && is_locked(without))
+        self.is_locked(method, &path, false)
+            || (!other.is_empty() && self.is_locked(method, &other, true))
     }
+
+    /// Whether the most specific route for a folded path has a door. When the path is a `variant`
+    /// of the one that was asked for, with or without the slash at the end, a `*` that takes both
+    /// does not count: what stands open below it is more specific.
+    fn is_locked(&self, method: &Method, path: &str, variant: bool) -> bool {
+        let (mut captures, mut others) = (Captures::new(), Vec::new());
+        let bytes = path.as_bytes();
+        let found = self.root.find(method, bytes, 0, &mut captures, &mut others);
+        found.is_some_and(|route| {
+            let is_rest = route.parameters.last().is_some_and(|it| **it == *"rest");
+            let takes_both = is_rest && captures.last().is_some_and(|(from, to)| from < to);
+            route.door.is_some() && !(variant && takes_both)
+        })
+    }
+}
+
+/// A path as the most forgiving back end reads it: nothing escaped, and in lower case. No escaped
+/// delimiter is among what is compared: [`ambiguous_path`] refuses those.
+fn folded(path: &str) -> String {
+    decoded(path).to_lowercase()
 }

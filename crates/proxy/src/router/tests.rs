@@ -26,11 +26,15 @@ fn pattern(text: &str) -> PathPattern {
 }
 
 /// A door through which nobody comes.
-struct Shut;
+struct Shut([Arc<str>; 1]);
 
 impl Door for Shut {
     fn judge<'a>(&'a self, _: RequestHead<'a>, _: &'a dyn Services) -> Judgement<'a> {
         Judgement::Ready(Err(Box::new(message::Reply::new(401))))
+    }
+
+    fn secret_parameters(&self) -> &[Arc<str>] {
+        &self.0
     }
 }
 
@@ -48,7 +52,9 @@ fn table(routes: &[&str]) -> Table {
         let (names, path) = route.split_once(' ').unwrap();
         let names = names.strip_prefix("locked:").unwrap_or(names);
         RoutePlan {
-            door: route.starts_with("locked:").then(|| Arc::new(Shut) as _),
+            door: route
+                .starts_with("locked:")
+                .then(|| Arc::new(Shut(["key".into()])) as _),
             flow: (*route).into(),
             methods: methods(names),
             path: pattern(path),
@@ -228,4 +234,81 @@ fn an_open_route_is_no_way_around_a_door() {
     // Without a door nobody is locked out.
     let open = table(&["any /*"]);
     assert!(find(&open, "GET //a;b%2fc").starts_with("any /*"));
+}
+
+/// A back end that decodes more than unreserved characters reads both spellings as one path.
+#[test]
+fn an_escaped_spelling_is_no_way_around_a_door() {
+    let table_of = table(&[
+        "locked:POST /v1/users:export",
+        "locked:any /caf%C3%A9/*",
+        "any /v1/*",
+        "any /*",
+    ]);
+    assert!(find(&table_of, "POST /v1/users:export").starts_with("locked:"));
+    for path in [
+        "/v1/users%3Aexport",
+        "/v1/users%3aexport",
+        "/v1/Users%3Aexport/",
+        "/caf%c3%a9/menu",
+        "/CAF%C3%89/menu",
+        "/caf%C3%A9",
+    ] {
+        assert_eq!(find(&table_of, &format!("POST {path}")), "400", "{path}");
+    }
+    assert!(find(&table_of, "POST /v1/users%3Aimport").starts_with("any /v1/*"));
+}
+
+/// Requests come with escapes of unreserved characters undone.
+#[test]
+fn a_pattern_with_needless_escapes_takes_what_it_means() {
+    let locked = table(&["locked:any /%61dmin/%7e", "any /*", "GET /b%20c"]);
+    assert!(find(&locked, "GET /admin/~").starts_with("locked:"));
+    assert_eq!(find(&locked, "GET /Admin/~"), "400");
+    assert_eq!(find(&locked, "GET /b%20c"), "GET /b%20c");
+    // Two spellings of one path: the door holds.
+    let twice = table(&["any /admin", "locked:any /%61dmin"]);
+    assert!(find(&twice, "GET /admin").starts_with("locked:"));
+}
+
+/// What is opened under a locked wildcard is open.
+#[test]
+fn an_open_route_more_specific_than_the_locked_one_takes_its_requests() {
+    let inside = table(&[
+        "locked:any /*",
+        "GET /public/*",
+        "GET /items/{id}",
+        "locked:any /items/secret",
+        "locked:any /users/{id}",
+        "GET /users/me/*",
+    ]);
+    for (request, route) in [
+        ("GET /public/x", "GET /public/*"),
+        ("GET /public/x/", "GET /public/*"),
+        ("GET /public/", "GET /public/*"),
+        ("GET /items/7", "GET /items/{id}"),
+        ("GET /users/me/x", "GET /users/me/*"),
+        ("GET /Public/x", "locked:any /*"),
+        ("GET /items/7/", "locked:any /*"),
+        ("POST /public/x", "locked:any /*"),
+    ] {
+        let found = find(&inside, request);
+        assert!(found.starts_with(route), "{request}: {found}");
+    }
+    // A back end may read these as paths that a route with a door takes by more than `*`.
+    for request in ["GET /items/Secret", "GET /users/me/"] {
+        assert_eq!(find(&inside, request), "400", "{request}");
+    }
+}
+
+/// The path of a request may be mistyped, and its credential right.
+#[test]
+fn logs_show_no_credential_of_a_request_that_no_route_takes() {
+    use crate::client::door::masked;
+    let locked = table(&["locked:GET /a", "locked:GET /b", "GET /open"]);
+    let target = "/A?x=1&k%65y=secret";
+    let shown = masked(target, None, &locked);
+    assert_eq!(shown.as_deref(), Some("/A?x=1&key=***"));
+    assert_eq!(masked("/A", None, &locked), None);
+    assert_eq!(masked(target, None, &table(&["GET /open"])), None);
 }

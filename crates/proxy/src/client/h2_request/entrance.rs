@@ -6,12 +6,12 @@ use std::task::Context;
 
 use component::access::{Admitted, Door, RequestHead};
 use component::limits::{Gate, Passed};
-use message::{Body, Method, Reply, Request};
+use message::{Body, Method, Request};
 use net::http2::Head;
 use tokio::time::Instant;
 
 use super::{Place, StreamSession};
-use crate::client::door;
+use crate::client::door::{self, TurnedAway};
 use crate::client::edge::Asked;
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::router::Route;
@@ -62,8 +62,7 @@ impl StreamSession {
             };
             visitor.pass().await
         } else {
-            let caller = admitted.map(|it| &*it.caller);
-            let from = (self.origin.peer, head.fields.view(), caller);
+            let from = (self.origin.peer, head.fields.view(), admitted);
             let proxies = self.settings.trusted_proxies.as_deref();
             match gate::enter(gate, from, proxies, now) {
                 Err(fault) => return Err(Refusal::Fault(fault)),
@@ -77,13 +76,13 @@ impl StreamSession {
 
     /// Has the door judge the request.
     pub(super) async fn judge(
-        &self,
+        &mut self,
         door: &Arc<dyn Door>,
         route: &Route,
         head: &Head,
         method: &Method,
         place: Place<'_>,
-    ) -> Result<Option<Admitted>, Box<Reply>> {
+    ) -> Result<Option<Admitted>, TurnedAway> {
         let headers = head.fields.view();
         let proxies = self.settings.trusted_proxies.as_deref();
         let needs_message = door.needs_message();
@@ -95,7 +94,9 @@ impl StreamSession {
             is_secure: self.origin.is_secure,
             message: message.as_ref(),
         };
-        door::judge(door, head, &self.worker).await
+        let stream = &self.stream;
+        let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
+        door::judge(door, head, &self.worker, (&mut self.now, has_left)).await
     }
 
     /// Copies the head for a message.
