@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use component::access::{Admitted, Caller, Door, DoorContext, RequestHead};
 use component::document::DocumentContext;
@@ -12,6 +13,7 @@ use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::only::Only;
+use crate::origin;
 
 /// A door with what the file says of it, so that equal ones are known.
 #[derive(Clone)]
@@ -111,9 +113,9 @@ impl Protocol {
     }
 }
 
-/// The locks of all topics of a listener that could be named, each once. A request is judged by all
-/// of them, whichever topic it names and whether that exists: how long the answer takes tells
-/// nothing then.
+/// The locks of all topics of a listener that could be named, each once. A request is judged by
+/// that of the topic that it names alone: no other issuer sees its token, and no other budget of
+/// failed checks counts it. Where there is only one, it judges names without a topic, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks(Arc<[Lock]>);
 
@@ -139,10 +141,13 @@ impl Locks {
         self.0.is_empty()
     }
 
-    /// Whether a refusal may be shown to whoever has no valid credential: it is the same for all
-    /// names. Where locks differ it would tell which one was named.
-    fn are_alike(&self) -> bool {
-        self.0.len() == 1
+    /// The one that all have. A refusal may be shown then to whoever has no valid credential: it is
+    /// the same for all names. Where locks differ it would tell which one was named.
+    fn only(&self) -> Option<&Lock> {
+        match &*self.0 {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 }
 
@@ -203,45 +208,63 @@ pub(crate) fn fault_of(reply: &Reply) -> Fault {
             Origin::Client,
             "the caller may not do this",
         ),
+        429 => {
+            let detail = "too many wrong credentials have come from this address";
+            let fault = Fault::new(Kind::Limited, Origin::Client, detail);
+            match retry_after(reply) {
+                Some(time) => fault.with_retry_after(time),
+                None => fault,
+            }
+        }
         400..=499 => Fault::invalid("a request has one credential"),
         _ => {
             let detail = "credentials cannot be checked at the moment";
             Fault::new(Kind::Unavailable, Origin::Engine, detail)
-                .with_retry_after(std::time::Duration::from_secs(5))
+                .with_retry_after(retry_after(reply).unwrap_or(Duration::from_secs(5)))
         }
     }
 }
 
+/// The time of `Retry-After` in seconds (RFC 9110, section 10.2.3).
+fn retry_after(reply: &Reply) -> Option<Duration> {
+    let value = reply.headers.get("Retry-After")?;
+    let seconds = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// What stands before this right: of a topic, or of a name without one where all locks are alike.
+fn lock_of<'a>(
+    found: Option<&'a Arc<Endpoint>>,
+    locks: &'a Locks,
+    right: Right,
+) -> Option<&'a Lock> {
+    match found {
+        Some(endpoint) => endpoint.access.lock(right),
+        None => locks.only(),
+    }
+}
+
 /// Judges a request for a topic that was named, whether there is one or not. `locks` are those of
-/// all topics that could have been named.
+/// all topics that could have been named. A topic that is not for the network of the client is
+/// missing: where a name can be anything, no edge has looked at it before.
 pub(crate) async fn admit(
     found: Option<Arc<Endpoint>>,
     locks: &Locks,
     right: Right,
     (request, services): (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
-    let own = match &found {
-        Some(endpoint) => match endpoint.access.lock(right) {
-            None => return Ok((Arc::clone(endpoint), None)),
-            Some(lock) => Some(lock),
-        },
-        None => None,
+    let found = found.filter(|it| origin::is_near(&it.settings.edge, request.peer));
+    let Some(lock) = lock_of(found.as_ref(), locks, right).cloned() else {
+        return found
+            .map(|endpoint| (endpoint, None))
+            .ok_or(Refusal::Missing(None));
     };
-    let mut judged = None;
-    for lock in &*locks.0 {
-        let judgement = lock.door.judge(RequestHead::of(request), services);
-        let judgement = judgement.end().await;
-        // A name that does not exist is judged like one that has the only lock.
-        if own.map_or(locks.are_alike(), |own| own.is_like(lock)) {
-            judged = Some(judgement);
-        }
-    }
-    match (judged, found) {
-        (Some(Ok(Some(admitted))), Some(endpoint)) => Ok((endpoint, Some(admitted))),
-        (Some(Err(reply)), _) if reply.status != 403 && locks.are_alike() => {
-            Err(Refusal::Reply(reply))
-        }
-        (Some(Err(reply)), Some(_)) => Err(Refusal::Missing(Some(reply))),
+    let may_tell = locks.only().is_some_and(|only| only.is_like(&lock));
+    let judgement = lock.door.judge(RequestHead::of(request), services);
+    match (judgement.end().await, found) {
+        (Ok(Some(admitted)), Some(endpoint)) => Ok((endpoint, Some(admitted))),
+        (Err(reply), _) if reply.status != 403 && may_tell => Err(Refusal::Reply(reply)),
+        (Err(reply), Some(_)) => Err(Refusal::Missing(Some(reply))),
         _ => Err(Refusal::Missing(None)),
     }
 }
@@ -264,11 +287,15 @@ pub(crate) async fn admit_publisher(
     at: (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
     let [publish, subscribe] = locks;
+    let of = |locks, right| lock_of(found.as_ref(), locks, right);
+    let both = of(publish, Right::Publish).zip(of(subscribe, Right::Subscribe));
+    // It would say the same again, and count a wrong credential twice.
+    let is_same = both.is_some_and(|(publish, subscribe)| publish.is_like(subscribe));
     let refusal = match admit(found.clone(), publish, Right::Publish, at).await {
         Err(Refusal::Missing(reply)) => reply,
         other => return other,
     };
-    let sees = admit(found, subscribe, Right::Subscribe, at).await.is_ok();
+    let sees = !is_same && admit(found, subscribe, Right::Subscribe, at).await.is_ok();
     Err(match refusal.filter(|_| sees) {
         Some(reply) => Refusal::Reply(reply),
         None => Refusal::Missing(None),
@@ -297,4 +324,27 @@ pub(crate) fn enter(
 pub(crate) fn expires(callers: &[Option<Arc<Caller>>]) -> Option<u64> {
     let callers = callers.iter().flatten();
     callers.filter_map(|it| it.expires).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_for_a_time_say_how_long_as_the_door_does() {
+        for (status, field, kind, seconds) in [
+            (429, Some("6"), Kind::Limited, Some(6)),
+            (429, None, Kind::Limited, None),
+            (503, Some("30"), Kind::Unavailable, Some(30)),
+            (503, None, Kind::Unavailable, Some(5)),
+        ] {
+            let mut reply = Reply::new(status);
+            if let Some(field) = field {
+                reply.headers.append("Retry-After", field);
+            }
+            let fault = fault_of(&reply);
+            assert_eq!((fault.kind, fault.status), (kind, status));
+            assert_eq!(fault.retry_after, seconds.map(Duration::from_secs));
+        }
+    }
 }
