@@ -328,7 +328,119 @@ pub(crate) fn expires(callers: &[Option<Arc<Caller>>]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use component::access::Judgement;
+    use component::edge::RouteEdge;
+    use component::state::States;
+    use component::trigger::ListenAddress;
+    use message::{Body, Headers, Method};
+
     use super::*;
+    use crate::endpoint::Directory;
+    use crate::hub::Hub;
+    use crate::testing::endpoint_settings;
+    use crate::websocket::testing::FakeServices;
+
+    /// Lets everybody in, and counts them.
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Door for Counting {
+        fn judge<'a>(&'a self, _: RequestHead<'a>, _: &'a dyn Services) -> Judgement<'a> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Judgement::Ready(Ok(Admitted {
+                caller: Arc::new(Caller::new(&"way".into(), "ann", expr::Value::Null)),
+                strip: None,
+                settlement: None,
+            }))
+        }
+    }
+
+    fn lock(text: &str) -> (Lock, Arc<Counting>) {
+        let door = Arc::new(Counting::default());
+        let lock = Lock {
+            door: Arc::clone(&door) as _,
+            text: text.into(),
+        };
+        (lock, door)
+    }
+
+    fn request(peer: [u8; 4]) -> Request {
+        Request {
+            method: Method::Get,
+            path: "/".to_owned(),
+            query: None,
+            parameters: Vec::new(),
+            headers: Headers::new(),
+            body: Body::Empty,
+            peer: IpAddr::from(peer),
+            proxy: None,
+            is_secure: false,
+            caller: None,
+        }
+    }
+
+    /// A topic for clients of 10.0.0.0/8 that has this lock.
+    fn topic(lock: Option<&Lock>) -> Arc<Endpoint> {
+        let (mut sources, mut report) = Default::default();
+        let file = config::Sources::add(
+            &mut sources,
+            "test.yaml",
+            b"networks: [10.0.0.0/8]",
+            &mut report,
+        );
+        let node = config::parse(&sources, file.unwrap(), &mut report).remove(0);
+        let states = States::default();
+        let topic = Hub::of(&states).declare("prices", Default::default(), &states);
+        let mut settings = endpoint_settings(&ListenAddress {
+            host: None,
+            port: 1,
+        });
+        settings.edge = Arc::new(RouteEdge::read(&node, &mut report));
+        let access = Access {
+            subscribe: lock.cloned(),
+            publish: lock.cloned(),
+            only: None,
+        };
+        Directory::default().put(&topic, (settings, access), Default::default())
+    }
+
+    #[tokio::test]
+    async fn a_topic_is_missing_for_networks_that_it_is_not_for() {
+        let services = FakeServices::new();
+        let (lock, _) = lock("staff");
+        let locks = Locks::of(Some(&lock));
+        for own in [None, Some(&lock)] {
+            for (peer, is_in) in [([10, 0, 0, 1], true), ([192, 0, 2, 1], false)] {
+                let request = request(peer);
+                let at = (&request, &services as &dyn Services);
+                let entered = admit(Some(topic(own)), &locks, Right::Subscribe, at).await;
+                assert_eq!(entered.is_ok(), is_in, "{peer:?}");
+                let entered = admit_publisher(Some(topic(own)), [&locks, &locks], at).await;
+                assert_eq!(entered.is_ok(), is_in, "{peer:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_credential_goes_to_the_lock_of_its_topic_alone() {
+        let services = FakeServices::new();
+        let ((own, judged), (other, others)) = (lock("own"), lock("other"));
+        let locks = Locks::all([own.clone(), other].into_iter());
+        let request = request([10, 0, 0, 1]);
+        let at = (&request, &services as &dyn Services);
+        let right = Right::Subscribe;
+        assert!(
+            admit(Some(topic(Some(&own))), &locks, right, at)
+                .await
+                .is_ok()
+        );
+        assert!(admit(None, &locks, right, at).await.is_err());
+        let counts = [judged, others].map(|it| it.0.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, 0]);
+    }
 
     #[test]
     fn refusals_for_a_time_say_how_long_as_the_door_does() {
