@@ -240,8 +240,9 @@ pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
 }
 
 /// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
-/// `publish` is what `publish.auth` says, if it is there: none within for everybody. `before` is how
-/// many errors there were before the topic's document: with another one nobody finds the topic.
+/// `publish` is what `publish.auth` says, if it is there: none within for everybody.
+/// `before` is how many errors there were before the topic's document: with another one nobody
+/// finds the topic.
 pub(crate) fn read(
     (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
