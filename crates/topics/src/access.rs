@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use component::access::{Admitted, Caller, Door, DoorContext, RequestHead};
 use component::document::DocumentContext;
@@ -12,6 +13,7 @@ use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::only::Only;
+use crate::origin;
 
 /// A door with what the file says of it, so that equal ones are known.
 #[derive(Clone)]
@@ -111,9 +113,9 @@ impl Protocol {
     }
 }
 
-/// The locks of all topics of a listener that could be named, each once. A request is judged by all
-/// of them, whichever topic it names and whether that exists: how long the answer takes tells
-/// nothing then.
+/// The locks of all topics of a listener that could be named, each once. A request is judged by
+/// that of the topic that it names alone: no other issuer sees its token, and no other budget of
+/// failed checks counts it. Where there is only one, it judges names without a topic, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks(Arc<[Lock]>);
 
@@ -139,10 +141,13 @@ impl Locks {
         self.0.is_empty()
     }
 
-    /// Whether a refusal may be shown to whoever has no valid credential: it is the same for all
-    /// names. Where locks differ it would tell which one was named.
-    fn are_alike(&self) -> bool {
-        self.0.len() == 1
+    /// The one that all have. A refusal may be shown then to whoever has no valid credential: it is
+    /// the same for all names. Where locks differ it would tell which one was named.
+    fn only(&self) -> Option<&Lock> {
+        match &*self.0 {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 }
 
@@ -203,45 +208,63 @@ pub(crate) fn fault_of(reply: &Reply) -> Fault {
             Origin::Client,
             "the caller may not do this",
         ),
+        429 => {
+            let detail = "too many wrong credentials have come from this address";
+            let fault = Fault::new(Kind::Limited, Origin::Client, detail);
+            match retry_after(reply) {
+                Some(time) => fault.with_retry_after(time),
+                None => fault,
+            }
+        }
         400..=499 => Fault::invalid("a request has one credential"),
         _ => {
             let detail = "credentials cannot be checked at the moment";
             Fault::new(Kind::Unavailable, Origin::Engine, detail)
-                .with_retry_after(std::time::Duration::from_secs(5))
+                .with_retry_after(retry_after(reply).unwrap_or(Duration::from_secs(5)))
         }
     }
 }
 
+/// The time of `Retry-After` in seconds (RFC 9110, section 10.2.3).
+fn retry_after(reply: &Reply) -> Option<Duration> {
+    let value = reply.headers.get("Retry-After")?;
+    let seconds = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// What stands before this right: of a topic, or of a name without one where all locks are alike.
+fn lock_of<'a>(
+    found: Option<&'a Arc<Endpoint>>,
+    locks: &'a Locks,
+    right: Right,
+) -> Option<&'a Lock> {
+    match found {
+        Some(endpoint) => endpoint.access.lock(right),
+        None => locks.only(),
+    }
+}
+
 /// Judges a request for a topic that was named, whether there is one or not. `locks` are those of
-/// all topics that could have been named.
+/// all topics that could have been named. A topic that is not for the network of the client is
+/// missing: where a name can be anything, no edge has looked at it before.
 pub(crate) async fn admit(
     found: Option<Arc<Endpoint>>,
     locks: &Locks,
     right: Right,
     (request, services): (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
-    let own = match &found {
-        Some(endpoint) => match endpoint.access.lock(right) {
-            None => return Ok((Arc::clone(endpoint), None)),
-            Some(lock) => Some(lock),
-        },
-        None => None,
+    let found = found.filter(|it| origin::is_near(&it.settings.edge, request.peer));
+    let Some(lock) = lock_of(found.as_ref(), locks, right).cloned() else {
+        return found
+            .map(|endpoint| (endpoint, None))
+            .ok_or(Refusal::Missing(None));
     };
-    let mut judged = None;
-    for lock in &*locks.0 {
-        let judgement = lock.door.judge(RequestHead::of(request), services);
-        let judgement = judgement.end().await;
-        // A name that does not exist is judged like one that has the only lock.
-        if own.map_or(locks.are_alike(), |own| own.is_like(lock)) {
-            judged = Some(judgement);
-        }
-    }
-    match (judged, found) {
-        (Some(Ok(Some(admitted))), Some(endpoint)) => Ok((endpoint, Some(admitted))),
-        (Some(Err(reply)), _) if reply.status != 403 && locks.are_alike() => {
-            Err(Refusal::Reply(reply))
-        }
-        (Some(Err(reply)), Some(_)) => Err(Refusal::Missing(Some(reply))),
+    let may_tell = locks.only().is_some_and(|only| only.is_like(&lock));
+    let judgement = lock.door.judge(RequestHead::of(request), services);
+    match (judgement.end().await, found) {
+        (Ok(Some(admitted)), Some(endpoint)) => Ok((endpoint, Some(admitted))),
+        (Err(reply), _) if reply.status != 403 && may_tell => Err(Refusal::Reply(reply)),
+        (Err(reply), Some(_)) => Err(Refusal::Missing(Some(reply))),
         _ => Err(Refusal::Missing(None)),
     }
 }
@@ -264,11 +287,15 @@ pub(crate) async fn admit_publisher(
     at: (&Request, &dyn Services),
 ) -> Result<Entered, Refusal> {
     let [publish, subscribe] = locks;
+    let of = |locks, right| lock_of(found.as_ref(), locks, right);
+    let both = of(publish, Right::Publish).zip(of(subscribe, Right::Subscribe));
+    // It would say the same again, and count a wrong credential twice.
+    let is_same = both.is_some_and(|(publish, subscribe)| publish.is_like(subscribe));
     let refusal = match admit(found.clone(), publish, Right::Publish, at).await {
         Err(Refusal::Missing(reply)) => reply,
         other => return other,
     };
-    let sees = admit(found, subscribe, Right::Subscribe, at).await.is_ok();
+    let sees = !is_same && admit(found, subscribe, Right::Subscribe, at).await.is_ok();
     Err(match refusal.filter(|_| sees) {
         Some(reply) => Refusal::Reply(reply),
         None => Refusal::Missing(None),
@@ -297,4 +324,139 @@ pub(crate) fn enter(
 pub(crate) fn expires(callers: &[Option<Arc<Caller>>]) -> Option<u64> {
     let callers = callers.iter().flatten();
     callers.filter_map(|it| it.expires).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use component::access::Judgement;
+    use component::edge::RouteEdge;
+    use component::state::States;
+    use component::trigger::ListenAddress;
+    use message::{Body, Headers, Method};
+
+    use super::*;
+    use crate::endpoint::Directory;
+    use crate::hub::Hub;
+    use crate::testing::endpoint_settings;
+    use crate::websocket::testing::FakeServices;
+
+    /// Lets everybody in, and counts them.
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Door for Counting {
+        fn judge<'a>(&'a self, _: RequestHead<'a>, _: &'a dyn Services) -> Judgement<'a> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Judgement::Ready(Ok(Admitted {
+                caller: Arc::new(Caller::new(&"way".into(), "ann", expr::Value::Null)),
+                strip: None,
+                settlement: None,
+            }))
+        }
+    }
+
+    fn lock(text: &str) -> (Lock, Arc<Counting>) {
+        let door = Arc::new(Counting::default());
+        let lock = Lock {
+            door: Arc::clone(&door) as _,
+            text: text.into(),
+        };
+        (lock, door)
+    }
+
+    fn request(peer: [u8; 4]) -> Request {
+        Request {
+            method: Method::Get,
+            path: "/".to_owned(),
+            query: None,
+            parameters: Vec::new(),
+            headers: Headers::new(),
+            body: Body::Empty,
+            peer: IpAddr::from(peer),
+            proxy: None,
+            is_secure: false,
+            caller: None,
+        }
+    }
+
+    /// A topic for clients of 10.0.0.0/8 that has this lock.
+    fn topic(lock: Option<&Lock>) -> Arc<Endpoint> {
+        let (mut sources, mut report) = Default::default();
+        let file = config::Sources::add(
+            &mut sources,
+            "test.yaml",
+            b"networks: [10.0.0.0/8]",
+            &mut report,
+        );
+        let node = config::parse(&sources, file.unwrap(), &mut report).remove(0);
+        let states = States::default();
+        let topic = Hub::of(&states).declare("prices", Default::default(), &states);
+        let mut settings = endpoint_settings(&ListenAddress {
+            host: None,
+            port: 1,
+        });
+        settings.edge = Arc::new(RouteEdge::read(&node, &mut report));
+        let access = Access {
+            subscribe: lock.cloned(),
+            publish: lock.cloned(),
+            only: None,
+        };
+        Directory::default().put(&topic, (settings, access), Default::default())
+    }
+
+    #[tokio::test]
+    async fn a_topic_is_missing_for_networks_that_it_is_not_for() {
+        let services = FakeServices::new();
+        let (lock, _) = lock("staff");
+        let locks = Locks::of(Some(&lock));
+        for own in [None, Some(&lock)] {
+            for (peer, is_in) in [([10, 0, 0, 1], true), ([192, 0, 2, 1], false)] {
+                let request = request(peer);
+                let at = (&request, &services as &dyn Services);
+                let entered = admit(Some(topic(own)), &locks, Right::Subscribe, at).await;
+                assert_eq!(entered.is_ok(), is_in, "{peer:?}");
+                let entered = admit_publisher(Some(topic(own)), [&locks, &locks], at).await;
+                assert_eq!(entered.is_ok(), is_in, "{peer:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_credential_goes_to_the_lock_of_its_topic_alone() {
+        let services = FakeServices::new();
+        let ((own, judged), (other, others)) = (lock("own"), lock("other"));
+        let locks = Locks::all([own.clone(), other].into_iter());
+        let request = request([10, 0, 0, 1]);
+        let at = (&request, &services as &dyn Services);
+        let right = Right::Subscribe;
+        assert!(
+            admit(Some(topic(Some(&own))), &locks, right, at)
+                .await
+                .is_ok()
+        );
+        assert!(admit(None, &locks, right, at).await.is_err());
+        let counts = [judged, others].map(|it| it.0.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, 0]);
+    }
+
+    #[test]
+    fn refusals_for_a_time_say_how_long_as_the_door_does() {
+        for (status, field, kind, seconds) in [
+            (429, Some("6"), Kind::Limited, Some(6)),
+            (429, None, Kind::Limited, None),
+            (503, Some("30"), Kind::Unavailable, Some(30)),
+            (503, None, Kind::Unavailable, Some(5)),
+        ] {
+            let mut reply = Reply::new(status);
+            if let Some(field) = field {
+                reply.headers.append("Retry-After", field);
+            }
+            let fault = fault_of(&reply);
+            assert_eq!((fault.kind, fault.status), (kind, status));
+            assert_eq!(fault.retry_after, seconds.map(Duration::from_secs));
+        }
+    }
 }

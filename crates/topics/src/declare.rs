@@ -168,7 +168,7 @@ fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
     let name = &config.topic.value;
     let topic = hub.declare(name, settings, context.surroundings.states);
     let mut parts = Parts::default();
-    parts.read((node, &config), &topic, context);
+    parts.read((node, &config), (&topic, before), context);
     (context.report.errors() == before).then(|| Declared {
         declaration: Declaration {
             kind: KIND,
@@ -230,7 +230,7 @@ impl Parts {
     fn read(
         &mut self,
         (node, config): (&Node, &TopicConfig),
-        topic: &Arc<Topic>,
+        (topic, before): (&Arc<Topic>, usize),
         context: &mut DocumentContext<'_>,
     ) {
         let limits = CallerLimits::read(node, topic.name(), context);
@@ -241,6 +241,18 @@ impl Parts {
             let name = format!("publish of topic {}", topic.name());
             Lock::read(&auth.value, &name, context)
         });
+        if let (Some(auth), Some(lock)) = (auth, lock.iter().flatten().next())
+            && lock.door().reads_body()
+            && config.subscribe.as_ref().is_some_and(|it| it.publishes())
+        {
+            let message = "what clients have signed is judged by `publish.http` only: not over \
+                           WebSocket, and not by `profile`";
+            let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
+            diagnostic.hint(
+                "use a way whose credential stands in the head, such as `jwt`, or leave \
+                 `websocket.publish` and `profile` out",
+            );
+        }
         let subscribers_publish = config.subscribe.as_ref().is_some_and(|it| it.publishes());
         match (publish, http) {
             (Some(publish), Some(http)) => {
@@ -261,14 +273,16 @@ impl Parts {
             }
             (None, _) => {}
         }
-        if let Some(subscribe) = node.get("subscribe") {
-            let routes = subscribe::read((subscribe, lock), topic, limits, context);
-            self.routes.extend(routes.unwrap_or_default());
-        }
         let poll = publish.and_then(|publish| publish.get("poll"));
         if let Some((source, upstreams)) = poll.and_then(|node| poll::read(node, context, topic)) {
             self.sources.push(source);
             self.upstreams.extend(upstreams);
+        }
+        // The last: a topic with a problem is not to be found.
+        if let Some(subscribe) = node.get("subscribe") {
+            let behind = (limits, before);
+            let routes = subscribe::read((subscribe, lock), topic, behind, context);
+            self.routes.extend(routes.unwrap_or_default());
         }
     }
 }

@@ -37,8 +37,7 @@ impl Caller {
             Some(_) if self.is_own => true,
             Some(origin) => edge.cors.as_ref().is_some_and(|cors| cors.allows(origin)),
         };
-        let mut networks = edge.networks.iter();
-        is_page_allowed && networks.all(|networks| networks.admits(self.address))
+        is_page_allowed && is_near(edge, self.address)
     }
 
     /// Whether it may: a page of the same host, one of these origins, or a program.
@@ -49,6 +48,12 @@ impl Caller {
         let allows = |it: &String| it == "*" || it.as_bytes().eq_ignore_ascii_case(origin);
         self.is_own || origins.iter().any(allows)
     }
+}
+
+/// Whether clients may come from this address.
+pub(crate) fn is_near(edge: &RouteEdge, address: IpAddr) -> bool {
+    let mut networks = edge.networks.iter();
+    networks.all(|networks| networks.admits(address))
 }
 
 #[cfg(test)]

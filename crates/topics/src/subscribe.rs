@@ -241,13 +241,14 @@ pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
 
 /// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
 /// `publish` is what `publish.auth` says, if it is there: none within for everybody.
+/// `before` is how many errors there were before the topic's document: with another one nobody
+/// finds the topic.
 pub(crate) fn read(
     (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
-    limits: CallerLimits,
+    (limits, before): (CallerLimits, usize),
     context: &mut DocumentContext<'_>,
 ) -> Option<Vec<DeclaredRoute>> {
-    let before = context.report.errors();
     let is_bare = matches!(node.value, Value::Null);
     let config: SubscribeConfig = match is_bare {
         true => SubscribeConfig::default(),
