@@ -176,7 +176,6 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
     }
     let environment = |name: &str| (name == "HOME_HOST").then(|| "home".to_owned());
     let input = Input {
-        is_part: false,
         documents,
         table: TABLE,
         environment: &environment,

@@ -47,7 +47,6 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
         let documents = config::parse(&sources, source, &mut report);
         let secrets = secrets_of(text);
         let input = flow::Input {
-            is_part: false,
             documents,
             table: TABLE,
             // What systemd sets for a service.

@@ -153,8 +153,7 @@ impl Suite {
             Some(name) => name.as_str().is_some_and(|name| names.contains(&name)),
             None => true,
         };
-        let documents: Vec<_> = self.documents.iter().filter(is_needed).cloned().collect();
-        let documents = (documents, true);
+        let documents = self.documents.iter().filter(is_needed).cloned().collect();
         let lookup = |name: &str| self.given.variable(name, &case.env);
         let (sources, secrets) = (&self.sources, self.given.secrets(&case.secrets));
         let (states, mut report) = (States::default(), Report::default());
