@@ -8,6 +8,7 @@ use testkit::{TempDir, markdown_blocks};
 use crate::support::{output, repository};
 
 const ERP: &str = include_str!("../data/failures/erp.wsdl");
+const KEYS: &str = include_str!("../../../../examples/api-key/partners.keys");
 
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -31,6 +32,7 @@ fn tests_in_blocks_of_the_book_pass() {
         for block in blocks.filter(|it| it.language == "yaml" && it.text.contains("\ntests:\n")) {
             let folder = TempDir::new();
             folder.write("erp.wsdl", ERP);
+            folder.write("partners.keys", KEYS);
             let file = folder.write("block.yaml", &block.text);
             let result = output(&["test", file.to_str().unwrap()]);
             let report = String::from_utf8_lossy(&result.stdout);
