@@ -522,7 +522,10 @@ fn tokens_that_are_not_active_and_issuers_that_do_not_answer_let_nobody_in() {
         assert_eq!(bad.status, 401);
         assert_eq!(
             bad.field("www-authenticate"),
-            Some(r#"Bearer realm="intertie", error="invalid_token""#)
+            Some(concat!(
+                r#"Bearer realm="intertie", error="invalid_token", "#,
+                r#"error_description="The token is not valid""#
+            ))
         );
         let poor = bearer(version, port, "poor");
         assert_eq!(poor.status, 403);
