@@ -531,7 +531,10 @@ fn tokens_that_are_not_active_and_issuers_that_do_not_answer_let_nobody_in() {
         assert_eq!(poor.status, 403);
         assert_eq!(
             poor.field("www-authenticate"),
-            Some(r#"Bearer error="insufficient_scope", scope="read""#)
+            Some(concat!(
+                r#"Bearer realm="intertie", error="insufficient_scope", error_description="#,
+                r#""The token does not have the scopes that are needed", scope="read""#
+            ))
         );
         for token in ["odd1", "odd2"] {
             let odd = bearer(version, port, token);
