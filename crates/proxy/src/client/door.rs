@@ -223,12 +223,20 @@ pub(crate) fn masked(target: &str, route: Option<&Route>, table: &Table) -> Opti
     if names.is_empty() {
         return None;
     }
-    let mask = |part: &str| {
-        let name = component::access::parameter_name(part);
-        match names.iter().any(|it| **it == *name) {
-            true => format!("{name}={MASK}"),
-            false => part.to_owned(),
+    // Also where a client got the name nearly right (another case, `;` for `&`): it is refused, but
+    // what it has sent is a credential.
+    let is_secret = |name: &str| names.iter().any(|it| it.eq_ignore_ascii_case(name));
+    let mask = |parameter: &str| {
+        let mut start = 0;
+        for part in parameter.split_inclusive(';') {
+            let name = component::access::parameter_name(part);
+            let before = parameter.get(..start).unwrap_or_default();
+            if is_secret(&name) {
+                return format!("{before}{name}={MASK}");
+            }
+            start += part.len();
         }
+        parameter.to_owned()
     };
     let parts: Vec<String> = query.split('&').map(mask).collect();
     Some(format!("{path}?{}", parts.join("&")))

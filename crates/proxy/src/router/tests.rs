@@ -309,6 +309,14 @@ fn logs_show_no_credential_of_a_request_that_no_route_takes() {
     let target = "/A?x=1&k%65y=secret";
     let shown = masked(target, None, &locked);
     assert_eq!(shown.as_deref(), Some("/A?x=1&key=***"));
+    let cases = [
+        ("/A?KEY=secret&x", "/A?KEY=***&x"),
+        ("/A?x=1;Key=secret;y&z", "/A?x=1;Key=***&z"),
+        ("/A?key=sec;ret", "/A?key=***"),
+    ];
+    for (target, shown) in cases {
+        assert_eq!(masked(target, None, &locked).as_deref(), Some(shown));
+    }
     assert_eq!(masked("/A", None, &locked), None);
     assert_eq!(masked(target, None, &table(&["GET /open"])), None);
 }

@@ -67,7 +67,7 @@ fn what_a_killed_broker_has_confirmed_is_there() {
     broker.go_on();
     let back = sent.load(Ordering::Relaxed);
     wait_until("more were sent", || {
-        sent.load(Ordering::Relaxed) > back + 100
+        sent.load(Ordering::Relaxed) > back + 20
     });
     is_over.store(true, Ordering::Relaxed);
     let taken: BTreeSet<u32> = senders
