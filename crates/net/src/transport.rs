@@ -75,80 +75,54 @@ impl Transport for Connection {
     }
 }
 
-impl<T: Output> Output for Box<T> {
-    #[inline]
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        T::poll_write(self, context, bytes)
-    }
+/// Implements [`Output`] and [`Transport`] for pointers to a transport.
+macro_rules! delegate {
+    ($($pointer:ty),*) => {
+        $(
+            impl<T: Output> Output for $pointer {
+                #[inline]
+                fn poll_write(
+                    &mut self,
+                    context: &mut Context<'_>,
+                    bytes: &[u8],
+                ) -> Poll<io::Result<usize>> {
+                    T::poll_write(self, context, bytes)
+                }
 
-    #[inline]
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        T::poll_flush(self, context)
-    }
+                #[inline]
+                fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                    T::poll_flush(self, context)
+                }
 
-    #[inline]
-    fn records_taken(&self) -> u64 {
-        T::records_taken(self)
-    }
+                #[inline]
+                fn records_taken(&self) -> u64 {
+                    T::records_taken(self)
+                }
+            }
+
+            impl<T: Transport> Transport for $pointer {
+                #[inline]
+                fn input(&self) -> &Buffer {
+                    T::input(self)
+                }
+
+                #[inline]
+                fn input_mut(&mut self) -> &mut Buffer {
+                    T::input_mut(self)
+                }
+
+                #[inline]
+                fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+                    T::poll_fill(self, context)
+                }
+
+                #[inline]
+                fn is_flushed(&self) -> bool {
+                    T::is_flushed(self)
+                }
+            }
+        )*
+    };
 }
 
-impl<T: Transport> Transport for Box<T> {
-    #[inline]
-    fn input(&self) -> &Buffer {
-        T::input(self)
-    }
-
-    #[inline]
-    fn input_mut(&mut self) -> &mut Buffer {
-        T::input_mut(self)
-    }
-
-    #[inline]
-    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        T::poll_fill(self, context)
-    }
-
-    #[inline]
-    fn is_flushed(&self) -> bool {
-        T::is_flushed(self)
-    }
-}
-
-impl<T: Output> Output for &mut T {
-    #[inline]
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        T::poll_write(self, context, bytes)
-    }
-
-    #[inline]
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        T::poll_flush(self, context)
-    }
-
-    #[inline]
-    fn records_taken(&self) -> u64 {
-        T::records_taken(self)
-    }
-}
-
-impl<T: Transport> Transport for &mut T {
-    #[inline]
-    fn input(&self) -> &Buffer {
-        T::input(self)
-    }
-
-    #[inline]
-    fn input_mut(&mut self) -> &mut Buffer {
-        T::input_mut(self)
-    }
-
-    #[inline]
-    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        T::poll_fill(self, context)
-    }
-
-    #[inline]
-    fn is_flushed(&self) -> bool {
-        T::is_flushed(self)
-    }
-}
+delegate!(Box<T>, &mut T);

@@ -155,7 +155,8 @@ impl Who {
     }
 }
 
-/// The field of an expression that is `$headers.NAME` or `$headers["NAME"]`.
+/// The name of the header that an expression reads, when it is just `$headers.NAME` or
+/// `$headers["NAME"]`.
 fn header_of(expression: &str) -> Option<&str> {
     let rest = expression.trim().strip_prefix("$headers")?;
     let quoted = rest

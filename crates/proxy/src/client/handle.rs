@@ -108,8 +108,8 @@ pub(crate) fn handle<'a>(
     }
 }
 
-/// When nobody reads the body that the client is still sending, its connection ends: it must not be
-/// taken for the next request.
+/// Ends the connection when the client is still sending a body that nobody reads: the rest of it
+/// would be read as the next request.
 fn drop_unread(session: &mut Session, request: &Request, body: &mut BodyDecoder) {
     if !request.body.is_unread() && !session.discard(body) {
         session.head.connection.close = true;
