@@ -1,10 +1,31 @@
-//! What a credential claims, as expressions see it.
+//! What a credential claims: who the caller is, and the claims as expressions see them.
 
+use std::sync::Arc;
+
+use access::jwt::scopes;
+use component::access::Caller;
 use expr::value::{array, float, integer, object, text};
 use serde_json::{Map, Value as Json};
 
+/// The caller that claims tell of. The first of these claims that is there says who it is; none
+/// when that is empty.
+pub(crate) fn caller(
+    way: &Arc<str>,
+    ids: &[&str],
+    plan: Option<&str>,
+    claims: &Map<String, Json>,
+) -> Option<Caller> {
+    let claim = |name: &str| claims.get(name).and_then(Json::as_str);
+    let id = ids.iter().copied().find_map(claim);
+    let id = id.filter(|it| !it.is_empty())?;
+    let mut caller = Caller::new(way, id, members(claims));
+    caller.scopes = scopes(claims).map(str::to_owned).collect();
+    caller.plan = plan.and_then(claim).map(Into::into);
+    Some(caller)
+}
+
 /// Claims as a value of an expression.
-pub(crate) fn members(claims: &Map<String, Json>) -> expr::Value {
+fn members(claims: &Map<String, Json>) -> expr::Value {
     object(
         claims
             .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::introspection::{ANSWER_MAX, Answer as Said, Rules};
-use access::jwt::{TOKEN_MAX, scopes};
+use access::jwt::TOKEN_MAX;
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
 use component::handler::Services;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value as Json};
 use steps::{FixedUrl, basic_authorization, push_encoded};
 
 use crate::answers::{Answer, Answers, Asked, Question};
-use crate::claims::members;
+use crate::claims;
 use crate::codes::BAD_WAY;
 use crate::config::IntrospectConfig;
 use crate::credential::Carrier;
@@ -236,15 +236,11 @@ impl Asker {
     }
 
     fn caller(&self, claims: &Map<String, Json>, expires: Option<u64>) -> Option<Caller> {
-        let claim = |name: &str| claims.get(name).and_then(Json::as_str);
-        let id = match &self.id {
-            Some(name) => claim(name),
-            None => ["sub", "username", "client_id"].into_iter().find_map(claim),
+        let ids: &[&str] = match &self.id {
+            Some(name) => &[name],
+            None => &["sub", "username", "client_id"],
         };
-        let id = id.filter(|it| !it.is_empty())?;
-        let mut caller = Caller::new(&self.way, id, members(claims));
-        caller.scopes = scopes(claims).map(str::to_owned).collect();
-        caller.plan = self.plan.as_deref().and_then(claim).map(Into::into);
+        let mut caller = claims::caller(&self.way, ids, self.plan.as_deref(), claims)?;
         caller.expires = expires;
         Some(caller)
     }

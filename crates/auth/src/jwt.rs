@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, Key, KeySet, Presented, Refused, Rules, Snapshot, Verifier,
-    claimed_issuer, scopes,
+    Algorithm, Audience, Key, KeySet, Presented, Refused, Rules, Snapshot, Verifier, claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
@@ -22,7 +21,7 @@ use config::{Report, Span, Spanned};
 use serde_json::{Map, Value as Json};
 use steps::FixedUrl;
 
-use crate::claims::members;
+use crate::claims;
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::Carrier;
@@ -192,11 +191,7 @@ impl JwtWay {
 
 impl TokenRules {
     fn caller(&self, claims: &Map<String, Json>, expires: u64) -> Option<Arc<Caller>> {
-        let claim = |name: &str| claims.get(name).and_then(Json::as_str);
-        let id = claim(&self.id).filter(|it| !it.is_empty())?;
-        let mut caller = Caller::new(&self.way, id, members(claims));
-        caller.scopes = scopes(claims).map(str::to_owned).collect();
-        caller.plan = self.plan.as_deref().and_then(claim).map(Into::into);
+        let mut caller = claims::caller(&self.way, &[&self.id], self.plan.as_deref(), claims)?;
         caller.expires = Some(expires);
         Some(Arc::new(caller))
     }

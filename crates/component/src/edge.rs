@@ -50,8 +50,8 @@ impl RouteEdge {
         self.cors.is_none() && self.networks.is_empty() && self.security_headers.is_none()
     }
 
-    /// What holds for a route of a listener: its own policy or headers replace the listener's. The
-    /// networks of the listener are looked at before there is a request.
+    /// What holds for a route of a listener: its own policy or headers replace the listener's. Its
+    /// own networks only: those of the listener are checked before there is a request.
     #[must_use]
     pub fn within(&self, listener: &Self) -> Self {
         let headers = self.security_headers.as_ref();
