@@ -25,6 +25,7 @@ mod streams;
 mod system;
 mod table;
 mod template;
+mod tokens;
 
 use std::fs;
 use std::path::{Path, PathBuf};

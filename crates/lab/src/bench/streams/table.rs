@@ -7,15 +7,15 @@ use super::cells;
 use super::results::Row;
 use crate::bench::table::{aligned, print};
 
-/// Prints the rows of one case.
+/// Prints the rows of one case, with those of the cases before it to compare them with.
 ///
 /// # Errors
 /// When stdout takes nothing.
-pub(super) fn print_case(case: &Case, rows: &[Row]) -> anyhow::Result<()> {
-    print(&case_text(case, rows))
+pub(super) fn print_case(case: &Case, rows: &[Row], before: &[Row]) -> anyhow::Result<()> {
+    print(&case_text(case, rows, before))
 }
 
-fn case_text(case: &Case, rows: &[Row]) -> String {
+fn case_text(case: &Case, rows: &[Row], before: &[Row]) -> String {
     let head = cells::head(case).iter().map(|name| (*name).to_owned());
     let mut lines: Vec<Vec<String>> = vec![head.collect()];
     let rows = rows.iter().collect::<Vec<_>>();
@@ -23,7 +23,7 @@ fn case_text(case: &Case, rows: &[Row]) -> String {
     lines.extend(cells::published_cells(case));
     let mut text = format!("\n{}: {}\n", case.scenario, case.label());
     text.push_str(&aligned(&lines));
-    for line in cells::sentences(case, &rows) {
+    for line in cells::sentences(case, &rows, before) {
         let _ = writeln!(text, "  {line}");
     }
     for row in rows {
@@ -47,7 +47,7 @@ mod tests {
         rows[0]
             .warnings
             .push("others used 9 % of a core".to_owned());
-        let text = case_text(case, &rows);
+        let text = case_text(case, &rows, &[]);
         assert!(
             text.starts_with("\naxway-sse: 3000 users, SSE, 100 topics, 50000 B, every 500 ms")
         );
