@@ -37,6 +37,7 @@ pub(super) use floor::{WriteLoopArgs, run as write_loop};
 pub(super) use report::html;
 pub(super) use results::{Results, SUITE};
 use system::{ALL, System};
+pub(super) use table::markdown_of;
 
 /// Arguments of `intertie-bench streams`.
 #[derive(Debug, clap::Args)]

@@ -252,14 +252,9 @@ pub(super) fn set_up(
     };
     let config = match system {
         System::Intertie | System::IntertieJwt | System::Baseline => {
-            if let Some(keys) = place.keys {
-                keys.copy_jwks(place.folder)?;
-            }
             let config = intertie(place);
             command.arg("run").arg(write("streams.yaml", &config)?);
-            let admin = process::free_address()?.to_string();
-            command.args(["--workers", "1", "--admin", &admin]);
-            command.arg("--data").arg(place.folder.join("data"));
+            add_intertie(&mut command, place)?;
             config
         }
         System::Floor if place.case.feed == Feed::Echo => {
@@ -304,6 +299,17 @@ pub(super) fn set_up(
         }
     };
     Ok(Setup { command, config })
+}
+
+/// What Intertie is told beside its flow file, and the keys that this file names.
+fn add_intertie(command: &mut Command, place: &Place<'_>) -> anyhow::Result<()> {
+    let admin = process::free_address()?.to_string();
+    command.args(["--workers", "1", "--admin", &admin]);
+    command.arg("--data").arg(place.folder.join("data"));
+    match place.keys {
+        Some(keys) => keys.copy_jwks(place.folder),
+        None => Ok(()),
+    }
 }
 
 fn values(place: &Place<'_>) -> Values {

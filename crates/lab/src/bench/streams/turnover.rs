@@ -34,8 +34,8 @@ const TURN: Duration = Duration::from_millis(20);
 /// So much of what came last is kept: the event before the end of the stream.
 const TAIL: usize = 2000;
 const ROOM: usize = 64 * 1024;
-/// The last chunk, behind the end of the one before it (RFC 9112 section 7.1): the stream has ended,
-/// though the connection may go on.
+/// The last chunk, behind the end of the one before it (RFC 9112 section 7.1): the stream has
+/// ended, though the connection may go on.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 /// Clients have numbers from here on: other tokens than those of the load.
 const CLIENTS: usize = 10_000_000;
