@@ -15,6 +15,7 @@ pub mod process;
 pub mod report;
 mod run;
 mod scripts;
+mod spellings;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -36,7 +37,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -96,6 +97,11 @@ const CHECKS: [Check; 13] = [
         name: "tokens",
         needs: tools::TOKENS,
         run: tokens::check,
+    },
+    Check {
+        name: "spellings",
+        needs: tools::SPELLINGS,
+        run: spellings::check,
     },
     Check {
         name: "packages",
