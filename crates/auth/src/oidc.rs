@@ -228,8 +228,8 @@ impl Core {
             Ok((answer, token)) => {
                 if let Some(token) = token {
                     session.id_token = answer.id_token.clone().unwrap_or_default();
-                    // What a provider puts into the first ID token only stays.
-                    session.claims.extend(token.claims);
+                    // All of them: a role that is not there any more has been taken away.
+                    session.claims = token.claims;
                     session.provider_session = token.session.or(session.provider_session);
                 }
                 if let Some(next) = &answer.refresh_token {
@@ -321,11 +321,16 @@ impl Core {
         id: &[u8],
         key: SessionKey,
         services: &dyn Services,
-    ) -> Option<Good> {
+    ) -> Result<Option<Good>, Rejection> {
         let now = services.wall().as_secs();
         let loaded = self.disk.load(id, services).await;
+        let loaded = loaded.map_err(Rejection::Unavailable)?;
         let good = loaded.and_then(|(session, seen)| {
-            let is_good = now < session.ends && now < seen.saturating_add(self.idle);
+            // The settings may have been others then: notes of ends do not outlive `lifetime`.
+            let ends = session
+                .ends
+                .min(session.began.saturating_add(self.lifetime));
+            let is_good = now < ends && now < seen.saturating_add(self.idle);
             let caller = self.caller(&session).filter(|_| is_good)?;
             let idle = self.idle;
             self.store
@@ -335,7 +340,7 @@ impl Core {
         if good.is_none() {
             self.store.miss(key);
         }
-        good
+        Ok(good)
     }
 }
 
@@ -384,7 +389,7 @@ impl Way for OidcWay {
             if !core.store.is_missed(&key) {
                 // Each costs a look into the data folder.
                 core.guesses.look(head.peer, services.now())?;
-                if let Some(found) = core.load(&credential, key, services).await {
+                if let Some(found) = core.load(&credential, key, services).await? {
                     return match core.admit((credential, key, found), head, services) {
                         Check::Ready(checked) => checked,
                         Check::Pending(check) => check.await,

@@ -82,7 +82,16 @@ impl Scene<'_> {
     fn engine(&self) -> Result<Process, Failure> {
         let mut command = Command::new(&self.bench.program);
         command
-            .args(["run", "identity.yaml", "--workers", "2", "--data", "data"])
+            .args([
+                "run",
+                "identity.yaml",
+                "--workers",
+                "2",
+                "--data",
+                "data",
+                "--admin",
+                "off",
+            ])
             .env("INTERTIE_LOG", "info,auth=debug")
             .current_dir(&self.folder);
         let mut engine = Process::start(&self.folder, "engine", command)?;
@@ -117,7 +126,10 @@ fn keycloak(scene: &Scene<'_>) -> Result<(Process, String, String), Failure> {
     fs::create_dir_all(&import)?;
     let realm = import.join("shop.json");
     let (engine, key) = (scene.engine.to_string(), scene.key.to_string_lossy());
-    let words = scene.words("identity_realm.mjs", &[&engine, &realm.to_string_lossy(), &key]);
+    let words = scene.words(
+        "identity_realm.mjs",
+        &[&engine, &realm.to_string_lossy(), &key],
+    );
     let ran = run(SECONDS, "node", words)?;
     if !ran.succeeded {
         return Err(ran.failure("the realm cannot be written"));
@@ -141,7 +153,9 @@ fn keycloak(scene: &Scene<'_>) -> Result<(Process, String, String), Failure> {
     })?;
     if listens != Some(true) {
         let printed = provider.printed();
-        return Err(Failure::new(format!("Keycloak does not listen:\n{printed}")));
+        return Err(Failure::new(format!(
+            "Keycloak does not listen:\n{printed}"
+        )));
     }
     let issuer = format!("http://127.0.0.1:{port}/realms/shop");
     let introspection = format!("{issuer}/protocol/openid-connect/token/introspect");
@@ -156,7 +170,9 @@ fn keycloak_home(root: &Path, folder: &Path) -> Result<PathBuf, Failure> {
         let artifact = format!("-Dartifact=org.keycloak:keycloak-quarkus-dist:{KEYCLOAK}:zip");
         let output = format!("-DoutputDirectory={}", kept.display());
         let copy = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy";
-        program("mvn").args(["-q", "-B", copy, &artifact, &output]).run()?;
+        program("mvn")
+            .args(["-q", "-B", copy, &artifact, &output])
+            .run()?;
     }
     let words = [archive.as_path(), Path::new("-d"), folder].map(Path::as_os_str);
     let quiet = std::iter::once("-q".as_ref());
@@ -167,7 +183,10 @@ fn keycloak_home(root: &Path, folder: &Path) -> Result<PathBuf, Failure> {
 fn flows(port: u16, issuer: &str, introspection: &str) -> String {
     let clients = [
         ("secret", "client_secret: \"hush: & co\""),
-        ("signed", "private_key: { file: client.pem, algorithm: ES256 }"),
+        (
+            "signed",
+            "private_key: { file: client.pem, algorithm: ES256 }",
+        ),
         ("public", "idle: 30m"),
     ];
     let way = |(name, auth): &(&str, &str)| {

@@ -6,7 +6,7 @@ use access::oidc::browser::Fetch;
 use access::oidc::{Callback, Expected, Login, LoginProblem, Session, with_parameters};
 use component::access::decode_parameter;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
-use message::{Fault, Headers, Method, Reply, Request};
+use message::{Fault, Method, Reply, Request};
 
 use super::provider::Failure;
 use super::replies::{cookie, no_store, page, redirect};
@@ -257,7 +257,7 @@ impl Core {
         if !may_log_out(&fetch, &request.method, &self.origin) {
             return page(403, "Another site cannot log you out", None);
         }
-        let hint = self.end_session(&request.headers, services).await;
+        let hint = self.end_session(request, services).await;
         let after = self
             .signed_out
             .as_ref()
@@ -281,22 +281,31 @@ impl Core {
         reply
     }
 
-    /// Ends the session of these cookies here; gives its ID token.
-    async fn end_session(&self, headers: &Headers, services: &dyn Services) -> Option<String> {
-        let id = cookie(headers, &self.cookies.session)?;
+    /// Ends the session of a request's cookie here; gives its ID token.
+    async fn end_session(&self, request: &Request, services: &dyn Services) -> Option<String> {
+        let id = cookie(&request.headers, &self.cookies.session)?;
         let key = Session::key(id);
-        let ended = match self.store.remove(&key) {
-            Some(session) => Some(session.id_token.clone()),
-            None if self.store.is_missed(&key) => None,
+        let known = self.store.remove(&key);
+        let id_token = match known {
+            Some(session) => session.id_token.clone(),
+            None if self.store.is_missed(&key) => return None,
             None => {
-                let loaded = self.disk.load(id, services).await;
-                loaded.map(|(session, _)| session.id_token)
+                // Each costs a look into the data folder.
+                self.guesses.look(request.peer, services.now()).ok()?;
+                match self.disk.load(id, services).await {
+                    Ok(Some((session, _))) => session.id_token,
+                    Ok(None) => {
+                        self.store.miss(key);
+                        self.guesses.failed(request.peer, services.now());
+                        return None;
+                    }
+                    // It is removed all the same, if that can be done.
+                    Err(_) => String::new(),
+                }
             }
         };
-        if ended.is_some() {
-            self.disk.remove(&key, services).await;
-        }
-        ended.filter(|it| !it.is_empty())
+        self.disk.remove(&key, services).await;
+        Some(id_token).filter(|it| !it.is_empty())
     }
 
     /// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 1.0).

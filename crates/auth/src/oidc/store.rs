@@ -256,12 +256,18 @@ impl Disk {
     }
 
     /// The session of an identifier and when it was last used, unless it has ended.
-    pub async fn load(&self, id: &[u8], services: &dyn Services) -> Option<(Session, u64)> {
+    ///
+    /// # Errors
+    /// A word for the log when nobody can tell.
+    pub async fn load(
+        &self,
+        id: &[u8],
+        services: &dyn Services,
+    ) -> Result<Option<(Session, u64)>, &'static str> {
         let value = self.read(name(b's', &Session::key(id)), services).await?;
-        let (_, sealed) = value.split_at_checked(8)?;
-        let sealer = Sealer::of_secret("intertie session", id)?;
-        let text = sealer.open(self.context.as_bytes(), sealed)?;
-        let (seen, session): (u64, Session) = serde_json::from_slice(&text).ok()?;
+        let Some((session, seen)) = value.and_then(|it| self.open(id, &it)) else {
+            return Ok(None);
+        };
         let by = [
             Some(self.party(b'u', &session.subject)),
             session
@@ -270,12 +276,21 @@ impl Disk {
                 .map(|it| self.party(b'p', it)),
         ];
         for party in by.into_iter().flatten() {
-            let ended = self.read(party, services).await;
+            let ended = self.read(party, services).await?;
             let ended = ended.and_then(|it| Some(u64::from_be_bytes(*it.get(8..)?.first_chunk()?)));
             if ended.is_some_and(|at| session.began <= at) {
-                return None;
+                return Ok(None);
             }
         }
+        Ok(Some((session, seen)))
+    }
+
+    /// What [`Disk::save`] has written.
+    fn open(&self, id: &[u8], value: &[u8]) -> Option<(Session, u64)> {
+        let (_, sealed) = value.split_at_checked(8)?;
+        let sealer = Sealer::of_secret("intertie session", id)?;
+        let text = sealer.open(self.context.as_bytes(), sealed)?;
+        let (seen, session): (u64, Session) = serde_json::from_slice(&text).ok()?;
         Some((session, seen))
     }
 
@@ -336,13 +351,19 @@ impl Disk {
         }
     }
 
-    async fn read(&self, key: Vec<u8>, services: &dyn Services) -> Option<bytes::Bytes> {
-        let keyed = self.keyed.keyed()?;
+    async fn read(
+        &self,
+        key: Vec<u8>,
+        services: &dyn Services,
+    ) -> Result<Option<bytes::Bytes>, &'static str> {
+        let Some(keyed) = self.keyed.keyed() else {
+            return Ok(None);
+        };
         match within(DISK, services, keyed.get(TABLE, &key)).await {
-            Some(Ok(found)) => found,
+            Some(Ok(found)) => Ok(found),
             _ => {
                 log("a session cannot be read");
-                None
+                Err("no_disk")
             }
         }
     }

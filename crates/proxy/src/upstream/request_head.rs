@@ -449,22 +449,22 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         }
         match request.strip {
             None => out.copy(line),
-            Some(stripped) => copy_without(stripped, line, out),
+            Some(StrippedLines::Field(name)) => {
+                if !line.name().eq_ignore_ascii_case(name.as_bytes()) {
+                    out.copy(line);
+                }
+            }
+            Some(StrippedLines::Cookie(name)) => copy_without_cookie(name, line, out),
         }
     }
 }
 
-/// Copies a line without what goes no further.
-#[cold]
-fn copy_without(stripped: &StrippedLines, line: FieldLine<'_>, out: &mut impl Lines) {
-    match stripped {
-        StrippedLines::Field(name) if line.name().eq_ignore_ascii_case(name.as_bytes()) => {}
-        StrippedLines::Cookie(name) if line.name().eq_ignore_ascii_case(b"cookie") => {
-            if let Some(rest) = component::access::cookies_without(line.value(), name) {
-                out.line(line.name(), &rest);
-            }
-        }
-        _ => out.copy(line),
+/// Copies a line, if it has cookies without the one of this name.
+fn copy_without_cookie(name: &str, line: FieldLine<'_>, out: &mut impl Lines) {
+    if !line.name().eq_ignore_ascii_case(b"cookie") {
+        out.copy(line);
+    } else if let Some(rest) = component::access::cookies_without(line.value(), name) {
+        out.line(line.name(), &rest);
     }
 }
 
