@@ -2,9 +2,9 @@
 //! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
 //! topics stay while the engine is killed and started again; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
-//! libraries; and browsers log in at real OpenID providers. With `--haproxy` they talk to HAProxy instead, and all must pass: that tells a fault
-//! of the harness from one of the engine. What HAProxy does not have, flows and topics, is not
-//! asked then.
+//! libraries; and browsers log in at real OpenID providers. With `--haproxy` they talk to HAProxy
+//! instead, and all must pass: that tells a fault of the harness from one of the engine. What
+//! HAProxy does not have, flows and topics, is not asked then.
 
 pub mod bench;
 mod curl;

@@ -160,19 +160,20 @@ pub(crate) struct IntrospectConfig {
     pub tls: Option<Spanned<TlsConfig>>,
 }
 
-/// Logins at an OpenID provider (OpenID Connect Core 1.0): the code flow with PKCE (S256). A browser
-/// that navigates without a session is sent to the provider and comes back with one; every other
-/// request without one gets 401. The browser has a cookie with an identifier only (`HttpOnly`,
-/// `SameSite=Lax`; `Secure` and `__Host-` unless `public_url` is of this machine). Sessions are kept
-/// in the data folder, encrypted by what stands in the cookie: they survive reloads and restarts.
+/// Logins at an OpenID provider (OpenID Connect Core 1.0): the code flow with PKCE (S256). A
+/// browser that navigates without a session is sent to the provider and comes back with one; every
+/// other request without one gets 401. The browser has a cookie with an identifier only
+/// (`HttpOnly`, `SameSite=Lax`; `Secure` and `__Host-` unless `public_url` is of this machine).
+/// Sessions are kept in the data folder, encrypted by what stands in the cookie: they survive
+/// reloads and restarts.
 ///
 /// With a session, requests that may change something (all but `GET`, `HEAD` and `OPTIONS`, and
 /// WebSocket handshakes) must come from a page of `public_url`, by `Sec-Fetch-Site` or `Origin`;
 /// others get 403. `scopes` are those that the provider has granted.
 ///
 /// The pages under `callback`, `logout` and `backchannel_logout` are served on the address of each
-/// flow, and each topic with an address of its own, whose `auth` names the way. Nobody needs a
-/// credential for them, and no flow may have their paths.
+/// flow and topic whose `auth` names the way. Nobody needs a credential for them, and no flow may
+/// have their paths.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OidcConfig {

@@ -238,7 +238,9 @@ impl Core {
                 self.date(&mut session, &answer, services.wall().as_secs());
             }
             Err(Failure::Refused(reason)) => {
-                tracing::debug!(target: "auth", way = %self.name, reason, "a session is not renewed");
+                tracing::debug!(
+                    target: "auth", way = %self.name, reason, "a session is not renewed"
+                );
                 self.store.remove(&key);
                 self.disk.remove(&key, services).await;
                 return;

@@ -15,8 +15,8 @@ const REALM: &str = "intertie";
 #[derive(Debug)]
 pub(crate) struct Refusals {
     challenges: Challenges,
-    /// Those of signatures and cookies, for which no scheme is registered: a 401 must have a challenge all the
-    /// same, and clients ignore those that they do not know.
+    /// Those of signatures and cookies, for which no scheme is registered: a 401 must have a
+    /// challenge all the same, and clients ignore those that they do not know.
     signatures: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use component::access::{AccessPage, Door};
-use component::document::Declared;
+use component::document::{Declared, Entrance};
 use component::edge::RouteEdge;
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::tls::{ListenerTls, Protocol};
@@ -44,9 +44,23 @@ struct ListenerPage {
 fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
     let mut known = BTreeSet::new();
     let mut all = Vec::new();
-    for (guarded, _) in routed(flows, declared) {
-        for page in guarded.door.iter().flat_map(|door| door.pages()) {
-            let listen = guarded.http.listen.clone();
+    // Also those of routes that share a handler with others.
+    let asked = declared.iter().flat_map(|it| &it.routes).map(|route| {
+        let Entrance {
+            http,
+            tls,
+            protocols,
+            ..
+        } = &route.entrance;
+        (http, tls, protocols, route.pages.clone())
+    });
+    let guarded = routed(flows, declared).map(|(it, _)| {
+        let pages = it.door.iter().flat_map(|door| door.pages()).collect();
+        (it.http, it.tls, it.protocols, pages)
+    });
+    for (http, tls, protocols, pages) in guarded.chain(asked) {
+        for page in pages {
+            let listen = http.listen.clone();
             if !known.insert((listen.clone(), Arc::clone(&page.way), page.path.shape())) {
                 continue;
             }
@@ -58,8 +72,8 @@ fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
                     body_max: page.body_max,
                     decode: None,
                 },
-                tls: guarded.tls.clone(),
-                protocols: guarded.protocols.clone(),
+                tls: tls.clone(),
+                protocols: protocols.clone(),
                 page,
             });
         }

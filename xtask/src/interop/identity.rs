@@ -204,10 +204,15 @@ fn flows(port: u16, issuer: &str, introspection: &str) -> String {
     };
     let ways: String = clients.iter().map(way).collect();
     let flows: String = clients.iter().map(flow).collect();
-    format!(
-        "engine:\n  auth:\n{ways}    opaque: {{ introspect: {{ url: \"{introspection}\", client_id: \
-         secret, client_secret: \"hush: & co\", check: 1s }} }}\n{flows}---\nflow: opaque\nfrom: {{ \
-         http: \"GET :{port}/opaque\" }}\nauth: opaque\nsteps:\n  - map: $auth\n  - reply: {{}}\n---\n\
-         flow: bye\nfrom: {{ http: \"GET :{port}/bye\" }}\nsteps:\n  - reply: {{ body: bye }}\n"
-    )
+    let opaque = format!(
+        "    opaque: {{ introspect: {{ url: \"{introspection}\", client_id: secret, client_secret: \
+         \"hush: & co\", check: 1s }} }}\n"
+    );
+    let others = format!(
+        "---\nflow: opaque\nfrom: {{ http: \"GET :{port}/opaque\" }}\nauth: opaque\n\
+         steps: [ map: $auth, reply: {{}} ]\n\
+         ---\nflow: bye\nfrom: {{ http: \"GET :{port}/bye\" }}\n\
+         steps: [ reply: {{ body: bye }} ]\n"
+    );
+    format!("engine:\n  auth:\n{ways}{opaque}{flows}{others}")
 }

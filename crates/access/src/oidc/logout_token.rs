@@ -77,7 +77,8 @@ impl LogoutTokenRules {
         }
     }
 
-    /// Checks a token (section 2.6), but for whether it came before. `now` is in seconds since 1970.
+    /// Checks a token (section 2.6), but for whether it came before. `now` is in seconds since
+    /// 1970.
     ///
     /// # Errors
     /// Why it is refused.

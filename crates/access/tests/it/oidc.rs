@@ -518,7 +518,8 @@ fn cookies_are_found_by_their_names() {
 fn a_provider_describes_itself_and_no_other() {
     let text = |changes: Value| {
         let mut all = json!({ "issuer": ISSUER, "authorization_endpoint": "https://id.example/a",
-            "token_endpoint": "https://id.example/t", "end_session_endpoint": "https://id.example/e",
+            "token_endpoint": "https://id.example/t",
+            "end_session_endpoint": "https://id.example/e",
             "authorization_response_iss_parameter_supported": true });
         for (name, value) in changes.as_object().unwrap() {
             all[name] = value.clone();
@@ -617,7 +618,7 @@ fn sessions_end_by_time_by_logout_and_when_there_are_too_many() {
     };
     let mut sessions = Sessions::default();
     let key = |name: &str| Session::key(name.as_bytes());
-    let mut put = |sessions: &mut Sessions<()>, name: &str, who: &str, at: u64| {
+    let put = |sessions: &mut Sessions<()>, name: &str, who: &str, at: u64| {
         let session = session(who, Some(name), NOW + 250);
         sessions.put(key(name), (session, ()), (at, at), limits)
     };

@@ -316,7 +316,9 @@ impl Core {
         }
         let reply = match self.end_by_token(request, services).await {
             Ok(count) => {
-                tracing::info!(target: "auth", way = %self.name, count, "the provider ended sessions");
+                tracing::info!(
+                    target: "auth", way = %self.name, count, "the provider ended sessions"
+                );
                 Reply::new(200)
             }
             Err(Failure::Refused(reason)) => {

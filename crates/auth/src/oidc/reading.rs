@@ -42,10 +42,6 @@ impl OidcWay {
         let before = report.errors();
         let config = &spanned.value;
         check_name(name, spanned.span, report);
-        let (issuer, client_id) = (&config.issuer.value, &config.client_id.value);
-        for text in [&config.issuer, &config.client_id] {
-            check_text(text, report);
-        }
         let origin = origin(&config.public_url, report);
         let paths = Paths::read(config, report);
         let scope = scope(config.scope.as_ref(), report);
@@ -53,63 +49,23 @@ impl OidcWay {
         let idle = timing::time("idle", config.idle.as_ref(), (minute, 90 * DAY), report);
         let lifetime = config.lifetime.as_ref();
         let lifetime = timing::time("lifetime", lifetime, (minute, year), report);
-        let timeout = timing::timeout(config.timeout.as_ref(), report);
-        let auth = client_auth(config, surroundings, report);
-        let read = |url: &Spanned<String>, report: &mut Report| {
-            FixedUrl::read(url, config.tls.as_ref(), ("auth", timeout), BAD_WAY, report)
-        };
-        let place = {
-            let path = ".well-known/openid-configuration";
-            let value = format!("{}/{path}", issuer.trim_end_matches('/'));
-            let span = config.issuer.span;
-            let described = read(&Spanned { value, span }, report);
-            let jwks = config.jwks.as_ref().map(|it| read(it, report));
-            described.and_then(|described| {
-                Some(match jwks {
-                    None => Place::Discovery(described, issuer.clone()),
-                    Some(jwks) => Place::DescribedJwks(described, issuer.clone(), jwks?),
-                })
-            })
-        };
-        let token_url = config.token_url.as_ref().map(|it| read(it, report));
+        let provider = provider(name, config, surroundings, report);
         let Some(sealer) = Sealer::random() else {
             let message = "the system has no random bytes to encrypt logins by";
             report.error(BAD_WAY, spanned.span, message);
             return None;
         };
-        let (place, origin, auth) = (place?, origin?, auth?);
+        let (provider, origin) = (provider?, origin?);
         if report.errors() > before {
             return None;
         }
-        let parties = format!("{name}\n{issuer}\n{client_id}");
-        let keys = StateKey {
-            settings: format!("{:?} {:?} {issuer}", place.url(), place.keys_url()),
-            ..StateKey::shared(name, "auth_oidc_keys")
-        };
+        let parties = format!("{name}\n{}\n{}", provider.issuer, provider.client_id);
         let sessions = StateKey {
             // All that a session or its caller depends on.
             settings: format!("{parties}\n{origin} {:?} {:?}", config.id, config.plan),
             ..StateKey::shared(name, "auth_oidc")
         };
         let states = surroundings.states;
-        let fetcher = Fetcher {
-            name: Arc::clone(name),
-            keys: states.get(keys, IssuerKeys::default),
-            place,
-            rsa: Algorithm::Rs256,
-        };
-        let provider = Provider {
-            way: Arc::clone(name),
-            issuer: issuer.clone(),
-            client_id: client_id.clone(),
-            auth,
-            fetcher: Arc::new(fetcher),
-            token_url: token_url.flatten(),
-            id_rules: IdTokenRules::new(issuer, client_id, CLOCK_SKEW),
-            logout_rules: LogoutTokenRules::new(issuer, client_id, CLOCK_SKEW),
-            timeout,
-            turns: Semaphore::new(CONCURRENT_MAX),
-        };
         let cookies = Cookies::new(name, origin.starts_with("https://"));
         let carrier = Carrier::Cookie(cookies.session.as_str().into());
         let core = Arc::new(Core {
@@ -136,6 +92,57 @@ impl OidcWay {
             pages,
         })
     }
+}
+
+/// The provider as this client sees it.
+fn provider(
+    name: &Arc<str>,
+    config: &OidcConfig,
+    surroundings: &Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Provider> {
+    for text in [&config.issuer, &config.client_id] {
+        check_text(text, report);
+    }
+    let (issuer, client_id) = (&config.issuer.value, &config.client_id.value);
+    let timeout = timing::timeout(config.timeout.as_ref(), report);
+    let auth = client_auth(config, surroundings, report);
+    let read = |url: &Spanned<String>, report: &mut Report| {
+        let how = ("auth", timeout);
+        FixedUrl::read(url, config.tls.as_ref(), how, BAD_WAY, report)
+    };
+    let token_url = config.token_url.as_ref().map(|it| read(it, report));
+    let jwks = config.jwks.as_ref().map(|it| read(it, report));
+    let path = ".well-known/openid-configuration";
+    let value = format!("{}/{path}", issuer.trim_end_matches('/'));
+    let span = config.issuer.span;
+    let described = read(&Spanned { value, span }, report)?;
+    let place = match jwks {
+        None => Place::Discovery(described, issuer.clone()),
+        Some(jwks) => Place::DescribedJwks(described, issuer.clone(), jwks?),
+    };
+    let keys = StateKey {
+        settings: format!("{:?} {:?} {issuer}", place.url(), place.keys_url()),
+        ..StateKey::shared(name, "auth_oidc_keys")
+    };
+    let fetcher = Fetcher {
+        name: Arc::clone(name),
+        keys: surroundings.states.get(keys, IssuerKeys::default),
+        place,
+        rsa: Algorithm::Rs256,
+    };
+    Some(Provider {
+        way: Arc::clone(name),
+        issuer: issuer.clone(),
+        client_id: client_id.clone(),
+        auth: auth?,
+        fetcher: Arc::new(fetcher),
+        token_url: token_url.flatten(),
+        id_rules: IdTokenRules::new(issuer, client_id, CLOCK_SKEW),
+        logout_rules: LogoutTokenRules::new(issuer, client_id, CLOCK_SKEW),
+        timeout,
+        turns: Semaphore::new(CONCURRENT_MAX),
+    })
 }
 
 /// The name of the way is part of the names of its cookies.

@@ -200,6 +200,35 @@ fn a_session_survives_a_restart_but_not_its_end_at_the_provider() {
 }
 
 #[test]
+fn topics_have_the_pages_of_the_login_that_their_subscribers_need() {
+    let site = Site::new();
+    let topic = free_port();
+    let text = flows(site.port, &site.provider.url(), site.back.port());
+    let more = format!(
+        "---\ntopic: prices\npayload: event\nsubscribe: {{ listen: \
+         \"127.0.0.1:{topic}\", auth: staff }}\n"
+    );
+    site.folder.write("flows.yaml", &format!("{text}{more}"));
+    let engine = site.start();
+    let session = site.log_in();
+    let get = |path: &str, fields: &[(&str, &str)]| ask(topic, &format!("GET {path}"), fields);
+    assert_eq!(get("/login/callback", &[]).status, 400, "it is there");
+    assert_eq!(get("/topics/prices/sse", &[]).status, 401);
+    let mut stream = testkit::RawClient::connect(topic);
+    stream.send(format!(
+        "GET /topics/prices/sse HTTP/1.1\r\nHost: x\r\nCookie: {session}\r\n\r\n"
+    ));
+    let head = stream.until(b"\r\n\r\n");
+    assert!(
+        head.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&head)
+    );
+    drop(stream);
+    engine.stop();
+}
+
+#[test]
 fn no_flow_may_have_the_path_of_a_page() {
     let folder = TempDir::new();
     for other in [
