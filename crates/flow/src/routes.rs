@@ -200,8 +200,13 @@ pub(crate) fn group(
                 routes: Vec::new(),
             });
         let edge = routed.edge.within(&listener.edge.requests);
+        // Its counters are no flow's.
+        let name = match routed.is_page {
+            true => format!("auth {}", routed.name).into(),
+            false => routed.name.clone(),
+        };
         listener.routes.push(RoutePlan {
-            flow: routed.name.clone(),
+            flow: name,
             methods: routed.http.methods.clone(),
             path: routed.http.path.clone(),
             edge: Some(edge).filter(|edge| !edge.is_empty()).map(Arc::new),

@@ -11,6 +11,7 @@ use access::oidc::{
 use serde_json::{Value, json};
 
 use crate::issuer::{AUDIENCE, ISSUER, NOW, Signer, claims, issuer};
+use crate::random::Random;
 
 const RS256: Signer<'_> = Signer::Rsa(Algorithm::Rs256);
 
@@ -673,4 +674,82 @@ fn sessions_end_by_time_by_logout_and_when_there_are_too_many() {
     }
     assert_eq!(sessions.len(), 1);
     assert!(sessions.bytes() <= 3000);
+}
+
+/// What the table of sessions should have, by looking at all of them each time.
+#[derive(Clone)]
+struct Known {
+    name: u64,
+    subject: String,
+    seen: u64,
+    ends: u64,
+}
+
+#[test]
+fn the_table_of_sessions_says_what_a_list_of_them_says() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let limits = Limits {
+            idle: 40,
+            count_max: 8,
+            bytes_max: 1 << 30,
+        };
+        let (mut sessions, mut list) = (Sessions::default(), Vec::<Known>::new());
+        let mut now = NOW;
+        for _ in 0..400 {
+            now += random.below(12);
+            let name = random.below(12);
+            let key = Session::key(&name.to_be_bytes());
+            let subject = format!("user {}", name % 3);
+            match random.below(6) {
+                0 | 1 => {
+                    let ends = now + 1 + random.below(200);
+                    let whole = session(&subject, Some(&name.to_string()), ends);
+                    let gone = sessions.put(key, (whole, name), (now, now), limits);
+                    list.retain(|it| {
+                        it.name != name && !gone.contains(&Session::key(&it.name.to_be_bytes()))
+                    });
+                    list.push(Known {
+                        name,
+                        subject,
+                        seen: now,
+                        ends,
+                    });
+                }
+                2 => {
+                    let ended = sessions.end(Some(&subject), None);
+                    let count = list.len();
+                    list.retain(|it| it.subject != subject);
+                    assert_eq!(ended.len(), count - list.len(), "seed {seed}");
+                }
+                3 => {
+                    let is_there = list.iter().any(|it| it.name == name);
+                    assert_eq!(sessions.remove(&key).is_some(), is_there, "seed {seed}");
+                    list.retain(|it| it.name != name);
+                }
+                _ => {
+                    let found = sessions.get(&key, now, limits);
+                    let at = list.iter().position(|it| it.name == name);
+                    let good = at.filter(|at| {
+                        let known = &list[*at];
+                        now < known.ends && now < known.seen + limits.idle
+                    });
+                    assert_eq!(
+                        found.as_ref().map(|it| it.made),
+                        good.map(|_| name),
+                        "seed {seed}"
+                    );
+                    match (good, found) {
+                        (Some(at), Some(found)) if found.is_noted => list[at].seen = now,
+                        (Some(_), _) => {}
+                        (None, _) => list.retain(|it| it.name != name),
+                    }
+                }
+            }
+            assert_eq!(sessions.len(), list.len(), "seed {seed}");
+            assert!(
+                sessions.len() <= limits.count_max && (list.is_empty() == (sessions.bytes() == 0))
+            );
+        }
+    }
 }

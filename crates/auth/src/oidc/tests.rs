@@ -314,7 +314,8 @@ fn a_browser_logs_in_and_comes_back_to_its_page() {
         assert_eq!(admitted.caller.scopes, ["openid", "orders.read"]);
         // The back end does not see the session.
         let mut request = browser.page("/orders/7");
-        let others = [&request.headers.get("Cookie").unwrap()[..], b"; theme=dark"].concat();
+        let mut others = request.headers.get("Cookie").unwrap().to_vec();
+        others.extend(b"; theme=dark");
         request.headers.set("Cookie", others);
         admitted.enter(&mut request);
         let left = cookies(request.headers.view().iter().map(|it| (it.1, it.2)));
