@@ -12,7 +12,7 @@ use super::process::{Process, free_port, wait_for};
 use super::report::Report;
 use super::run::run;
 use super::{scripts, tools};
-use crate::command::{Failure, program};
+use crate::command::{Failure, program, target};
 
 /// The version of Keycloak.
 const KEYCLOAK: &str = "26.0.7";
@@ -164,7 +164,7 @@ fn keycloak(scene: &Scene<'_>) -> Result<(Process, String, String), Failure> {
 
 /// Keycloak in a folder of this run. The archive of Maven Central stays in the target folder.
 fn keycloak_home(root: &Path, folder: &Path) -> Result<PathBuf, Failure> {
-    let kept = tools::target(root)?.join("interop/keycloak");
+    let kept = target(root)?.join("interop/keycloak");
     let archive = kept.join(format!("keycloak-quarkus-dist-{KEYCLOAK}.zip"));
     if !archive.is_file() {
         let artifact = format!("-Dartifact=org.keycloak:keycloak-quarkus-dist:{KEYCLOAK}:zip");
