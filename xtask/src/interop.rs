@@ -2,13 +2,14 @@
 //! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
 //! topics stay while the engine is killed and started again; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
-//! libraries. With `--haproxy` they talk to HAProxy instead, and all must pass: that tells a fault
-//! of the harness from one of the engine. What HAProxy does not have, flows and topics, is not
-//! asked then.
+//! libraries; and browsers log in at real OpenID providers. With `--haproxy` they talk to HAProxy
+//! instead, and all must pass: that tells a fault of the harness from one of the engine. What
+//! HAProxy does not have, flows and topics, is not asked then.
 
 pub mod bench;
 mod curl;
 mod h2;
+mod identity;
 mod peer;
 mod peers;
 pub mod process;
@@ -37,7 +38,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -102,6 +103,11 @@ const CHECKS: [Check; 14] = [
         name: "spellings",
         needs: tools::SPELLINGS,
         run: spellings::check,
+    },
+    Check {
+        name: "identity",
+        needs: tools::IDENTITY,
+        run: identity::check,
     },
     Check {
         name: "packages",

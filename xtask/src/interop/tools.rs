@@ -76,6 +76,24 @@ pub const SPELLINGS: &[Needed] = &[
     },
 ];
 
+/// OpenID providers.
+pub const IDENTITY: &[Needed] = &[
+    NODE,
+    NPM,
+    Needed {
+        name: "java",
+        packages: &["openjdk-17-jre-headless", "default-jre-headless"],
+    },
+    Needed {
+        name: "mvn",
+        packages: &["maven"],
+    },
+    Needed {
+        name: "unzip",
+        packages: &["unzip"],
+    },
+];
+
 const NODE: Needed = Needed {
     name: "node",
     packages: &["nodejs"],
