@@ -18,6 +18,7 @@ use crate::door::AccessDoor;
 use crate::hmac::HmacWay;
 use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
+use crate::mtls::MtlsWay;
 use crate::way::Way;
 
 /// The word that opens a door.
@@ -65,47 +66,57 @@ fn read_way(
         jwt,
         basic,
         api_key,
+        mtls,
         hmac,
         introspect,
         ask,
         pass,
     } = &config;
     let passes = pass.as_ref().is_some_and(|it| it.value);
-    if let (Some(pass), true) = (pass, hmac.is_some() || ask.is_some()) {
+    let has_nothing_to_pass = hmac.is_some() || ask.is_some() || mtls.is_some();
+    if let (Some(pass), true) = (pass, has_nothing_to_pass) {
         let message = "`pass` has no effect here: everything is passed on";
         let hint = "leave it out";
         report.error(BAD_WAY, pass.span, message).hint(hint);
     }
-    match (jwt, basic, api_key, hmac, introspect, ask) {
-        (Some(jwt), None, None, None, None, None) => {
-            arc(JwtWay::read(name, jwt, passes, surroundings, report))
-        }
-        (None, Some(basic), None, None, None, None) => {
-            arc(BasicWay::read(name, basic, passes, surroundings, report))
-        }
-        (None, None, Some(api_key), None, None, None) => {
-            arc(ApiKeyWay::read(name, api_key, passes, surroundings, report))
-        }
-        (None, None, None, Some(hmac), None, None) => {
-            arc(HmacWay::read(name, hmac, surroundings, report))
-        }
-        (None, None, None, None, Some(introspect), None) => {
-            let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
-            arc(way)
-        }
-        (None, None, None, None, None, Some(ask)) => {
-            arc(AskWay::read(name, ask, surroundings, report))
-        }
-        _ => {
-            let message = format!(
-                "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `hmac`, \
-                 `introspect` and `ask`"
-            );
-            let hint = "write two ways, and name both under `any`";
-            report.error(BAD_WAY, node.span, message).hint(hint);
-            None
-        }
+    let kinds = [
+        jwt.is_some(),
+        basic.is_some(),
+        api_key.is_some(),
+        mtls.is_some(),
+        hmac.is_some(),
+        introspect.is_some(),
+        ask.is_some(),
+    ];
+    if kinds.into_iter().filter(|it| *it).count() != 1 {
+        let message = format!(
+            "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`, \
+             `introspect` and `ask`"
+        );
+        let hint = "write two ways, and name both under `any`";
+        report.error(BAD_WAY, node.span, message).hint(hint);
+        return None;
     }
+    if let Some(jwt) = jwt {
+        return arc(JwtWay::read(name, jwt, passes, surroundings, report));
+    }
+    if let Some(basic) = basic {
+        return arc(BasicWay::read(name, basic, passes, surroundings, report));
+    }
+    if let Some(keys) = api_key {
+        return arc(ApiKeyWay::read(name, keys, passes, surroundings, report));
+    }
+    if let Some(mtls) = mtls {
+        return arc(MtlsWay::read(name, mtls, report));
+    }
+    if let Some(hmac) = hmac {
+        return arc(HmacWay::read(name, hmac, surroundings, report));
+    }
+    if let Some(introspect) = introspect {
+        let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
+        return arc(way);
+    }
+    arc(AskWay::read(name, ask.as_ref()?, surroundings, report))
 }
 
 fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {

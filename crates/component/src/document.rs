@@ -55,6 +55,9 @@ pub struct DeclaredRoute {
     pub handler: Arc<dyn Handler>,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// Whether the handler has doors of its own of which one [reads
+    /// certificates](Door::reads_certificate).
+    pub reads_certificate: bool,
 }
 
 /// What a document declares under a name, for flows to use.

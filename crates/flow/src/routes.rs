@@ -12,7 +12,7 @@ use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
 use config::{Report, Span};
 
-use crate::codes::{DIFFERENT_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
+use crate::codes::{DIFFERENT_TLS, LISTENER_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
 use crate::compile::Flow;
 use crate::listeners::Listeners;
 use crate::trigger::Trigger;
@@ -26,8 +26,13 @@ struct Routed<'a> {
     tls: &'a Option<ListenerTls>,
     protocols: &'a Vec<Protocol>,
     door: &'a Option<Arc<dyn Door>>,
+    reads_certificate: bool,
     edge: &'a RouteEdge,
     span: Span,
+}
+
+fn reads_certificate(door: &Option<Arc<dyn Door>>) -> bool {
+    door.as_ref().is_some_and(|it| it.reads_certificate())
 }
 
 /// What requests start, in the order of the files: flows whose trigger could be read, then the
@@ -45,6 +50,7 @@ fn routed<'a>(
             tls: &start.tls,
             protocols: &start.protocols,
             door: &flow.door,
+            reads_certificate: reads_certificate(&flow.door),
             edge: &flow.edge,
             span: start.span,
         };
@@ -60,6 +66,7 @@ fn routed<'a>(
                 tls: &entrance.tls,
                 protocols: &entrance.protocols,
                 door: &route.door,
+                reads_certificate: route.reads_certificate || reads_certificate(&route.door),
                 edge: &route.edge,
                 span: entrance.span,
             };
@@ -70,12 +77,19 @@ fn routed<'a>(
             (routed, Some(target))
         })
     });
+    flows.chain(declared)
+}
+
+/// The same, of handlers that do the same the first one alone.
+fn served<'a>(
+    flows: &'a [Flow],
+    declared: &'a [Declared],
+) -> impl Iterator<Item = (Routed<'a>, Option<RouteTarget>)> {
     let mut shared = BTreeSet::new();
-    flows.chain(declared).filter(move |(routed, target)| {
+    routed(flows, declared).filter(move |(routed, target)| {
         let Some(RouteTarget::Handle { handler, .. }) = target else {
             return true;
         };
-        // Of handlers that do the same the first one is enough.
         handler
             .shares()
             .is_none_or(|what| shared.insert((what, &routed.http.listen, routed.http.path.shape())))
@@ -89,7 +103,14 @@ pub(crate) fn check(
     listeners: Option<&Listeners>,
     report: &mut Report,
 ) {
-    let routed: Vec<Routed<'_>> = routed(flows, declared).map(|(routed, _)| routed).collect();
+    let mut told = BTreeSet::new();
+    for (routed, _) in routed(flows, declared) {
+        // A topic has several addresses.
+        if told.insert((routed.kind, routed.name, &routed.http.listen)) {
+            check_certificates(routed, listeners, report);
+        }
+    }
+    let routed: Vec<Routed<'_>> = served(flows, declared).map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
     // A trigger that could not be read may be the one that listens there.
@@ -105,7 +126,7 @@ pub(crate) fn group(
     configured: &Listeners,
 ) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
-    for (routed, target) in routed(flows, declared) {
+    for (routed, target) in served(flows, declared) {
         let Some(target) = target else {
             continue;
         };
@@ -129,6 +150,23 @@ pub(crate) fn group(
         });
     }
     listeners.into_values().collect()
+}
+
+/// A door that knows callers by certificates where no client can show one.
+fn check_certificates(this: Routed<'_>, listeners: Option<&Listeners>, report: &mut Report) {
+    let asks = this.tls.as_ref().is_some_and(|it| it.clients.is_some());
+    let listen = &this.http.listen;
+    let is_told = listeners.is_none_or(|it| it.edge(listen).client_cert_header);
+    if !this.reads_certificate || asks || is_told {
+        return;
+    }
+    let message = format!(
+        "`auth` of {} `{}` knows callers by certificates, and no client can show one to {listen}",
+        this.kind, this.name
+    );
+    report.error(LISTENER_TLS, this.span, message).hint(
+        "add `client_ca` to the `tls` of the trigger; behind proxies that end TLS,          `client_cert_header: true` to the address under `engine.listeners`",
+    );
 }
 
 /// Same address, same shape, same method: nobody could say which flow is meant.

@@ -184,8 +184,8 @@ pub(crate) fn undecided() -> Fault {
 /// What is taken out of a request that is forwarded as it lies in the client's buffer.
 #[derive(Debug)]
 pub(crate) struct Stripped {
-    /// The lines of this name are left out.
-    pub field: Option<Arc<str>>,
+    /// The lines of these names are left out.
+    pub fields: Vec<Arc<str>>,
     /// The query as it goes on, when it is not the client's.
     pub query: Option<Option<String>>,
 }
@@ -195,13 +195,17 @@ impl Stripped {
     pub fn of(admitted: Option<&Admitted>, query: Option<&[u8]>) -> Option<Box<Self>> {
         Some(Box::new(match admitted?.strip.as_ref()? {
             Place::Field(name) => Self {
-                field: Some(Arc::clone(name)),
+                fields: vec![Arc::clone(name)],
+                query: None,
+            },
+            Place::Dpop => Self {
+                fields: Place::DPOP_FIELDS.map(Into::into).into(),
                 query: None,
             },
             Place::Query(name) => {
                 let query = String::from_utf8_lossy(query.unwrap_or_default());
                 Self {
-                    field: None,
+                    fields: Vec::new(),
                     query: Some(without_parameter(&query, name)),
                 }
             }

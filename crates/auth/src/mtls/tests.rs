@@ -1,0 +1,1 @@
+//! Whose certificates come in.
