@@ -106,8 +106,9 @@ impl Rules {
 }
 
 /// Active are also tokens that nobody may present as a bearer's: those that belong to the holder of
-/// a key or certificate (RFC 9449, section 6.2; RFC 8705, section 3.2), whom this gives, and refresh
-/// tokens, which servers mark by `token_use` (Ory Hydra, Amazon Cognito) or `typ` (Keycloak).
+/// a key or certificate (RFC 9449, section 6.2; RFC 8705, section 3.2), whom this gives. Refresh
+/// tokens are refused: servers mark them by `token_use` (Ory Hydra, Amazon Cognito) or `typ`
+/// (Keycloak).
 fn check_kind(claims: &Map<String, Value>) -> Result<Holder, Refused> {
     let holder = match claims.get("cnf") {
         Some(Value::Null) => Holder::default(),

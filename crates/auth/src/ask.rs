@@ -436,8 +436,8 @@ impl Way for AskWay {
         Check::Pending(Box::pin(self.ask(key, fields, services)))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        Some(self.asker.url.upstream())
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+        vec![self.asker.url.upstream()]
     }
 }
 

@@ -50,6 +50,10 @@ pub(crate) struct JwtConfig {
     pub client_id: Option<Spanned<Texts>>,
     /// The keys: a URL, or a file relative to the flow file's folder.
     pub jwks: Option<Spanned<String>>,
+    /// Another host than the issuer's on which the keys may be that its description names: scheme
+    /// and host, such as `https://www.googleapis.com` for `https://accounts.google.com`. Without it
+    /// the description may name no other.
+    pub jwks_origin: Option<Spanned<String>>,
     /// The secret of tokens signed with HMAC, in place of keys, with `algorithm`.
     pub secret: Option<Spanned<String>>,
     /// The algorithm of `secret` (`HS256` by default), or of RSA keys that name none (`RS256` by
@@ -66,8 +70,8 @@ pub(crate) struct JwtConfig {
     /// The claim that names the caller's plan: `$auth.plan`.
     pub plan: Option<String>,
     /// Whether tokens may come with a proof that the sender has the key that they are bound to
-    /// (DPoP, RFC 9449: `Authorization: DPoP` and the header `DPoP`): `true` beside bearers' tokens,
-    /// `required` for nothing else. Without it a token with `cnf.jkt` is refused.
+    /// (DPoP, RFC 9449: `Authorization: DPoP` and the header `DPoP`). `true` takes them beside
+    /// bearers' tokens, `required` takes nothing else. Without it a token with `cnf.jkt` is refused.
     pub dpop: Option<DpopConfig>,
     /// TLS for an `https` URL of the issuer or `jwks`.
     pub tls: Option<Spanned<TlsConfig>>,

@@ -96,10 +96,7 @@ impl Finder {
         for (at, carrier) in carriers.iter().enumerate() {
             match carrier {
                 Carrier::Bearer => {
-                    let schemes = [
-                        (tokens.bearer, Scheme::Bearer),
-                        (tokens.dpop, Scheme::Dpop),
-                    ];
+                    let schemes = [(tokens.bearer, Scheme::Bearer), (tokens.dpop, Scheme::Dpop)];
                     for (_, scheme) in schemes.into_iter().filter(|(is_taken, _)| *is_taken) {
                         wanted.scheme(scheme);
                     }

@@ -311,8 +311,8 @@ impl Way for IntrospectWay {
         Check::Pending(Box::pin(self.ask(key, credential, (head, services))))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        Some(self.asker.url.upstream())
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+        vec![self.asker.url.upstream()]
     }
 }
 

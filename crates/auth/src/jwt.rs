@@ -25,7 +25,7 @@ use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
-use crate::issuer_keys::{Fetcher, IssuerKeys, Place, Refresh};
+use crate::issuer_keys::{Fetcher, IssuerKeys, KeysOrigin, Place, Refresh};
 use crate::possession::{Dpop, Possession};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
@@ -246,7 +246,9 @@ impl Way for JwtWay {
             Some(keys) => match self.verify(&credential, keys, at) {
                 Ok(checked) => return Check::Ready(checked),
                 Err(Refused::UnknownKey) => Some(keys.generation()),
-                Err(refused) => return Check::Ready(Err(self.refuse(refused, (head.peer, services)))),
+                Err(refused) => {
+                    return Check::Ready(Err(self.refuse(refused, (head.peer, services))));
+                }
             },
             None => None,
         };
@@ -261,10 +263,15 @@ impl Way for JwtWay {
         Some(source::plan(format!("auth {}", self.name), refresh))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
         match &self.keys {
-            Keys::Fixed(_) => None,
-            Keys::Fetched(fetcher) => Some(fetcher.place.url().upstream()),
+            Keys::Fixed(_) => Vec::new(),
+            Keys::Fetched(fetcher) => {
+                let place = &fetcher.place;
+                let elsewhere = place.elsewhere().map(|it| &it.url);
+                let urls = std::iter::once(place.url()).chain(elsewhere);
+                urls.map(FixedUrl::upstream).collect()
+            }
         }
     }
 }
@@ -350,6 +357,12 @@ impl Reading<'_> {
         surroundings: &Surroundings<'_>,
         report: &mut Report,
     ) -> Option<Keys> {
+        let finds_keys = self.config.secret.is_none() && self.config.jwks.is_none();
+        if let Some(origin) = self.config.jwks_origin.as_ref().filter(|_| !finds_keys) {
+            let message = "`jwks_origin` has no effect: the keys are not looked for";
+            let hint = "leave it out; it is for issuers without `jwks` and `secret`";
+            report.error(BAD_WAY, origin.span, message).hint(hint);
+        }
         if let Some(secret) = &self.config.secret {
             return self.secret(secret, report);
         }
@@ -376,10 +389,39 @@ impl Reading<'_> {
                     span: self.config.issuer.span,
                 };
                 let url = self.url(&url, report)?;
-                let place = Place::Discovery(url, issuer.clone());
+                let elsewhere = match &self.config.jwks_origin {
+                    Some(origin) => Some(self.keys_origin(origin, report)?),
+                    None => None,
+                };
+                let place = Place::Discovery {
+                    description: url,
+                    issuer: issuer.clone(),
+                    elsewhere,
+                };
                 Some(self.fetched(place, rsa, surroundings))
             }
         }
+    }
+
+    /// The other host on which the keys may be.
+    fn keys_origin(&self, origin: &Spanned<String>, report: &mut Report) -> Option<KeysOrigin> {
+        let bare = origin.value.trim_end_matches('/');
+        let (_, host) = bare.split_once("://").unwrap_or_default();
+        if host.is_empty() || host.contains(['/', '?', '#']) {
+            let message = format!("`{}` is no scheme and host", origin.value.escape_debug());
+            report
+                .error(BAD_WAY, origin.span, message)
+                .hint("write `https://HOST`");
+            return None;
+        }
+        let root = Spanned {
+            value: format!("{bare}/"),
+            span: origin.span,
+        };
+        Some(KeysOrigin {
+            origin: bare.to_owned(),
+            url: self.url(&root, report)?,
+        })
     }
 
     fn refuse_tls(&self, what: &str, report: &mut Report) {
@@ -457,15 +499,19 @@ impl Reading<'_> {
     fn fetched(&self, place: Place, rsa: Algorithm, surroundings: &Surroundings<'_>) -> Keys {
         let kind = match &place {
             Place::Jwks(_) => "jwks",
-            Place::Discovery(..) => "discovery",
+            Place::Discovery { .. } => "discovery",
         };
         let issuer = match &place {
             Place::Jwks(_) => None,
-            Place::Discovery(_, issuer) => Some(issuer),
+            Place::Discovery { issuer, .. } => Some(issuer),
         };
         let key = StateKey {
             // All that the keys depend on.
-            settings: format!("{:?} {issuer:?} {rsa:?}", place.url()),
+            settings: format!(
+                "{:?} {issuer:?} {rsa:?}{}",
+                place.url(),
+                place.elsewhere().map_or("", |it| &it.origin)
+            ),
             ..StateKey::shared(self.name, kind)
         };
         Keys::Fetched(Arc::new(Fetcher {

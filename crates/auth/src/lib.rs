@@ -3,7 +3,8 @@
 //!
 //! [`config`] reads both. A [`way`] takes one kind of credential: [`jwt`] with the keys of an
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`mtls`] with the
-//! certificates of clients, [`hmac`] with signed bodies; [`possession`] asks who has a token; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A
+//! certificates of clients, [`hmac`] with signed bodies; [`introspect`] and [`ask`] have another
+//! system decide and keep its [`answers`]. [`possession`] asks whether a token is its sender's. A
 //! [`door`] finds the credential of a request ([`credential`]), has its way check it, and decides;
 //! [`refusal`] is what whoever is not let in is told. What is right and wrong about a credential is
 //! the business of the crate `access`.

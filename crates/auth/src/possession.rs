@@ -88,6 +88,9 @@ impl Possession {
             let presented = Presented::Bearer { certificate };
             return holder.confirm(presented).map_err(|_| invalid);
         };
+        let Some(seen) = &self.seen else {
+            return Err(Rejection::Proof("not_taken"));
+        };
         let now = services.wall().as_secs();
         let Proof { key, identity } = self
             .verify(proof, credential, head, now)
@@ -95,10 +98,7 @@ impl Possession {
         let presented = Presented::Dpop { key, certificate };
         holder.confirm(presented).map_err(|_| invalid)?;
         // The last: nobody else's proof is remembered.
-        match &self.seen {
-            Some(seen) => seen.take(&key, &identity, now),
-            None => Err(Rejection::Proof("not_taken")),
-        }
+        seen.take(&key, &identity, now)
     }
 
     fn verify(

@@ -105,8 +105,8 @@ pub(crate) trait Way: Send + Sync {
         None
     }
 
-    /// The system that it asks.
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        None
+    /// The systems that it asks.
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+        Vec::new()
     }
 }

@@ -228,6 +228,6 @@ impl Ways for NamedWays {
 
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
         let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
-        ways.filter_map(|way| way.upstream()).cloned().collect()
+        ways.flat_map(|way| way.upstreams()).cloned().collect()
     }
 }

@@ -142,7 +142,9 @@ fn read_edge(
     let has_nobody = proxies.is_none() && of_engine.is_none();
     let is_on = |it: &&Spanned<bool>| it.value;
     let header = config.client_cert_header.as_ref().filter(is_on);
-    let trusts_nobody = proxies.as_ref().map_or(of_engine.is_none(), |it| it.is_empty());
+    let trusts_nobody = proxies
+        .as_ref()
+        .map_or(of_engine.is_none(), |it| it.is_empty());
     if let Some(header) = header.filter(|_| trusts_nobody) {
         let message = "`client_cert_header` has no effect: no proxy is trusted here";
         report

@@ -165,7 +165,8 @@ fn check_certificates(this: Routed<'_>, listeners: Option<&Listeners>, report: &
         this.kind, this.name
     );
     report.error(LISTENER_TLS, this.span, message).hint(
-        "add `client_ca` to the `tls` of the trigger; behind proxies that end TLS,          `client_cert_header: true` to the address under `engine.listeners`",
+        "add `client_ca` to the `tls` of the trigger; behind proxies that end TLS, \
+         `client_cert_header: true` to the address under `engine.listeners`",
     );
 }
 

@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use component::plan::{ListenerPlan, Plan};
-use component::tls::{ClientAuth, ClientTls, FileName, IdentityFiles, Protocol, TlsVersion, Verify};
+use component::tls::{
+    ClientAuth, ClientTls, FileName, IdentityFiles, Protocol, TlsVersion, Verify,
+};
 use component::upstream::UpstreamPlan;
 use config::{Report, Sources, Span};
-use net::tls::{self, ClientSettings, Identity, Pin, RevocationLists, Roots, ServerSettings, TlsError, Trust};
+use net::tls::{
+    self, ClientSettings, Identity, Pin, RevocationLists, Roots, ServerSettings, TlsError, Trust,
+};
 use proxy::TlsTable;
 
 use crate::codes::{BAD_CERTIFICATE, EXPIRES_SOON};

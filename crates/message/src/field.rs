@@ -130,8 +130,8 @@ impl Field {
         )
     }
 
-    /// Whether a name is this one, which stands in small letters, in any case and with `_` taken for
-    /// `-`, as CGI and its like do.
+    /// Whether a name is this one, which stands in small letters: in any case, and with `_` taken
+    /// for `-`, as CGI and its like do.
     pub fn is_spelling(name: &[u8], wanted: &[u8]) -> bool {
         let same = |(byte, wanted): (&u8, &u8)| match byte {
             b'_' => *wanted == b'-',

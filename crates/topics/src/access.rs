@@ -55,9 +55,9 @@ impl Lock {
         if self.door.judges_once() {
             let message = "a proof of possession (`dpop`) is good for one request: subscribers \
                            cannot show one";
-            report.error(code, span, message).hint(
-                "use a way without `dpop`; flows and `publish.http` alone take proofs",
-            );
+            report
+                .error(code, span, message)
+                .hint("use a way without `dpop`; flows and `publish.http` alone take proofs");
         }
     }
 

@@ -1,6 +1,8 @@
 //! The TLS settings and protocols of a listener, as a flow file says them.
 
-use component::tls::{ClientAuth, ClientTls, FileName, IdentityFiles, ListenerTls, Protocol, TlsVersion};
+use component::tls::{
+    ClientAuth, ClientTls, FileName, IdentityFiles, ListenerTls, Protocol, TlsVersion,
+};
 use config::{Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -69,15 +71,15 @@ pub(super) fn read(config: &Spanned<TlsConfig>, report: &mut Report) -> Listener
     let crls = config.client_crls.iter().flat_map(|it| &it.value);
     ListenerTls {
         identities: std::iter::once(first).chain(others).collect(),
-        clients: config
-            .client_ca
-            .as_ref()
-            .map(|ca| ClientTls {
-                ca: FileName::from(ca),
-                auth: auth.unwrap_or_default(),
-                crls: crls.map(FileName::from).collect(),
-                crl_leaf_only: config.client_crl_leaf_only.as_ref().is_some_and(|it| it.value),
-            }),
+        clients: config.client_ca.as_ref().map(|ca| ClientTls {
+            ca: FileName::from(ca),
+            auth: auth.unwrap_or_default(),
+            crls: crls.map(FileName::from).collect(),
+            crl_leaf_only: config
+                .client_crl_leaf_only
+                .as_ref()
+                .is_some_and(|it| it.value),
+        }),
         min_version: config.min_version,
     }
 }

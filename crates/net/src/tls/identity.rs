@@ -176,7 +176,9 @@ impl RevocationLists {
                 .map_err(|error| unreadable(&error))?,
         };
         if lists.is_empty() {
-            return Err(unreadable(&"there is no `-----BEGIN X509 CRL-----` in the file"));
+            return Err(unreadable(
+                &"there is no `-----BEGIN X509 CRL-----` in the file",
+            ));
         }
         for list in lists {
             let read = CertificateList::from_der(&list).map_err(|error| unreadable(&error))?;

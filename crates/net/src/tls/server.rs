@@ -114,8 +114,8 @@ impl Server {
 
     /// Whether the other one asks the same of clients: the same lowest version, and certificates of
     /// the same authorities that the same lists do not revoke. A connection that was made under
-    /// other lists ends: whoever is on the new one would not get in again. Its own certificates may differ: a connection that was made with one
-    /// before its renewal is as good as a new one.
+    /// other lists ends: its client might not get in again. Its own certificates may differ: a
+    /// connection that was made with one before its renewal is as good as a new one.
     pub fn admits_like(&self, other: &Self) -> bool {
         let same_clients = match (&self.client_auth, &other.client_auth) {
             (ClientAuth::None, ClientAuth::None) => true,

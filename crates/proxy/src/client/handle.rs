@@ -132,7 +132,12 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
     let head_bytes = bytes.get(..head.length).unwrap_or_default();
     let client = &session.client;
     let fields = head.headers(head_bytes);
-    let taken = take_fields(&session.settings, client.peer(), fields, client.certificate());
+    let taken = take_fields(
+        &session.settings,
+        client.peer(),
+        fields,
+        client.certificate(),
+    );
     Request {
         method: head.method.clone(),
         query: head.query(bytes).map(text),

@@ -10,8 +10,8 @@ use component::forward::{ForwardPlan, HostField};
 use component::settings::Settings;
 use component::trusted_proxies::TrustedProxies;
 use message::{
-    Body, CertificateSource, ClientCertificate, Entry, Field, FieldLine, Headers, HeadersView, Method,
-    Request,
+    Body, CertificateSource, ClientCertificate, Entry, Field, FieldLine, Headers, HeadersView,
+    Method, Request,
 };
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
