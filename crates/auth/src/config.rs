@@ -71,7 +71,8 @@ pub(crate) struct JwtConfig {
     pub plan: Option<String>,
     /// Whether tokens may come with a proof that the sender has the key that they are bound to
     /// (DPoP, RFC 9449: `Authorization: DPoP` and the header `DPoP`). `true` takes them beside
-    /// bearers' tokens, `required` takes nothing else. Without it a token with `cnf.jkt` is refused.
+    /// bearers' tokens, `required` takes nothing else. Without it a token with `cnf.jkt` is
+    /// refused.
     pub dpop: Option<DpopConfig>,
     /// TLS for an `https` URL of the issuer or `jwks`.
     pub tls: Option<Spanned<TlsConfig>>,
