@@ -323,10 +323,7 @@ fn what_a_trusted_proxy_says_of_the_client_counts() {
         ));
         client.response()
     };
-    assert_eq!(
-        ask(trusted, "/who", &field).text(),
-        "spiffe://us/shop/1"
-    );
+    assert_eq!(ask(trusted, "/who", &field).text(), "spiffe://us/shop/1");
     assert_eq!(ask(trusted, "/back", &field).status, 200);
     assert_eq!(
         backend.requests().pop().unwrap().header("Client-Cert"),
