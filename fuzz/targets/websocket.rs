@@ -134,6 +134,7 @@ fn handshake(input: &[u8]) {
         peer: std::net::Ipv4Addr::LOCALHOST.into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     };
     let subprotocols = ["a".to_owned(), "b".to_owned()];

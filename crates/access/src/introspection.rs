@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::jwt::{Refused, has_one_of, is_one_of, seconds};
+use crate::jwt::{Holder, Refused, has_one_of, holder, is_one_of, seconds};
 use crate::strict_json;
 
 /// The most bytes of an answer.
@@ -28,6 +28,8 @@ pub enum Answer {
     Active {
         /// All members of the answer.
         claims: Map<String, Value>,
+        /// To whom it belongs: nobody may act on it before [`Holder::confirm`].
+        holder: Holder,
         /// From when on the token is refused, in seconds since 1970, if the answer says so.
         expires: Option<u64>,
     },
@@ -64,13 +66,21 @@ impl Rules {
             _ => return Err(NoAnswer("`active` of the answer is no boolean")),
         }
         Ok(match self.check(&claims, now) {
-            Ok(expires) => Answer::Active { claims, expires },
+            Ok((holder, expires)) => Answer::Active {
+                claims,
+                holder,
+                expires,
+            },
             Err(refused) => Answer::Refused(refused),
         })
     }
 
-    /// What the answer says about an active token, and when it expires.
-    fn check(&self, claims: &Map<String, Value>, now: u64) -> Result<Option<u64>, Refused> {
+    /// To whom an active token belongs by what the answer says, and when it expires.
+    fn check(
+        &self,
+        claims: &Map<String, Value>,
+        now: u64,
+    ) -> Result<(Holder, Option<u64>), Refused> {
         let time = |name: &str| match claims.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => seconds(value).map(Some).ok_or(Refused::Malformed),
@@ -82,7 +92,7 @@ impl Rules {
         if time("nbf")?.is_some_and(|it| it > now.saturating_add(CLOCK_SKEW)) {
             return Err(Refused::NotYet);
         }
-        check_kind(claims)?;
+        let holder = check_kind(claims)?;
         let issuer = claims.get("iss");
         if !self.issuers.is_empty() && !issuer.is_some_and(|it| is_one_of(&self.issuers, it)) {
             return Err(Refused::Issuer);
@@ -91,22 +101,25 @@ impl Rules {
         if !self.audience.is_empty() && !audience.is_some_and(|it| has_one_of(&self.audience, it)) {
             return Err(Refused::Audience);
         }
-        Ok(expires)
+        Ok((holder, expires))
     }
 }
 
 /// Active are also tokens that nobody may present as a bearer's: those that belong to the holder of
-/// a key (RFC 9449, section 6.2; RFC 8705, section 3.2), and refresh tokens, which servers mark by
-/// `token_use` (Ory Hydra, Amazon Cognito) or `typ` (Keycloak).
-fn check_kind(claims: &Map<String, Value>) -> Result<(), Refused> {
-    if claims.get("cnf").is_some_and(|it| !it.is_null()) {
-        return Err(Refused::Confirmation);
-    }
+/// a key or certificate (RFC 9449, section 6.2; RFC 8705, section 3.2), whom this gives. Refresh
+/// tokens are refused: servers mark them by `token_use` (Ory Hydra, Amazon Cognito) or `typ`
+/// (Keycloak).
+fn check_kind(claims: &Map<String, Value>) -> Result<Holder, Refused> {
+    let holder = match claims.get("cnf") {
+        Some(Value::Null) => Holder::default(),
+        _ => holder(claims)?,
+    };
     let is = |name: &str, others: &[&str]| {
         let text = claims.get(name).and_then(Value::as_str).unwrap_or_default();
         others.iter().any(|it| it.eq_ignore_ascii_case(text))
     };
-    if is("token_type", &["DPoP", "PoP", "MAC"]) {
+    let has_no_key = is("token_type", &["DPoP"]) && holder.key.is_none();
+    if has_no_key || is("token_type", &["PoP", "MAC"]) {
         return Err(Refused::Confirmation);
     }
     let is_other = is("token_use", &["refresh_token", "refresh", "id"])
@@ -114,7 +127,7 @@ fn check_kind(claims: &Map<String, Value>) -> Result<(), Refused> {
         || is("typ", &["Refresh", "Offline", "ID"]);
     match is_other {
         true => Err(Refused::Type),
-        false => Ok(()),
+        false => Ok(holder),
     }
 }
 

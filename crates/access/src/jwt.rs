@@ -15,8 +15,8 @@ mod signer;
 mod verifier;
 
 pub use algorithm::Algorithm;
-pub use claims::{Audience, Presented, Rules, Verified, scopes};
-pub(crate) use claims::{has_one_of, is_one_of, seconds};
+pub use claims::{Audience, Holder, Presented, Rules, Verified, scopes};
+pub(crate) use claims::{has_one_of, holder, is_one_of, seconds};
 pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
 pub use dpop::{BadProof, Proof, Target, verify_proof};
 pub use key::{Key, KeyProblem};

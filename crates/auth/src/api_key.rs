@@ -1,6 +1,5 @@
 //! API keys.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use access::api_keys::{ApiKey, ApiKeys};
@@ -14,7 +13,7 @@ use message::{Field, Headers};
 
 use crate::codes::BAD_WAY;
 use crate::config::ApiKeyConfig;
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::key_file::{Watch, WatchedFile, read_file};
 use crate::source;
@@ -119,12 +118,12 @@ impl Way for ApiKeyWay {
 
     fn check<'a>(
         &'a self,
-        credential: Cow<'a, [u8]>,
+        credential: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
         let now = services.wall().as_secs();
-        let found = self.find(&credential, now);
+        let found = self.find(&credential.value, now);
         // A right key is taken from addresses that send wrong ones too: to look costs little.
         Check::Ready(found.map_err(|rejection| {
             let now = services.now();

@@ -1,7 +1,6 @@
 //! An HTTP service that decides about requests by their heads, as nginx's `auth_request`, Traefik's
 //! `ForwardAuth` and Envoy's `ext_authz` ask one.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use steps::FixedUrl;
 use crate::answers::{Answer, Answers, Asked, Question};
 use crate::codes::BAD_WAY;
 use crate::config::{AskConfig, Fail};
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
 use crate::timing;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -409,7 +408,7 @@ impl Way for AskWay {
 
     fn check<'a>(
         &'a self,
-        _: Cow<'a, [u8]>,
+        _: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
@@ -437,8 +436,8 @@ impl Way for AskWay {
         Check::Pending(Box::pin(self.ask(key, fields, services)))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        Some(self.asker.url.upstream())
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+        vec![self.asker.url.upstream()]
     }
 }
 

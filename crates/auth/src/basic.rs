@@ -1,7 +1,6 @@
 //! Users with passwords (RFC 7617). A check takes milliseconds of a processor on purpose, so it
 //! runs beside the workers, in a bounded queue, and once for all who wait for the same.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +20,7 @@ use config::{Report, Spanned};
 use tokio::sync::watch;
 
 use crate::config::BasicConfig;
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::key_file::{Watch, WatchedFile, read_file};
 use crate::source;
@@ -302,11 +301,11 @@ impl Way for BasicWay {
 
     fn check<'a>(
         &'a self,
-        credential: Cow<'a, [u8]>,
+        credential: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
-        let entered = self.enter(&credential, head.peer, services);
+        let entered = self.enter(&credential.value, head.peer, services);
         entered.unwrap_or_else(|rejection| Check::Ready(Err(rejection)))
     }
 

@@ -6,8 +6,10 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use steps::{PrivateKeyConfig, TlsConfig};
 
-/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `hmac`, `introspect`, `ask`
-/// and `oidc`.
+use crate::possession::Dpop;
+
+/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`, `introspect`,
+/// `ask` and `oidc`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WayConfig {
@@ -18,6 +20,9 @@ pub(crate) struct WayConfig {
     /// API keys in a header or a parameter of the query. The file has their hashes; `intertie keys`
     /// makes it.
     pub api_key: Option<Spanned<ApiKeyConfig>>,
+    /// Certificates of clients (mutual TLS). The listener needs `tls.client_ca`, or stands behind
+    /// proxies with `client_cert_header`. A request with a credential of its own is judged by that.
+    pub mtls: Option<Spanned<MtlsConfig>>,
     /// Bodies that their sender has signed, as the webhooks of GitHub, Stripe, Slack and of
     /// Standard Webhooks are.
     pub hmac: Option<Spanned<HmacConfig>>,
@@ -29,7 +34,8 @@ pub(crate) struct WayConfig {
     /// Logins of people in browsers at an OpenID provider, with a session kept here.
     pub oidc: Option<Spanned<OidcConfig>>,
     /// Whether the credential is passed on by `forward` and visible to steps. By default it goes no
-    /// further than the door. Signatures, and what `ask` sends, are always passed on.
+    /// further than the door. Signatures, and what `ask` sends, are always passed on; certificates
+    /// never.
     pub pass: Option<Spanned<bool>>,
 }
 
@@ -46,6 +52,10 @@ pub(crate) struct JwtConfig {
     pub client_id: Option<Spanned<Texts>>,
     /// The keys: a URL, or a file relative to the flow file's folder.
     pub jwks: Option<Spanned<String>>,
+    /// Another host than the issuer's on which the keys may be that its description names: scheme
+    /// and host, such as `https://www.googleapis.com` for `https://accounts.google.com`. Without it
+    /// the description may name no other.
+    pub jwks_origin: Option<Spanned<String>>,
     /// The secret of tokens signed with HMAC, in place of keys, with `algorithm`.
     pub secret: Option<Spanned<String>>,
     /// The algorithm of `secret` (`HS256` by default), or of RSA keys that name none (`RS256` by
@@ -61,6 +71,11 @@ pub(crate) struct JwtConfig {
     pub id: Option<String>,
     /// The claim that names the caller's plan: `$auth.plan`.
     pub plan: Option<String>,
+    /// Whether tokens may come with a proof that the sender has the key that they are bound to
+    /// (DPoP, RFC 9449: `Authorization: DPoP` and the header `DPoP`). `true` takes them beside
+    /// bearers' tokens, `required` takes nothing else. Without it a token with `cnf.jkt` is
+    /// refused.
+    pub dpop: Option<DpopConfig>,
     /// TLS for an `https` URL of the issuer or `jwks`.
     pub tls: Option<Spanned<TlsConfig>>,
 }
@@ -153,6 +168,9 @@ pub(crate) struct IntrospectConfig {
     pub id: Option<String>,
     /// The member of the answer that names the caller's plan: `$auth.plan`.
     pub plan: Option<String>,
+    /// Whether tokens may come with a proof that the sender has the key that they are bound to, as
+    /// for `jwt`.
+    pub dpop: Option<DpopConfig>,
     /// How long one question may take, from 1ms to 1m.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<Spanned<config::Duration>>,
@@ -229,6 +247,76 @@ pub(crate) struct OidcConfig {
     pub timeout: Option<Spanned<config::Duration>>,
     /// TLS for `https` URLs of the provider.
     pub tls: Option<Spanned<TlsConfig>>,
+}
+
+/// Whether tokens may be bound to keys: `true`, or `required`.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum DpopConfig {
+    Switch(bool),
+    Word(Required),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum Required {
+    Required,
+}
+
+impl DpopConfig {
+    pub fn mode(&self) -> Dpop {
+        match self {
+            Self::Switch(false) => Dpop::Ignored,
+            Self::Switch(true) => Dpop::Taken,
+            Self::Word(Required::Required) => Dpop::Required,
+        }
+    }
+}
+
+/// Certificates of clients. Without `subject`, `dns`, `uri`, `email` and `fingerprint` everybody
+/// comes in who has a certificate of the listener's `client_ca`; with some of them those that match
+/// one. A certificate that has expired is refused, also on a connection that is open.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MtlsConfig {
+    /// Subjects as RFC 4514 writes them, such as `CN=shop,O=Example`, or common names: a text
+    /// without `=`.
+    pub subject: Option<Spanned<Texts>>,
+    /// DNS names of the certificate; `*.example.com` is every name with one label more.
+    pub dns: Option<Spanned<Texts>>,
+    /// URIs of the certificate, such as SPIFFE IDs; with `/*` at the end, all below.
+    pub uri: Option<Spanned<Texts>>,
+    /// Mail addresses of the certificate.
+    pub email: Option<Spanned<Texts>>,
+    /// SHA-256 hashes of certificates: 64 hexadecimal digits, with or without colons.
+    pub fingerprint: Option<Spanned<Texts>>,
+    /// Issuers as RFC 4514 writes them: the certificate must be of one of these, too.
+    pub issuer: Option<Spanned<Texts>>,
+    /// What of a certificate says who calls: `$auth.id`. A certificate without it is refused. The
+    /// default is the first URI, else the first DNS name, else the common name, else the
+    /// fingerprint.
+    pub id: Option<CertificateId>,
+}
+
+/// What of a certificate says who calls.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(crate) enum CertificateId {
+    /// The first URI
+    Uri,
+    /// The first DNS name
+    Dns,
+    /// The first mail address
+    Email,
+    /// The common name of the subject; none with a colon in it
+    CommonName,
+    /// The whole subject
+    Subject,
+    /// The SHA-256 of the certificate
+    Fingerprint,
 }
 
 /// A service that decides. It is told the method, host, path, query, protocol and client

@@ -21,6 +21,9 @@ pub(crate) enum Carrier {
     Cookie(Arc<str>),
     /// The header field of this name has a signature of the body; its name in lower case.
     Signature(&'static str),
+    /// The certificate that the client has shown. It is the connection's, and counts for requests
+    /// that have no credential of their own.
+    Certificate,
     /// There is nothing to look for: every request is for the way.
     Always,
 }
@@ -33,7 +36,7 @@ impl Carrier {
             Self::Field(name) => Place::Field(Arc::clone(name)),
             Self::Query(name) => Place::Query(Arc::clone(name)),
             Self::Cookie(name) => Place::Cookie(Arc::clone(name)),
-            Self::Signature(_) | Self::Always => return None,
+            Self::Signature(_) | Self::Certificate | Self::Always => return None,
         })
     }
 }
@@ -45,8 +48,31 @@ const AUTHORIZATION: &str = "authorization";
 pub(crate) struct Credential<'a> {
     /// Which of the carriers it came by.
     pub carrier: usize,
-    /// What it is: a token, a key, or user and password in Base64.
+    /// What it is: a token, a key, or user and password in Base64; empty where the way looks for
+    /// itself.
     pub value: Cow<'a, [u8]>,
+    /// The proof of possession beside a token that was presented by `Authorization: DPoP`.
+    pub proof: Option<&'a [u8]>,
+}
+
+impl Credential<'_> {
+    /// One without a value.
+    pub fn none(carrier: usize) -> Self {
+        Self {
+            carrier,
+            value: Cow::Borrowed(&[]),
+            proof: None,
+        }
+    }
+}
+
+/// By which schemes of `Authorization` tokens may be presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenSchemes {
+    /// As a bearer's.
+    pub bearer: bool,
+    /// With a proof of possession.
+    pub dpop: bool,
 }
 
 /// Finds credentials where the ways of a door have them.
@@ -59,6 +85,8 @@ pub(crate) struct Finder {
     /// The fields with signatures.
     signatures: Vec<(&'static str, usize)>,
     cookies: Vec<(Arc<str>, usize)>,
+    /// The carrier of certificates.
+    certificate: Option<usize>,
 }
 
 impl Finder {
@@ -66,18 +94,24 @@ impl Finder {
     ///
     /// # Errors
     /// A sentence, when there are too many places for keys.
-    pub fn new(carriers: Vec<Carrier>) -> Result<Self, &'static str> {
+    pub fn new(carriers: Vec<Carrier>, tokens: TokenSchemes) -> Result<Self, &'static str> {
         let mut wanted = Wanted::default();
-        let (mut keys, mut signatures) = (Vec::new(), Vec::new());
+        let (mut keys, mut signatures, mut certificate) = (Vec::new(), Vec::new(), None);
         let mut cookies = Vec::new();
         for (at, carrier) in carriers.iter().enumerate() {
             match carrier {
-                Carrier::Bearer => wanted.scheme(Scheme::Bearer),
+                Carrier::Bearer => {
+                    let schemes = [(tokens.bearer, Scheme::Bearer), (tokens.dpop, Scheme::Dpop)];
+                    for (_, scheme) in schemes.into_iter().filter(|(is_taken, _)| *is_taken) {
+                        wanted.scheme(scheme);
+                    }
+                }
                 Carrier::Basic => wanted.scheme(Scheme::Basic),
                 Carrier::Field(name) => keys.push((wanted.key_field(name)?, at)),
                 Carrier::Query(name) => keys.push((wanted.key_parameter(name)?, at)),
                 Carrier::Signature(name) => signatures.push((*name, at)),
                 Carrier::Cookie(name) => cookies.push((Arc::clone(name), at)),
+                Carrier::Certificate => certificate = Some(at),
                 Carrier::Always => {}
             }
         }
@@ -87,6 +121,7 @@ impl Finder {
             keys,
             signatures,
             cookies,
+            certificate,
         })
     }
 
@@ -111,6 +146,7 @@ impl Finder {
         let mut found = None;
         let place;
         if let Some(credential) = presented.credential {
+            let mut shown = None;
             let (at, value) = match credential {
                 Presented::Bearer(token) => (of(Carrier::Bearer), token),
                 Presented::Basic(basic) => (of(Carrier::Basic), Cow::Borrowed(basic.encoded())),
@@ -119,10 +155,16 @@ impl Finder {
                     let known = self.keys.iter().find(|(known, _)| *known == place);
                     (known.map(|(_, at)| *at), key)
                 }
-                // Nothing looks for proofs of possession yet.
-                Presented::Dpop { .. } => (None, Cow::Borrowed(&[][..])),
+                Presented::Dpop { token, proof } => {
+                    shown = Some(proof);
+                    (of(Carrier::Bearer), Cow::Borrowed(token))
+                }
             };
-            found = at.map(|carrier| Credential { carrier, value });
+            found = at.map(|carrier| Credential {
+                carrier,
+                value,
+                proof: shown,
+            });
         }
         for (name, carrier) in &self.signatures {
             let is_it = |field: &[u8]| field.eq_ignore_ascii_case(name.as_bytes());
@@ -130,9 +172,11 @@ impl Finder {
                 if !is_it(field) {
                     continue;
                 }
-                let value = Cow::Borrowed(value);
-                let carrier = *carrier;
-                if found.replace(Credential { carrier, value }).is_some() {
+                let signature = Credential {
+                    value: Cow::Borrowed(value),
+                    ..Credential::none(*carrier)
+                };
+                if found.replace(signature).is_some() {
                     return Err(Problem::SeveralCredentials);
                 }
             }
@@ -140,9 +184,10 @@ impl Finder {
         // A browser adds its cookies by itself: what a request shows on purpose counts, right or
         // wrong.
         if found.is_none() && !self.cookies.is_empty() {
-            return self.find_cookie(head);
+            found = self.find_cookie(head)?;
         }
-        Ok(found)
+        let certificate = self.certificate.filter(|_| head.certificate.is_some());
+        Ok(found.or_else(|| certificate.map(Credential::none)))
     }
 
     fn find_cookie<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
@@ -153,8 +198,11 @@ impl Finder {
             let Some((_, carrier)) = known.find(|(it, _)| it.as_bytes() == name) else {
                 continue;
             };
-            let (carrier, value) = (*carrier, Cow::Borrowed(value));
-            if found.replace(Credential { carrier, value }).is_some() {
+            let credential = Credential {
+                value: Cow::Borrowed(value),
+                ..Credential::none(*carrier)
+            };
+            if found.replace(credential).is_some() {
                 return Err(Problem::SeveralCredentials);
             }
         }
@@ -183,7 +231,11 @@ mod tests {
         }
         let mut request = Request::of_source("GET", headers, message::Body::Empty);
         request.query = Some(query.to_owned());
-        let finder = Finder::new(carriers().to_vec()).unwrap();
+        let tokens = TokenSchemes {
+            bearer: true,
+            dpop: false,
+        };
+        let finder = Finder::new(carriers().to_vec(), tokens).unwrap();
         let found = finder.find(RequestHead::of(&request))?;
         let text = |it: Cow<'_, [u8]>| String::from_utf8_lossy(&it).into_owned();
         Ok(found.map(|it| (it.carrier, text(it.value))))

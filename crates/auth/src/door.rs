@@ -1,9 +1,10 @@
 //! What stands in front of a flow or a topic.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, Judgement, RequestHead};
+use component::access::{
+    AccessPage, Admitted, Caller, Door, DoorContext, Judgement, Place, RequestHead,
+};
 use component::definition::compile_expression;
 use component::exchange::{Exchange, FlowContext};
 use component::handler::Services;
@@ -13,7 +14,8 @@ use message::Reply;
 
 use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
-use crate::credential::{Carrier, Finder};
+use crate::credential::{Carrier, Credential, Finder, TokenSchemes};
+use crate::possession::Dpop;
 use crate::refusal::{self, Refusals};
 use crate::way::{Check, Checked, Known, Rejection, Way};
 
@@ -53,7 +55,12 @@ impl AccessDoor {
             _ => None,
         };
         let secret_parameters = carriers.iter().filter_map(parameter).collect();
-        let finder = Finder::new(carriers)?;
+        let tokens = || ways.iter().filter(|it| *it.carrier() == Carrier::Bearer);
+        let tokens = TokenSchemes {
+            bearer: tokens().any(|it| it.dpop() != Dpop::Required),
+            dpop: tokens().any(|it| it.dpop() != Dpop::Ignored),
+        };
+        let finder = Finder::new(carriers, tokens)?;
         Ok(Self {
             name: name.to_owned(),
             ways,
@@ -98,15 +105,15 @@ impl AccessDoor {
     /// The way that a credential is for: of several with one carrier the one that takes it, else
     /// the one that cannot tell, else the one that takes every request, else the first, which
     /// refuses it.
-    fn way(&self, carrier: usize, credential: &[u8]) -> Option<&Arc<dyn Way>> {
-        let carrier = self.finder.carriers().get(carrier)?;
+    fn way(&self, credential: &Credential<'_>, head: RequestHead<'_>) -> Option<&Arc<dyn Way>> {
+        let carrier = self.finder.carriers().get(credential.carrier)?;
         let ways = || self.ways.iter().filter(|it| it.carrier() == carrier);
         let first = ways().next()?;
         // What a credential says of itself is not read where there is no choice.
         if ways().nth(1).is_none() && (self.always().is_none() || !first.tells_apart()) {
             return Some(first);
         }
-        let told = ways().find(|it| it.tells_apart() && it.takes(credential));
+        let told = ways().find(|it| it.tells_apart() && it.takes(&credential.value, head));
         let other = || ways().find(|it| !it.tells_apart());
         Some(told.or_else(other).or(self.always()).unwrap_or(first))
     }
@@ -128,16 +135,17 @@ impl AccessDoor {
         (*last.carrier() == Carrier::Always).then_some(last)
     }
 
+    /// `has_proof` is whether the credential is a token with a proof of possession.
     fn decide(
         &self,
-        way: &dyn Way,
+        (way, has_proof): (&dyn Way, bool),
         checked: Checked,
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Result<Admitted, Box<Reply>> {
         let Known { caller, settlement } = match checked {
             Ok(known) => known,
-            Err(rejection) => return Err(self.reject(way, rejection, head)),
+            Err(rejection) => return Err(self.reject((way, has_proof), rejection, head)),
         };
         let has = |scope: &String| caller.scopes.contains(scope);
         if !self.scopes.iter().all(has) {
@@ -152,7 +160,10 @@ impl AccessDoor {
             self.log(way, "require", head);
             return Err(self.refusals.forbidden(way.carrier(), &[]));
         }
-        let place = || way.carrier().place();
+        let place = || match has_proof {
+            true => Some(Place::Dpop),
+            false => way.carrier().place(),
+        };
         Ok(Admitted {
             caller,
             strip: (!way.passes()).then(place).flatten(),
@@ -161,11 +172,20 @@ impl AccessDoor {
     }
 
     #[cold]
-    fn reject(&self, way: &dyn Way, rejection: Rejection, head: RequestHead<'_>) -> Box<Reply> {
+    fn reject(
+        &self,
+        (way, has_proof): (&dyn Way, bool),
+        rejection: Rejection,
+        head: RequestHead<'_>,
+    ) -> Box<Reply> {
         match rejection {
             Rejection::Invalid(reason) => {
                 self.log(way, reason, head);
-                self.refusals.invalid(way.carrier())
+                self.refusals.invalid(way.carrier(), has_proof)
+            }
+            Rejection::Proof(reason) => {
+                self.log(way, &format!("proof_{reason}"), head);
+                self.refusals.unproved()
             }
             Rejection::Unavailable(reason) => {
                 self.log(way, reason, head);
@@ -232,10 +252,11 @@ impl Condition {
 impl Door for AccessDoor {
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
         let (way, credential) = match self.finder.find(head) {
-            Ok(Some(found)) => (self.way(found.carrier, &found.value), found.value),
-            Ok(None) => (self.always(), Cow::Borrowed(&[][..])),
+            Ok(Some(found)) => (self.way(&found, head), found),
+            Ok(None) => (self.always(), Credential::none(0)),
             Err(problem) => return Judgement::Ready(Err(self.refusals.unreadable(problem))),
         };
+        let has_proof = credential.proof.is_some();
         let (way, check) = match way {
             Some(way) => (way, way.check(credential, head, services)),
             None => match self.invite(head, services) {
@@ -245,10 +266,12 @@ impl Door for AccessDoor {
         };
         match check {
             Check::NeedsBody => Judgement::NeedsBody,
-            Check::Ready(checked) => Judgement::Ready(self.decide(&**way, checked, head, services)),
+            Check::Ready(checked) => {
+                Judgement::Ready(self.decide((&**way, has_proof), checked, head, services))
+            }
             Check::Pending(check) => Judgement::Pending(Box::pin(async move {
                 let checked = check.await;
-                self.decide(&**way, checked, head, services)
+                self.decide((&**way, has_proof), checked, head, services)
             })),
         }
     }
@@ -263,6 +286,15 @@ impl Door for AccessDoor {
 
     fn reads_body(&self) -> bool {
         self.ways.iter().any(|it| it.reads_body())
+    }
+
+    fn reads_certificate(&self) -> bool {
+        let carriers = self.finder.carriers();
+        carriers.contains(&Carrier::Certificate)
+    }
+
+    fn judges_once(&self) -> bool {
+        self.ways.iter().any(|it| it.dpop() != Dpop::Ignored)
     }
 
     fn secret_parameters(&self) -> &[Arc<str>] {

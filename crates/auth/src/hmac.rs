@@ -1,7 +1,7 @@
 //! Bodies that their sender has signed.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use message::{Body, Fault, HeadersView, Kind, Origin, Reply, Request};
 
 use crate::codes::BAD_WAY;
 use crate::config::{HmacConfig, SignatureScheme};
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
+use crate::failed_checks::Guesses;
 use crate::timing;
 use crate::way::{Check, Checked, Known, Rejection, Way};
 
@@ -40,6 +41,7 @@ pub(crate) struct HmacWay {
     /// How many seconds a request that was taken is remembered.
     keep: u64,
     taken: Arc<TakenRequests>,
+    guesses: Arc<Guesses>,
 }
 
 impl HmacWay {
@@ -96,6 +98,7 @@ impl HmacWay {
             taken: surroundings
                 .states
                 .get(key, || TakenRequests::new(replays())),
+            guesses: Guesses::of(surroundings.states),
         })
     }
 
@@ -110,9 +113,13 @@ impl HmacWay {
     }
 
     /// Judges a body that has been hashed.
-    fn end(&self, check: BodyCheck, services: &dyn Services) -> Checked {
+    fn end(&self, check: BodyCheck, (peer, services): (IpAddr, &dyn Services)) -> Checked {
         let caller = self.caller(&check);
-        let identity = check.end().map_err(refuse)?;
+        let identity = check.end().map_err(|refused| {
+            // It has cost the hash of a body, and may be a guess.
+            self.guesses.failed(peer, services.now());
+            refuse(refused)
+        })?;
         let now = services.wall().as_secs();
         let settlement = self.taken.take(identity, now, self.keep)?;
         Ok(Known {
@@ -136,14 +143,14 @@ impl HmacWay {
         &self,
         mut check: BodyCheck,
         body: Bytes,
-        services: &dyn Services,
+        (peer, services): (IpAddr, &dyn Services),
     ) -> Checked {
         let hashed = beside(services, move |_| {
             check.update(&body);
             check
         });
         match hashed.await {
-            Ok(check) => self.end(check, services),
+            Ok(check) => self.end(check, (peer, services)),
             Err(fault) => Err(Rejection::Answered("busy", Box::new(fault.to_reply()))),
         }
     }
@@ -177,7 +184,7 @@ impl Way for HmacWay {
 
     fn check<'a>(
         &'a self,
-        _: Cow<'a, [u8]>,
+        _: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
@@ -185,16 +192,21 @@ impl Way for HmacWay {
             Ok(check) => check,
             Err(refused) => return Check::Ready(Err(refuse(refused))),
         };
+        // Before the body is read, and again before it is hashed.
+        if let Err(limited) = self.guesses.look(head.peer, services.now()) {
+            return Check::Ready(Err(limited));
+        }
         let Some(message) = whole(head) else {
             return Check::NeedsBody;
         };
+        let at = (head.peer, services);
         match &message.body {
             Body::Bytes(bytes) if bytes.len() > AT_ONCE => {
-                Check::Pending(Box::pin(self.judge_large(check, bytes.clone(), services)))
+                Check::Pending(Box::pin(self.judge_large(check, bytes.clone(), at)))
             }
             body => {
                 check.update(body.as_bytes());
-                Check::Ready(self.end(check, services))
+                Check::Ready(self.end(check, at))
             }
         }
     }

@@ -1,12 +1,10 @@
 //! Opaque tokens, which the server that has issued them is asked about (RFC 7662).
 
-use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::introspection::{ANSWER_MAX, Answer as Said, Rules};
-use access::jwt::TOKEN_MAX;
+use access::jwt::{Holder, TOKEN_MAX};
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
 use component::handler::Services;
@@ -21,9 +19,10 @@ use crate::answers::{Answer, Answers, Asked, Question};
 use crate::claims;
 use crate::codes::BAD_WAY;
 use crate::config::IntrospectConfig;
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::jwt::texts;
+use crate::possession::{Dpop, Possession};
 use crate::timing;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -40,10 +39,18 @@ pub(crate) struct IntrospectWay {
     answers: Arc<Answers<Verdict>>,
     asker: Arc<Asker>,
     guesses: Arc<Guesses>,
+    possession: Possession,
 }
 
 /// Who has a token, or why nobody is let in with it.
-type Verdict = Result<Arc<Caller>, &'static str>;
+type Verdict = Result<Found, &'static str>;
+
+/// Who a token is for, and what that one has to show of itself.
+#[derive(Clone)]
+struct Found {
+    caller: Arc<Caller>,
+    holder: Holder,
+}
 
 struct Asker {
     way: Arc<str>,
@@ -110,20 +117,32 @@ impl IntrospectWay {
             answers: surroundings.states.get(key, || Answers::new(hash)),
             asker: Arc::new(asker),
             guesses: Guesses::of(surroundings.states),
+            possession: Possession::of(name, config.dpop.as_ref(), surroundings),
         })
+    }
+
+    fn checked(
+        &self,
+        verdict: Verdict,
+        credential: &Credential<'_>,
+        shown: (RequestHead<'_>, &dyn Services),
+    ) -> Checked {
+        let found = verdict.map_err(Rejection::Invalid)?;
+        self.possession.confirm(found.holder, credential, shown)?;
+        Ok(found.caller.into())
     }
 
     async fn ask(
         &self,
         key: [u8; 32],
-        token: Vec<u8>,
-        peer: IpAddr,
-        services: &dyn Services,
+        credential: Credential<'_>,
+        (head, services): (RequestHead<'_>, &dyn Services),
     ) -> Checked {
+        let token = credential.value.to_vec();
         let asker = Arc::clone(&self.asker);
         // The question has it, not the request: a client that leaves does not get it back. Where
         // the answer to another one's question is waited for it ends at once: one failure for each.
-        let begun = self.guesses.begin(peer, services.now())?;
+        let begun = self.guesses.begin(head.peer, services.now())?;
         let question: Question<_> = Box::new(move |services| {
             Box::pin(async move {
                 let asked = asker.ask(&token, services).await;
@@ -137,7 +156,7 @@ impl IntrospectWay {
             .answers
             .ask(Some(key), self.timeout, services, question);
         match answer.await {
-            Ok(verdict) => checked(verdict),
+            Ok(verdict) => self.checked(verdict, &credential, (head, services)),
             Err(problem) => Err(Rejection::Unavailable(problem)),
         }
     }
@@ -174,10 +193,6 @@ fn authorization(config: &Spanned<IntrospectConfig>, report: &mut Report) -> Opt
             None
         }
     }
-}
-
-fn checked(verdict: Verdict) -> Checked {
-    verdict.map(Into::into).map_err(Rejection::Invalid)
 }
 
 impl Asker {
@@ -220,12 +235,19 @@ impl Asker {
         Ok(match said {
             Said::Inactive => refuse("inactive"),
             Said::Refused(refused) => refuse(refused.name()),
-            Said::Active { claims, expires } => match self.caller(&claims, expires) {
+            Said::Active {
+                claims,
+                holder,
+                expires,
+            } => match self.caller(&claims, expires) {
                 None => refuse("no_id"),
                 Some(caller) => {
                     let left = expires.map(|at| Duration::from_secs(at.saturating_sub(now)));
                     Answer {
-                        value: Ok(Arc::new(caller)),
+                        value: Ok(Found {
+                            caller: Arc::new(caller),
+                            holder,
+                        }),
                         admits: true,
                         keep: left.map_or(self.check, |left| left.min(self.check)),
                         bytes: body.len() * BYTES_EACH,
@@ -261,32 +283,36 @@ impl Way for IntrospectWay {
         &Carrier::Bearer
     }
 
+    fn dpop(&self) -> Dpop {
+        self.possession.dpop
+    }
+
     fn passes(&self) -> bool {
         self.passes
     }
 
     fn check<'a>(
         &'a self,
-        credential: Cow<'a, [u8]>,
+        credential: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
         // What RFC 6750, section 2.1 lets a token have. Nobody is asked about anything else.
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
-        if credential.is_empty() || credential.len() > TOKEN_MAX || !credential.iter().all(is_part)
-        {
+        let token = &credential.value;
+        if token.is_empty() || token.len() > TOKEN_MAX || !token.iter().all(is_part) {
             return Check::Ready(Err(Rejection::Invalid("malformed")));
         }
-        let key = self.answers.key([&*credential]);
+        let key = self.answers.key([&**token]);
         if let Some(verdict) = self.answers.kept(&key, services.now()) {
-            return Check::Ready(checked(verdict));
+            let shown = (head, services);
+            return Check::Ready(self.checked(verdict, &credential, shown));
         }
-        let token = credential.into_owned();
-        Check::Pending(Box::pin(self.ask(key, token, head.peer, services)))
+        Check::Pending(Box::pin(self.ask(key, credential, (head, services))))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        Some(self.asker.url.upstream())
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+        vec![self.asker.url.upstream()]
     }
 }
 

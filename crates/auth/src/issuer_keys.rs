@@ -43,26 +43,42 @@ pub(crate) enum Place {
     Jwks(FixedUrl),
     /// Where the issuer's own description says (OpenID Connect Discovery 1.0, section 4), which
     /// has to name this issuer.
-    Discovery(FixedUrl, String),
+    Discovery {
+        description: FixedUrl,
+        issuer: String,
+        /// Where the keys may be beside the issuer's own host.
+        elsewhere: Option<KeysOrigin>,
+    },
     /// At the second URL, with the description at the first one.
     DescribedJwks(FixedUrl, String, FixedUrl),
+}
+
+/// Another host on which an issuer has its keys.
+pub(crate) struct KeysOrigin {
+    /// Scheme and authority, as the file has them.
+    pub origin: String,
+    /// The system there.
+    pub url: FixedUrl,
 }
 
 impl Place {
     /// The system that is asked.
     pub fn url(&self) -> &FixedUrl {
         match self {
-            Self::Jwks(url) | Self::Discovery(url, _) | Self::DescribedJwks(url, ..) => url,
+            Self::Jwks(url)
+            | Self::DescribedJwks(url, ..)
+            | Self::Discovery {
+                description: url, ..
+            } => url,
         }
     }
-}
 
-impl Place {
     /// Another system that has the keys, where it is another one.
     pub fn keys_url(&self) -> Option<&FixedUrl> {
         match self {
             Self::DescribedJwks(_, _, url) => Some(url),
-            Self::Jwks(_) | Self::Discovery(..) => None,
+            Self::Jwks(_) => None,
+            Self::Discovery { elsewhere, .. } => Some(&elsewhere.as_ref()?.url),
         }
     }
 }
@@ -224,11 +240,18 @@ impl Fetcher {
         let found;
         let url = match &self.place {
             Place::Jwks(url) => url,
-            Place::Discovery(url, issuer) => {
-                let reply = get(url, services).await?;
-                let (path, query) = keys_path(&reply, issuer)?;
+            Place::Discovery {
+                description,
+                issuer,
+                elsewhere,
+            } => {
+                let reply = get(description, services).await?;
+                let other = elsewhere.as_ref();
+                let uri = keys_uri(&reply, issuer, other.map(|it| &*it.origin))?;
                 self.describe(&reply, issuer);
-                found = url.at(&path, query);
+                let host = other.filter(|_| uri.is_elsewhere);
+                let host = host.map_or(description, |it| &it.url);
+                found = host.at(&uri.path, uri.query);
                 &found
             }
             Place::DescribedJwks(url, issuer, jwks) => {
@@ -262,8 +285,17 @@ async fn get(url: &FixedUrl, services: &dyn Services) -> Result<Reply, String> {
     }
 }
 
-/// Path and query of the keys, by the issuer's description.
-fn keys_path(reply: &Reply, issuer: &str) -> Result<(String, Option<String>), String> {
+/// Where an issuer says that its keys are.
+#[derive(Debug, PartialEq, Eq)]
+struct KeysUri {
+    path: String,
+    query: Option<String>,
+    /// Whether they are on the other host.
+    is_elsewhere: bool,
+}
+
+/// Where the keys are, by the issuer's description: on its own host or this other one.
+fn keys_uri(reply: &Reply, issuer: &str, elsewhere: Option<&str>) -> Result<KeysUri, String> {
     let description: Json = serde_json::from_slice(reply.body.as_bytes())
         .map_err(|_| "the issuer's description is no JSON".to_owned())?;
     let text = |name: &str| description.get(name).and_then(Json::as_str);
@@ -274,15 +306,23 @@ fn keys_path(reply: &Reply, issuer: &str) -> Result<(String, Option<String>), St
     let uri = text("jwks_uri").ok_or("the description has no `jwks_uri`")?;
     let other = || {
         format!(
-            "the keys are at another host: write `jwks: {}`",
+            "the keys are at another host, `{}`: allow it by `jwks_origin`",
             uri.escape_debug()
         )
     };
-    let path = same_origin(uri, issuer).ok_or_else(other)?;
+    let own = same_origin(uri, issuer);
+    let is_elsewhere = own.is_none();
+    let path = own.or_else(|| same_origin(uri, elsewhere?));
+    let path = path.ok_or_else(other)?;
     let path = path.split('#').next().unwrap_or_default();
-    Ok(match path.split_once('?') {
-        Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
-        None => (path.to_owned(), None),
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) => (path, Some(query.to_owned())),
+        None => (path, None),
+    };
+    Ok(KeysUri {
+        path: path.to_owned(),
+        query,
+        is_elsewhere,
     })
 }
 
@@ -330,8 +370,34 @@ mod tests {
     use super::*;
 
     fn path(body: &str) -> Result<(String, Option<String>), String> {
+        let uri = uri(body, None)?;
+        assert!(!uri.is_elsewhere);
+        Ok((uri.path, uri.query))
+    }
+
+    fn uri(body: &str, elsewhere: Option<&str>) -> Result<KeysUri, String> {
         let reply = Reply::with_content(200, "application/json", body.as_bytes().to_vec());
-        keys_path(&reply, "https://id.example/realm")
+        keys_uri(&reply, "https://id.example/realm", elsewhere)
+    }
+
+    #[test]
+    fn keys_may_be_on_one_other_host_that_the_file_names() {
+        let found = |at: &str| {
+            let issuer = "https://id.example/realm";
+            let body = format!(r#"{{"issuer":"{issuer}","jwks_uri":"{at}"}}"#);
+            uri(&body, Some("https://keys.example"))
+        };
+        let elsewhere = found("https://keys.example/k").unwrap();
+        assert!(elsewhere.is_elsewhere && elsewhere.path == "/k");
+        assert!(!found("https://id.example/k").unwrap().is_elsewhere);
+        for other in [
+            "http://keys.example/k",
+            "https://keys.example:444/k",
+            "https://keys.example.evil/k",
+            "https://evil/k",
+        ] {
+            assert!(found(other).is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! JSON Web Tokens as bearer tokens.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, Key, KeySet, Presented, Refused, Rules, Snapshot, Verifier, claimed_issuer,
+    Algorithm, Audience, Key, KeySet, Refused, Rules, Snapshot, Verifier, claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
@@ -24,9 +23,10 @@ use steps::FixedUrl;
 use crate::claims;
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
-use crate::issuer_keys::{Fetcher, IssuerKeys, Place, Refresh};
+use crate::issuer_keys::{Fetcher, IssuerKeys, KeysOrigin, Place, Refresh};
+use crate::possession::{Dpop, Possession};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -42,6 +42,7 @@ pub(crate) struct JwtWay {
     issuers: Vec<String>,
     keys: Keys,
     guesses: Arc<Guesses>,
+    possession: Possession,
     /// What each worker keeps a cache of verified tokens for.
     rules: Arc<TokenRules>,
 }
@@ -104,6 +105,7 @@ impl JwtWay {
             issuers,
             keys,
             guesses: Guesses::of(surroundings.states),
+            possession: Possession::of(name, config.value.dpop.as_ref(), surroundings),
             rules: Arc::new(TokenRules {
                 way: Arc::clone(name),
                 rules: Arc::new(rules),
@@ -126,10 +128,11 @@ impl JwtWay {
     /// taken from addresses that send wrong ones too.
     fn verify(
         &self,
-        token: &[u8],
+        credential: &Credential<'_>,
         keys: &Snapshot,
-        (peer, services): (IpAddr, &dyn Services),
+        (head, services): (RequestHead<'_>, &dyn Services),
     ) -> Result<Checked, Refused> {
+        let token = &credential.value;
         let verified = self.verified(services);
         let mut verifier = verified.0.borrow_mut();
         let now = services.wall().as_secs();
@@ -137,13 +140,18 @@ impl JwtWay {
         let known = match verifier.known(token, keys, now) {
             Some(known) => known,
             None => {
-                if let Err(limited) = self.guesses.look(peer, services.now()) {
+                if let Err(limited) = self.guesses.look(head.peer, services.now()) {
                     return Ok(Err(limited));
                 }
                 verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?
             }
         };
-        known.0.confirm(Presented::BEARER)?;
+        drop(verifier);
+        let holder = known.0.holder();
+        let shown = (head, services);
+        if let Err(rejection) = self.possession.confirm(holder, credential, shown) {
+            return Ok(Err(rejection));
+        }
         let caller = known.1.clone();
         Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
     }
@@ -151,9 +159,9 @@ impl JwtWay {
     /// The same where other keys may have to be fetched first.
     async fn verify_later(
         &self,
-        token: Cow<'_, [u8]>,
+        credential: Credential<'_>,
         seen: Option<u64>,
-        (peer, services): (IpAddr, &dyn Services),
+        (head, services): (RequestHead<'_>, &dyn Services),
     ) -> Checked {
         let missing = match seen {
             None => Rejection::Unavailable("no_keys"),
@@ -168,9 +176,9 @@ impl JwtWay {
         let Some(keys) = fetcher.keys.current(services.now()) else {
             return Err(Rejection::Unavailable("no_keys"));
         };
-        match self.verify(&token, &keys, (peer, services)) {
+        match self.verify(&credential, &keys, (head, services)) {
             Ok(checked) => checked,
-            Err(refused) => Err(self.refuse(refused, (peer, services))),
+            Err(refused) => Err(self.refuse(refused, (head.peer, services))),
         }
     }
 
@@ -206,7 +214,7 @@ impl Way for JwtWay {
         &Carrier::Bearer
     }
 
-    fn takes(&self, token: &[u8]) -> bool {
+    fn takes(&self, token: &[u8], _: RequestHead<'_>) -> bool {
         let issuer = claimed_issuer(token);
         issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
     }
@@ -215,17 +223,21 @@ impl Way for JwtWay {
         true
     }
 
+    fn dpop(&self) -> Dpop {
+        self.possession.dpop
+    }
+
     fn passes(&self) -> bool {
         self.passes
     }
 
     fn check<'a>(
         &'a self,
-        credential: Cow<'a, [u8]>,
+        credential: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
-        let at = (head.peer, services);
+        let at = (head, services);
         let keys = match &self.keys {
             Keys::Fixed(keys) => Some(keys.clone()),
             Keys::Fetched(fetcher) => fetcher.keys.current(services.now()),
@@ -234,7 +246,9 @@ impl Way for JwtWay {
             Some(keys) => match self.verify(&credential, keys, at) {
                 Ok(checked) => return Check::Ready(checked),
                 Err(Refused::UnknownKey) => Some(keys.generation()),
-                Err(refused) => return Check::Ready(Err(self.refuse(refused, at))),
+                Err(refused) => {
+                    return Check::Ready(Err(self.refuse(refused, (head.peer, services))));
+                }
             },
             None => None,
         };
@@ -249,10 +263,14 @@ impl Way for JwtWay {
         Some(source::plan(format!("auth {}", self.name), refresh))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
         match &self.keys {
-            Keys::Fixed(_) => None,
-            Keys::Fetched(fetcher) => Some(fetcher.place.url().upstream()),
+            Keys::Fixed(_) => Vec::new(),
+            Keys::Fetched(fetcher) => {
+                let place = &fetcher.place;
+                let urls = std::iter::once(place.url()).chain(place.keys_url());
+                urls.map(FixedUrl::upstream).collect()
+            }
         }
     }
 }
@@ -338,6 +356,12 @@ impl Reading<'_> {
         surroundings: &Surroundings<'_>,
         report: &mut Report,
     ) -> Option<Keys> {
+        let finds_keys = self.config.secret.is_none() && self.config.jwks.is_none();
+        if let Some(origin) = self.config.jwks_origin.as_ref().filter(|_| !finds_keys) {
+            let message = "`jwks_origin` has no effect: the keys are not looked for";
+            let hint = "leave it out; it is for issuers without `jwks` and `secret`";
+            report.error(BAD_WAY, origin.span, message).hint(hint);
+        }
         if let Some(secret) = &self.config.secret {
             return self.secret(secret, report);
         }
@@ -364,10 +388,39 @@ impl Reading<'_> {
                     span: self.config.issuer.span,
                 };
                 let url = self.url(&url, report)?;
-                let place = Place::Discovery(url, issuer.clone());
+                let elsewhere = match &self.config.jwks_origin {
+                    Some(origin) => Some(self.keys_origin(origin, report)?),
+                    None => None,
+                };
+                let place = Place::Discovery {
+                    description: url,
+                    issuer: issuer.clone(),
+                    elsewhere,
+                };
                 Some(self.fetched(place, rsa, surroundings))
             }
         }
+    }
+
+    /// The other host on which the keys may be.
+    fn keys_origin(&self, origin: &Spanned<String>, report: &mut Report) -> Option<KeysOrigin> {
+        let bare = origin.value.trim_end_matches('/');
+        let (_, host) = bare.split_once("://").unwrap_or_default();
+        if host.is_empty() || host.contains(['/', '?', '#']) {
+            let message = format!("`{}` is no scheme and host", origin.value.escape_debug());
+            report
+                .error(BAD_WAY, origin.span, message)
+                .hint("write `https://HOST`");
+            return None;
+        }
+        let root = Spanned {
+            value: format!("{bare}/"),
+            span: origin.span,
+        };
+        Some(KeysOrigin {
+            origin: bare.to_owned(),
+            url: self.url(&root, report)?,
+        })
     }
 
     fn refuse_tls(&self, what: &str, report: &mut Report) {
@@ -445,15 +498,19 @@ impl Reading<'_> {
     fn fetched(&self, place: Place, rsa: Algorithm, surroundings: &Surroundings<'_>) -> Keys {
         let kind = match &place {
             Place::Jwks(_) => "jwks",
-            Place::Discovery(..) | Place::DescribedJwks(..) => "discovery",
+            Place::Discovery { .. } | Place::DescribedJwks(..) => "discovery",
         };
         let issuer = match &place {
             Place::Jwks(_) => None,
-            Place::Discovery(_, issuer) | Place::DescribedJwks(_, issuer, _) => Some(issuer),
+            Place::Discovery { issuer, .. } | Place::DescribedJwks(_, issuer, _) => Some(issuer),
         };
         let key = StateKey {
             // All that the keys depend on.
-            settings: format!("{:?} {issuer:?} {rsa:?}", place.url()),
+            settings: format!(
+                "{:?} {issuer:?} {rsa:?} {:?}",
+                place.url(),
+                place.keys_url()
+            ),
             ..StateKey::shared(self.name, kind)
         };
         Keys::Fetched(Arc::new(Fetcher {

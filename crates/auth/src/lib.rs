@@ -2,9 +2,10 @@
 //! `auth:` puts in front of flows and topics.
 //!
 //! [`config`] reads both. A [`way`] takes one kind of credential: [`jwt`] with the keys of an
-//! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`hmac`] with signed
-//! bodies; [`oidc`] logs browsers in; [`introspect`] and [`ask`] have another system decide and
-//! keep its [`answers`]. A [`door`] finds the credential of a request ([`credential`]), has its way
+//! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`mtls`] with the
+//! certificates of clients, [`hmac`] with signed bodies; [`oidc`] logs browsers in; [`introspect`]
+//! and [`ask`] have another system decide and keep its [`answers`]. [`possession`] asks whether a
+//! token is its sender's. A [`door`] finds the credential of a request ([`credential`]), has its way
 //! check it, and decides; [`refusal`] is what whoever is not let in is told. What is right and
 //! wrong about a credential is the business of the crate `access`.
 
@@ -23,8 +24,11 @@ mod introspect;
 mod issuer_keys;
 mod jwt;
 mod key_file;
+mod mtls;
 mod oidc;
+mod possession;
 mod refusal;
+mod shown_certificate;
 mod source;
 #[cfg(test)]
 mod testing;

@@ -31,7 +31,7 @@ use component::upstream::UpstreamPlan;
 use message::{Fault, HeadersView, Kind, Method, Origin, Reply, Request};
 
 use crate::claims;
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::Refresh;
 use crate::source::{self, wait_until};
@@ -377,10 +377,11 @@ impl Way for OidcWay {
 
     fn check<'a>(
         &'a self,
-        credential: Cow<'a, [u8]>,
+        credential: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
+        let credential = credential.value;
         let core = &self.core;
         let key = Session::key(&credential);
         let now = services.wall().as_secs();
@@ -429,15 +430,12 @@ impl Way for OidcWay {
         Some(source::plan(format!("auth {}", self.core.name), upkeep))
     }
 
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        Some(self.core.provider.fetcher.place.url().upstream())
-    }
-
-    fn more_upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
         let provider = &self.core.provider;
-        let keys = provider.fetcher.place.keys_url();
-        let both = provider.token_url.iter().chain(keys);
-        both.map(|it| it.upstream()).collect()
+        let place = &provider.fetcher.place;
+        let urls = std::iter::once(place.url()).chain(&provider.token_url);
+        let urls = urls.chain(place.keys_url());
+        urls.map(|it| it.upstream()).collect()
     }
 }
 

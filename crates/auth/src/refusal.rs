@@ -42,23 +42,48 @@ impl Refusals {
     /// The reply to a request without a credential: all challenges of the door (RFC 9110, section
     /// 11.6.1).
     pub fn unknown(&self) -> Box<Reply> {
-        self.refuse(fault("this needs credentials"), Failure::Credentials)
+        let detail = match self.has_challenges() {
+            true => "this needs credentials",
+            false => "this needs a client certificate",
+        };
+        self.refuse(self.fault(detail), Failure::Credentials)
+    }
+
+    /// Whether a request can be asked for credentials. A certificate is no matter of requests.
+    fn has_challenges(&self) -> bool {
+        !self.challenges.of(Failure::Credentials).is_empty() || !self.signatures.is_empty()
+    }
+
+    /// A 401 has to have a challenge (RFC 9110, section 15.5.2): without any it is 403.
+    fn fault(&self, detail: &'static str) -> Fault {
+        let kind = match self.has_challenges() {
+            true => Kind::Unauthorized,
+            false => Kind::Forbidden,
+        };
+        Fault::new(kind, Origin::Client, detail)
+    }
+
+    /// The reply to a request whose token comes without a good proof that it is the sender's (RFC
+    /// 9449, section 7.1).
+    pub fn unproved(&self) -> Box<Reply> {
+        self.refuse(self.fault("the credentials are not valid"), Failure::Proof)
     }
 
     /// The reply to a request whose credential is wrong (RFC 6750, section 3.1).
-    pub fn invalid(&self, carrier: &Carrier) -> Box<Reply> {
+    pub fn invalid(&self, carrier: &Carrier, has_proof: bool) -> Box<Reply> {
         let failure = match carrier {
+            Carrier::Bearer if has_proof => Failure::Token(Scheme::Dpop),
             Carrier::Bearer => Failure::Token(Scheme::Bearer),
             _ => Failure::Credentials,
         };
-        self.refuse(fault("the credentials are not valid"), failure)
+        self.refuse(self.fault("the credentials are not valid"), failure)
     }
 
     /// The reply to a request with two credentials, or one that nobody can read (RFC 6750, sections
     /// 2 and 3.1).
     pub fn unreadable(&self, problem: Problem) -> Box<Reply> {
         let fault = match problem.status() {
-            401 => fault(problem.explanation()),
+            401 => self.fault(problem.explanation()),
             status => Fault::invalid(problem.explanation()).with_status(status),
         };
         self.refuse(fault, Failure::Request(problem))
@@ -101,8 +126,4 @@ pub(crate) fn limited(wait: Duration) -> Box<Reply> {
     let detail = "too many credentials were not valid";
     let fault = Fault::new(Kind::Limited, Origin::Client, detail);
     Box::new(fault.with_retry_after(wait).to_reply())
-}
-
-fn fault(detail: &'static str) -> Fault {
-    Fault::new(Kind::Unauthorized, Origin::Client, detail)
 }

@@ -1,6 +1,5 @@
 //! A way to know a caller: one kind of credential, and who says whether it is right.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +9,16 @@ use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 use message::Reply;
 
-use crate::credential::Carrier;
+use crate::credential::{Carrier, Credential};
+use crate::possession::Dpop;
 
 /// Why a credential does not let its sender in.
 #[derive(Debug)]
 pub(crate) enum Rejection {
     /// It is wrong, for this reason: a word for the log.
     Invalid(&'static str),
+    /// It is not proved that it is the sender's, for this reason: a word for the log.
+    Proof(&'static str),
     /// Nobody can tell at the moment.
     Unavailable(&'static str),
     /// Too many credentials of the address were wrong: it may ask again after this time.
@@ -62,8 +64,13 @@ pub(crate) trait Way: Send + Sync {
     fn carrier(&self) -> &Carrier;
 
     /// Whether a credential is for this way, where several ways have the same carrier.
-    fn takes(&self, _credential: &[u8]) -> bool {
+    fn takes(&self, _credential: &[u8], _head: RequestHead<'_>) -> bool {
         true
+    }
+
+    /// Whether its tokens may come with proofs of possession.
+    fn dpop(&self) -> Dpop {
+        Dpop::Ignored
     }
 
     /// Whether [`Way::takes`] tells its credentials from those of others. Of the ways that do not,
@@ -88,7 +95,7 @@ pub(crate) trait Way: Send + Sync {
     /// Says who has sent a credential.
     fn check<'a>(
         &'a self,
-        credential: Cow<'a, [u8]>,
+        credential: Credential<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a>;
@@ -113,13 +120,8 @@ pub(crate) trait Way: Send + Sync {
         None
     }
 
-    /// The system that it asks.
-    fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
-        None
-    }
-
-    /// The systems that it asks beside that one.
-    fn more_upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+    /// The systems that it asks.
+    fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
         Vec::new()
     }
 }

@@ -18,6 +18,7 @@ use crate::door::AccessDoor;
 use crate::hmac::HmacWay;
 use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
+use crate::mtls::MtlsWay;
 use crate::oidc::OidcWay;
 use crate::way::Way;
 
@@ -66,6 +67,7 @@ fn read_way(
         jwt,
         basic,
         api_key,
+        mtls,
         hmac,
         introspect,
         ask,
@@ -73,55 +75,54 @@ fn read_way(
         pass,
     } = &config;
     let passes = pass.as_ref().is_some_and(|it| it.value);
-    if let (Some(pass), true) = (pass, hmac.is_some() || ask.is_some()) {
+    let has_nothing_to_pass = hmac.is_some() || ask.is_some() || mtls.is_some();
+    if let (Some(pass), true) = (pass, has_nothing_to_pass) {
         let message = "`pass` has no effect here: everything is passed on";
         let hint = "leave it out";
         report.error(BAD_WAY, pass.span, message).hint(hint);
     }
-    if let Some(oidc) = oidc
-        && [jwt.is_some(), basic.is_some(), api_key.is_some()] == [false; 3]
-        && [hmac.is_some(), introspect.is_some(), ask.is_some()] == [false; 3]
-    {
+    let kinds = [
+        jwt.is_some(),
+        basic.is_some(),
+        api_key.is_some(),
+        mtls.is_some(),
+        hmac.is_some(),
+        introspect.is_some(),
+        ask.is_some(),
+        oidc.is_some(),
+    ];
+    if kinds.into_iter().filter(|it| *it).count() != 1 {
+        let message = format!(
+            "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`, \
+             `introspect`, `ask` and `oidc`"
+        );
+        let hint = "write two ways, and name both under `any`";
+        report.error(BAD_WAY, node.span, message).hint(hint);
+        return None;
+    }
+    if let Some(jwt) = jwt {
+        return arc(JwtWay::read(name, jwt, passes, surroundings, report));
+    }
+    if let Some(basic) = basic {
+        return arc(BasicWay::read(name, basic, passes, surroundings, report));
+    }
+    if let Some(keys) = api_key {
+        return arc(ApiKeyWay::read(name, keys, passes, surroundings, report));
+    }
+    if let Some(mtls) = mtls {
+        return arc(MtlsWay::read(name, mtls, report));
+    }
+    if let Some(hmac) = hmac {
+        return arc(HmacWay::read(name, hmac, surroundings, report));
+    }
+    if let Some(oidc) = oidc {
         return arc(OidcWay::read(name, oidc, passes, surroundings, report));
     }
-    match (jwt, basic, api_key, hmac, introspect, ask) {
-        _ if oidc.is_some() => {
-            refuse_several(name, node, report);
-            None
-        }
-        (Some(jwt), None, None, None, None, None) => {
-            arc(JwtWay::read(name, jwt, passes, surroundings, report))
-        }
-        (None, Some(basic), None, None, None, None) => {
-            arc(BasicWay::read(name, basic, passes, surroundings, report))
-        }
-        (None, None, Some(api_key), None, None, None) => {
-            arc(ApiKeyWay::read(name, api_key, passes, surroundings, report))
-        }
-        (None, None, None, Some(hmac), None, None) => {
-            arc(HmacWay::read(name, hmac, surroundings, report))
-        }
-        (None, None, None, None, Some(introspect), None) => {
-            let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
-            arc(way)
-        }
-        (None, None, None, None, None, Some(ask)) => {
-            arc(AskWay::read(name, ask, surroundings, report))
-        }
-        _ => {
-            refuse_several(name, node, report);
-            None
-        }
+    if let Some(introspect) = introspect {
+        let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
+        return arc(way);
     }
-}
-
-fn refuse_several(name: &str, node: &Node, report: &mut Report) {
-    let message = format!(
-        "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `hmac`, `introspect`, `ask` \
-         and `oidc`"
-    );
-    let hint = "write two ways, and name both under `any`";
-    report.error(BAD_WAY, node.span, message).hint(hint);
+    arc(AskWay::read(name, ask.as_ref()?, surroundings, report))
 }
 
 fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
@@ -233,7 +234,6 @@ impl Ways for NamedWays {
 
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
         let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
-        let both = ways.flat_map(|way| way.upstream().into_iter().chain(way.more_upstreams()));
-        both.cloned().collect()
+        ways.flat_map(|way| way.upstreams()).cloned().collect()
     }
 }

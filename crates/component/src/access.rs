@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use config::{Node, Report, Span};
 use expr::Value;
-use message::{Headers, HeadersView, Reply, Request};
+use message::{ClientCertificate, Headers, HeadersView, Reply, Request};
 
 use crate::definition::Surroundings;
 use crate::evaluation::Evaluation;
@@ -77,14 +77,22 @@ impl Caller {
 /// The head of a request, wherever it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The path, percent-encoded, without the query.
+    pub path: &'a [u8],
     /// The query as it was sent, without the `?`.
     pub query: Option<&'a [u8]>,
     /// The header fields.
     pub headers: HeadersView<'a>,
     /// The address of the client: what a trusted proxy says, else who is connected.
     pub peer: IpAddr,
+    /// Whether a trusted proxy is connected: what the fields say of the request's way is true.
+    pub is_proxied: bool,
     /// Whether it came over TLS.
     pub is_secure: bool,
+    /// The certificate that the client has shown.
+    pub certificate: Option<&'a Arc<ClientCertificate>>,
     /// The request as a message; always there for doors that say [`Door::needs_message`].
     pub message: Option<&'a Request>,
 }
@@ -94,10 +102,14 @@ impl<'a> RequestHead<'a> {
     #[must_use]
     pub fn of(request: &'a Request) -> Self {
         Self {
+            method: request.method.as_str(),
+            path: request.path.as_bytes(),
             query: request.query.as_deref().map(str::as_bytes),
             headers: request.headers.view(),
             peer: request.peer,
+            is_proxied: request.proxy.is_some(),
             is_secure: request.is_secure,
+            certificate: request.certificate.as_ref(),
             message: Some(request),
         }
     }
@@ -112,6 +124,13 @@ pub enum Place {
     Query(Arc<str>),
     /// In the cookie of this name.
     Cookie(Arc<str>),
+    /// In `Authorization`, with its proof in `DPoP` (RFC 9449).
+    Dpop,
+}
+
+impl Place {
+    /// The names of the fields with a proof of possession and its token.
+    pub const DPOP_FIELDS: [&'static str; 2] = ["authorization", "dpop"];
 }
 
 /// A request that may come in.
@@ -164,6 +183,7 @@ impl Admitted {
     pub fn hidden_field(&self) -> Option<&str> {
         match self.strip.as_ref()? {
             Place::Field(name) => Some(name),
+            Place::Dpop => Some("authorization"),
             Place::Query(_) => None,
             // Nobody says which of the cookies is meant.
             Place::Cookie(_) => Some("cookie"),
@@ -175,6 +195,11 @@ impl Admitted {
         match &self.strip {
             None => {}
             Some(Place::Field(name)) => request.headers.remove(name),
+            Some(Place::Dpop) => {
+                for name in Place::DPOP_FIELDS {
+                    request.headers.remove(name);
+                }
+            }
             Some(Place::Query(name)) => {
                 let query = request.query.take();
                 request.query = query.and_then(|query| without_parameter(&query, name));
@@ -280,6 +305,18 @@ pub trait Door: Send + Sync {
     /// Whether it judges some requests by their bodies. What stands behind it must be on the
     /// message path, for the forward path reads no bodies.
     fn reads_body(&self) -> bool {
+        false
+    }
+
+    /// Whether it may want a proof with the credential that is good for one judgement: a request
+    /// that is judged again is refused then.
+    fn judges_once(&self) -> bool {
+        false
+    }
+
+    /// Whether it may know a caller by the certificate that its client has shown: a listener that
+    /// asks for none, and believes nobody who says which, would let no such caller in.
+    fn reads_certificate(&self) -> bool {
         false
     }
 

@@ -57,6 +57,9 @@ pub struct DeclaredRoute {
     pub door: Option<Arc<dyn Door>>,
     /// What doors that the handler asks by itself need on the listener.
     pub pages: Vec<AccessPage>,
+    /// Whether the handler has doors of its own of which one [reads
+    /// certificates](Door::reads_certificate).
+    pub reads_certificate: bool,
 }
 
 /// What a document declares under a name, for flows to use.

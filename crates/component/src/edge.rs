@@ -85,6 +85,9 @@ impl RouteEdge {
 pub struct ListenerEdge {
     /// The proxies that are believed here, in place of the engine's.
     pub trusted_proxies: Option<Arc<TrustedProxies>>,
+    /// Whether proxies that are believed say in `Client-Cert` which certificate a client has shown
+    /// them (RFC 9440).
+    pub client_cert_header: bool,
     /// The header that stands in front of every connection, if there is one.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// For requests that no route takes, and for routes that have nothing of their own.

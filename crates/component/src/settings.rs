@@ -125,4 +125,6 @@ pub struct Settings {
     pub access_log: bool,
     /// The proxies that are believed when they tell who the client is; absent when there are none.
     pub trusted_proxies: Option<Arc<TrustedProxies>>,
+    /// Whether these proxies say in `Client-Cert` which certificate a client has shown them.
+    pub client_cert_header: bool,
 }

@@ -90,13 +90,27 @@ pub enum ClientAuth {
     Optional,
 }
 
+/// Certificates of a listener's clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    /// The authorities.
+    pub ca: FileName,
+    /// Whether there must be one.
+    pub auth: ClientAuth,
+    /// Lists of revoked certificates; without any, none is looked for.
+    pub crls: Vec<FileName>,
+    /// Whether only the client's own certificate is looked for in the lists, not those between it
+    /// and the authority.
+    pub crl_leaf_only: bool,
+}
+
 /// TLS of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
     /// Certificates; the first serves clients that ask for none of the others' names.
     pub identities: Vec<IdentityFiles>,
-    /// The authorities of client certificates, and whether clients must show one.
-    pub clients: Option<(FileName, ClientAuth)>,
+    /// What is asked of clients, when they show certificates.
+    pub clients: Option<ClientTls>,
     /// The lowest version.
     pub min_version: TlsVersion,
 }

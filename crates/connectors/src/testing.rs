@@ -200,6 +200,7 @@ pub(crate) fn exchange(body: &str) -> Exchange {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     };
     Exchange::new(&Arc::new(FlowContext::new("test")), request)

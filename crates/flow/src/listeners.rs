@@ -27,6 +27,10 @@ pub(crate) struct ListenerConfig {
     /// version 1 (`v1`), 2 (`v2`) or either (`any`). Connections without it are closed, and so are
     /// those from others than `trusted_proxies` if there are any.
     proxy_protocol: Option<Spanned<ProxyProtocol>>,
+    /// Whether the proxies in front of this address end TLS and say in `Client-Cert` which
+    /// certificate a client has shown them (RFC 9440). Only if they replace what clients send in
+    /// that field. It needs `trusted_proxies`, here or of the engine.
+    client_cert_header: Option<Spanned<bool>>,
     /// From where clients may connect: a list of networks that are allowed, or `allow` and `deny`.
     /// Connections of others are closed before TLS.
     #[allow(dead_code, reason = "read from the tree, as in flows")]
@@ -136,6 +140,17 @@ fn read_edge(
         Arc::new(trusted)
     });
     let has_nobody = proxies.is_none() && of_engine.is_none();
+    let is_on = |it: &&Spanned<bool>| it.value;
+    let header = config.client_cert_header.as_ref().filter(is_on);
+    let trusts_nobody = proxies
+        .as_ref()
+        .map_or(of_engine.is_none(), |it| it.is_empty());
+    if let Some(header) = header.filter(|_| trusts_nobody) {
+        let message = "`client_cert_header` has no effect: no proxy is trusted here";
+        report
+            .error(BAD_LISTENER, header.span, message)
+            .hint("name the proxies that end TLS in `trusted_proxies`");
+    }
     if let Some(protocol) = config.proxy_protocol.as_ref().filter(|_| has_nobody) {
         let message = "whoever reaches this address may say who it is by the PROXY protocol";
         report
@@ -144,6 +159,7 @@ fn read_edge(
     }
     ListenerEdge {
         trusted_proxies: proxies,
+        client_cert_header: header.is_some(),
         proxy_protocol: config.proxy_protocol.as_ref().map(|it| it.value),
         requests: RouteEdge::read(node, report),
     }

@@ -12,7 +12,7 @@ use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
 use config::{Report, Span};
 
-use crate::codes::{DIFFERENT_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
+use crate::codes::{DIFFERENT_TLS, LISTENER_TLS, OVERLAPPING_LISTENERS, ROUTE_CONFLICT};
 use crate::compile::Flow;
 use crate::listeners::Listeners;
 use crate::trigger::Trigger;
@@ -26,6 +26,7 @@ struct Routed<'a> {
     tls: &'a Option<ListenerTls>,
     protocols: &'a Vec<Protocol>,
     door: &'a Option<Arc<dyn Door>>,
+    reads_certificate: bool,
     edge: &'a RouteEdge,
     span: Span,
     /// Whether it is a page of access control, which no other route may hide.
@@ -94,6 +95,7 @@ fn page_routes<'a>(
             tls: &it.tls,
             protocols: &it.protocols,
             door,
+            reads_certificate: false,
             edge,
             span: it.page.span,
             is_page: true,
@@ -104,6 +106,10 @@ fn page_routes<'a>(
         };
         (routed, Some(target))
     })
+}
+
+fn reads_certificate(door: &Option<Arc<dyn Door>>) -> bool {
+    door.as_ref().is_some_and(|it| it.reads_certificate())
 }
 
 /// What requests start, in the order of the files: flows whose trigger could be read, then the
@@ -121,6 +127,7 @@ fn routed<'a>(
             tls: &start.tls,
             protocols: &start.protocols,
             door: &flow.door,
+            reads_certificate: reads_certificate(&flow.door),
             edge: &flow.edge,
             span: start.span,
             is_page: false,
@@ -137,6 +144,7 @@ fn routed<'a>(
                 tls: &entrance.tls,
                 protocols: &entrance.protocols,
                 door: &route.door,
+                reads_certificate: route.reads_certificate || reads_certificate(&route.door),
                 edge: &route.edge,
                 span: entrance.span,
                 is_page: false,
@@ -148,12 +156,19 @@ fn routed<'a>(
             (routed, Some(target))
         })
     });
+    flows.chain(declared)
+}
+
+/// The same, of handlers that do the same the first one alone.
+fn served<'a>(
+    flows: &'a [Flow],
+    declared: &'a [Declared],
+) -> impl Iterator<Item = (Routed<'a>, Option<RouteTarget>)> {
     let mut shared = BTreeSet::new();
-    flows.chain(declared).filter(move |(routed, target)| {
+    routed(flows, declared).filter(move |(routed, target)| {
         let Some(RouteTarget::Handle { handler, .. }) = target else {
             return true;
         };
-        // Of handlers that do the same the first one is enough.
         handler
             .shares()
             .is_none_or(|what| shared.insert((what, &routed.http.listen, routed.http.path.shape())))
@@ -167,8 +182,15 @@ pub(crate) fn check(
     listeners: Option<&Listeners>,
     report: &mut Report,
 ) {
+    let mut told = BTreeSet::new();
+    for (routed, _) in routed(flows, declared) {
+        // A topic has several addresses.
+        if told.insert((routed.kind, routed.name, &routed.http.listen)) {
+            check_certificates(routed, listeners, report);
+        }
+    }
     let (pages, open) = (pages(flows, declared), (&RouteEdge::default(), &None));
-    let routed = routed(flows, declared).chain(page_routes(&pages, open));
+    let routed = served(flows, declared).chain(page_routes(&pages, open));
     let routed: Vec<Routed<'_>> = routed.map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
@@ -186,7 +208,7 @@ pub(crate) fn group(
 ) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
     let (pages, open) = (pages(flows, declared), (&RouteEdge::default(), &None));
-    for (routed, target) in routed(flows, declared).chain(page_routes(&pages, open)) {
+    for (routed, target) in served(flows, declared).chain(page_routes(&pages, open)) {
         let Some(target) = target else {
             continue;
         };
@@ -215,6 +237,24 @@ pub(crate) fn group(
         });
     }
     listeners.into_values().collect()
+}
+
+/// A door that knows callers by certificates where no client can show one.
+fn check_certificates(this: Routed<'_>, listeners: Option<&Listeners>, report: &mut Report) {
+    let asks = this.tls.as_ref().is_some_and(|it| it.clients.is_some());
+    let listen = &this.http.listen;
+    let is_told = listeners.is_none_or(|it| it.edge(listen).client_cert_header);
+    if !this.reads_certificate || asks || is_told {
+        return;
+    }
+    let message = format!(
+        "`auth` of {} `{}` knows callers by certificates, and no client can show one to {listen}",
+        this.kind, this.name
+    );
+    report.error(LISTENER_TLS, this.span, message).hint(
+        "add `client_ca` to the `tls` of the trigger; behind proxies that end TLS, \
+         `client_cert_header: true` to the address under `engine.listeners`",
+    );
 }
 
 /// Same address, same shape, same method: nobody could say which flow is meant.

@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use component::plan::{ListenerPlan, Plan};
-use component::tls::{ClientAuth, FileName, IdentityFiles, Protocol, TlsVersion, Verify};
+use component::tls::{
+    ClientAuth, ClientTls, FileName, IdentityFiles, Protocol, TlsVersion, Verify,
+};
 use component::upstream::UpstreamPlan;
 use config::{Report, Sources, Span};
-use net::tls::{self, ClientSettings, Identity, Pin, Roots, ServerSettings, TlsError, Trust};
+use net::tls::{
+    self, ClientSettings, Identity, Pin, RevocationLists, Roots, ServerSettings, TlsError, Trust,
+};
 use proxy::TlsTable;
 
 use crate::codes::{BAD_CERTIFICATE, EXPIRES_SOON};
@@ -113,17 +117,20 @@ impl Reader<'_> {
             .iter()
             .map(|files| self.identity(files))
             .collect();
-        let client_auth = match &settings.clients {
+        let clients = settings.clients.as_ref();
+        let client_auth = match clients {
             None => Some(tls::ClientAuth::None),
-            Some((ca, auth)) => self.roots(ca).map(|roots| match auth {
+            Some(clients) => self.roots(&clients.ca).map(|roots| match clients.auth {
                 ClientAuth::Required => tls::ClientAuth::Required(roots),
                 ClientAuth::Optional => tls::ClientAuth::Optional(roots),
             }),
         };
+        let revoked = clients.map_or_else(|| Some(RevocationLists::default()), |it| self.crls(it));
         let settings_text = format!("{settings:?} {:?}", listener.protocols);
         let made = ServerSettings {
             identities: identities?,
             client_auth: client_auth?,
+            revoked: revoked?,
             protocols: protocols(&listener.protocols),
             min_version: min_version(settings.min_version),
         };
@@ -214,6 +221,28 @@ impl Reader<'_> {
                 .hint("renew it; the file is read again when it changes");
         }
         Some(identity)
+    }
+
+    fn crls(&mut self, clients: &ClientTls) -> Option<RevocationLists> {
+        let mut lists = RevocationLists::new(clients.crl_leaf_only);
+        for file in &clients.crls {
+            let before = lists.expires();
+            let bytes = self.read(file)?;
+            let added = lists.add(&bytes);
+            self.or_report(added, file.span)?;
+            let expires = lists.expires().filter(|it| Some(*it) != before);
+            let Some(expires) = expires else {
+                continue;
+            };
+            // It may be replaced while the engine runs, so this is no reason not to start.
+            if expires <= self.now {
+                let message = "the list of revoked certificates has ended: no client gets in";
+                self.report
+                    .warning(EXPIRES_SOON, file.span, message)
+                    .hint("fetch a new one; the file is read again when it changes");
+            }
+        }
+        Some(lists)
     }
 
     fn roots(&mut self, file: &FileName) -> Option<Roots> {

@@ -5,6 +5,8 @@
 pub enum Field {
     /// Any field that is passed on as it is.
     Other,
+    /// `Client-Cert` and `Client-Cert-Chain` (RFC 9440), or a spelling of them with underscores
+    ClientCert,
     /// `Connection` (RFC 9110, section 7.6.1)
     Connection,
     /// `Content-Encoding` (RFC 9110, section 8.4)
@@ -88,6 +90,7 @@ impl Field {
             (18, b'p') if is_name(name, b"proxy-authenticate") => Self::ProxyAuthenticate,
             (19, b'p') if is_name(name, b"proxy-authorization") => Self::ProxyAuthorization,
             (9.., b'x') if is_forwarding_name(name) => Self::XForwardedOther,
+            (11 | 17, b'c') if is_client_cert_name(name) => Self::ClientCert,
             _ => Self::Other,
         }
     }
@@ -116,7 +119,8 @@ impl Field {
     pub fn is_forwarding(self) -> bool {
         matches!(
             self,
-            Self::Forwarded
+            Self::ClientCert
+                | Self::Forwarded
                 | Self::XForwardedFor
                 | Self::XForwardedHost
                 | Self::XForwardedOther
@@ -124,6 +128,16 @@ impl Field {
                 | Self::XForwardedProto
                 | Self::XRealIp
         )
+    }
+
+    /// Whether a name is this one, which stands in small letters: in any case, and with `_` taken
+    /// for `-`, as CGI and its like do.
+    pub fn is_spelling(name: &[u8], wanted: &[u8]) -> bool {
+        let same = |(byte, wanted): (&u8, &u8)| match byte {
+            b'_' => *wanted == b'-',
+            byte => byte.to_ascii_lowercase() == *wanted,
+        };
+        name.len() == wanted.len() && name.iter().zip(wanted).all(same)
     }
 
     /// Whether a field of this name may stand in a trailer section. Those that frame, route or
@@ -188,15 +202,13 @@ const HEAD_ONLY: [&[u8]; 19] = [
 
 /// Whether a name is `X-Real-IP` or begins `X-Forwarded-`, with `_` taken for `-`.
 fn is_forwarding_name(name: &[u8]) -> bool {
-    let is = |name: &[u8], wanted: &[u8]| {
-        let same = |(byte, wanted): (&u8, &u8)| match byte {
-            b'_' => *wanted == b'-',
-            byte => byte.to_ascii_lowercase() == *wanted,
-        };
-        name.len() == wanted.len() && name.iter().zip(wanted).all(same)
-    };
     let start = name.get(..12).unwrap_or_default();
-    is(name, b"x-real-ip") || is(start, b"x-forwarded-")
+    Field::is_spelling(name, b"x-real-ip") || Field::is_spelling(start, b"x-forwarded-")
+}
+
+/// Whether a name is one of RFC 9440, with `_` taken for `-`.
+fn is_client_cert_name(name: &[u8]) -> bool {
+    Field::is_spelling(name, b"client-cert") || Field::is_spelling(name, b"client-cert-chain")
 }
 
 /// Whether a name is this one, which stands in small letters. Its length is known when this is
@@ -246,6 +258,10 @@ mod tests {
             ("X-Forwarded", Field::Other),
             ("X-Forward-To-Me", Field::Other),
             ("X-Real-IP", Field::XRealIp),
+            ("Client-Cert", Field::ClientCert),
+            ("client_cert", Field::ClientCert),
+            ("Client-Cert_Chain", Field::ClientCert),
+            ("Client-Certs", Field::Other),
             ("Transfer-Encoding", Field::TransferEncoding),
             ("X-Forwarded-Proto", Field::XForwardedProto),
             ("Proxy-Authenticate", Field::ProxyAuthenticate),

@@ -4,6 +4,7 @@
 //! socket, `proxy` relays them, steps change them.
 
 mod body;
+mod certificate;
 mod fault;
 mod field;
 mod headers;
@@ -14,6 +15,7 @@ mod request;
 pub mod secret;
 
 pub use body::Body;
+pub use certificate::{CertificateSource, ClientCertificate};
 pub use fault::{Fault, Kind, Of, Origin, RateLimit, Retry};
 pub use field::Field;
 pub use headers::{Entry, FieldLine, Headers, HeadersView};

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use crate::{Body, Headers, Method};
+use crate::{Body, ClientCertificate, Headers, Method};
 
 /// A request as the message path sees it: a copy of the head, and the body by its state.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct Request {
     pub proxy: Option<IpAddr>,
     /// Whether it came over TLS.
     pub is_secure: bool,
+    /// The certificate that the client has shown.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// Who has sent it, where access control has found out: `component::access::Caller`.
     pub caller: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -45,6 +47,7 @@ impl Request {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         }
     }

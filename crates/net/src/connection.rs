@@ -4,8 +4,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use message::ClientCertificate;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -103,6 +105,15 @@ impl Connection {
         match &self.stream {
             Stream::Plain(_) => false,
             Stream::Tls(stream) => stream.is_resumed(),
+        }
+    }
+
+    /// The certificate that the client has shown while it shook hands, or in the session that was
+    /// taken up again.
+    pub fn certificate(&self) -> Option<&Arc<ClientCertificate>> {
+        match &self.stream {
+            Stream::Plain(_) => None,
+            Stream::Tls(stream) => stream.certificate(),
         }
     }
 

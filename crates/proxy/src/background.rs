@@ -275,6 +275,7 @@ mod tests {
                     peer: [0, 0, 0, 0].into(),
                     proxy: None,
                     is_secure: false,
+                    certificate: None,
                     caller: None,
                 };
                 let fault = flow.start(request, services).await.unwrap_err();

@@ -687,11 +687,14 @@ fn refuse(stream: &TcpStream, listener: &Listener) {
 
 /// The engine's settings as they are at a listener.
 fn settings_at(listener: &ListenerPlan, settings: &Rc<Settings>) -> Rc<Settings> {
-    let Some(proxies) = &listener.edge.trusted_proxies else {
+    let edge = &listener.edge;
+    if edge.trusted_proxies.is_none() && !edge.client_cert_header {
         return Rc::clone(settings);
-    };
+    }
+    let own = edge.trusted_proxies.as_ref();
     Rc::new(Settings {
-        trusted_proxies: Some(Arc::clone(proxies)),
+        trusted_proxies: own.or(settings.trusted_proxies.as_ref()).cloned(),
+        client_cert_header: edge.client_cert_header,
         ..Settings::clone(settings)
     })
 }

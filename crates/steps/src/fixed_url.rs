@@ -110,6 +110,7 @@ impl FixedUrl {
             peer: Ipv4Addr::UNSPECIFIED.into(),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         };
         let at = services.now() + self.timeout;

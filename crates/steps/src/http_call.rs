@@ -395,6 +395,7 @@ impl HttpCall {
             peer: exchange.request.peer,
             proxy: exchange.request.proxy,
             is_secure: exchange.request.is_secure,
+            certificate: None,
             caller: None,
         })
     }

@@ -277,6 +277,7 @@ pub(crate) fn request(lines: &[(&str, &str)], body: &[u8]) -> Request {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     }
 }

@@ -1,8 +1,11 @@
 //! Certificates made on the spot: an authority, and what it issues.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
+    RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 
 /// An authority of certificates.
@@ -18,6 +21,8 @@ pub struct Issued {
     pub cert: String,
     /// Its key.
     pub key: String,
+    /// The number of the certificate, for lists of revoked ones.
+    pub serial: Vec<u8>,
 }
 
 /// What the certificate of a client says about it.
@@ -75,6 +80,41 @@ impl Authority {
         })
     }
 
+    /// A certificate of a client of this DNS name that is good for so many seconds from now on.
+    pub fn issue_for_seconds(&self, name: &str, seconds: u64) -> Issued {
+        let since_1970 = |seconds| date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+        self.issue_with(&[name], |params| {
+            params.not_before = since_1970(now() - 60);
+            params.not_after = since_1970(now() + seconds);
+        })
+    }
+
+    /// A list of these revoked certificates in PEM. It is good for so many seconds from now on, or
+    /// has ended an hour ago when these are 0.
+    pub fn revoke(&self, all: &[&Issued], seconds: u64) -> String {
+        let since_1970 = |seconds| date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+        let list = CertificateRevocationListParams {
+            this_update: since_1970(now() - 7200),
+            next_update: since_1970(match seconds {
+                0 => now() - 3600,
+                seconds => now() + seconds,
+            }),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: all
+                .iter()
+                .map(|it| RevokedCertParams {
+                    serial_number: SerialNumber::from_slice(&it.serial),
+                    revocation_time: since_1970(now() - 7200),
+                    reason_code: None,
+                    invalidity_date: None,
+                })
+                .collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+
     /// One that has ended long ago.
     pub fn issue_expired(&self, names: &[&str]) -> Issued {
         self.issue_with(names, |params| {
@@ -98,11 +138,22 @@ impl Authority {
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
+        let mut serial = vec![0; 16];
+        aws_lc_rs::rand::fill(&mut serial).unwrap();
+        // A positive number that begins with no zero.
+        serial[0] = 1;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         Issued {
+            serial,
             cert: params.signed_by(&key, &self.issuer).unwrap().pem(),
             key: key.serialize_pem(),
         }
     }
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap().as_secs()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, RequestHead};
 use component::document::DocumentContext;
 use component::handler::Services;
-use config::Node;
+use config::{Code, Node, Report, Span};
 use message::{Fault, Kind, Origin, Reply, Request};
 
 use crate::endpoint::{Endpoint, Settings};
@@ -49,6 +49,18 @@ impl Lock {
         &self.door
     }
 
+    /// Refuses proofs of possession where a request is judged once for each topic that it names,
+    /// and a WebSocket handshake again with each message: a proof is good once.
+    pub fn refuse_proofs(&self, code: Code, span: Span, report: &mut Report) {
+        if self.door.judges_once() {
+            let message = "a proof of possession (`dpop`) is good for one request: subscribers \
+                           cannot show one";
+            report
+                .error(code, span, message)
+                .hint("use a way without `dpop`; flows and `publish.http` alone take proofs");
+        }
+    }
+
     /// Whether the file says the same of both.
     pub fn is_like(&self, other: &Self) -> bool {
         self.text == other.text
@@ -77,6 +89,12 @@ impl Access {
     pub fn pages(&self) -> Vec<AccessPage> {
         let locks = self.subscribe.iter().chain(&self.publish);
         locks.flat_map(|it| it.door.pages()).collect()
+    }
+
+    /// Whether a caller may be known by the certificate of its client.
+    pub fn reads_certificate(&self) -> bool {
+        let mut locks = self.subscribe.iter().chain(&self.publish);
+        locks.any(|it| it.door.reads_certificate())
     }
 
     /// Whether somebody may be refused.
@@ -384,6 +402,7 @@ mod tests {
             peer: IpAddr::from(peer),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         }
     }

@@ -254,6 +254,11 @@ impl Parts {
             );
         }
         let subscribers_publish = config.subscribe.as_ref().is_some_and(|it| it.publishes());
+        if let (Some(auth), Some(lock)) = (auth, lock.iter().flatten().next())
+            && subscribers_publish
+        {
+            lock.refuse_proofs(BAD_PUBLISHER, auth.key_span, context.report);
+        }
         match (publish, http) {
             (Some(publish), Some(http)) => {
                 let door = lock.iter().flatten().next();

@@ -86,6 +86,7 @@ mod tests {
             peer: IpAddr::from([127, 0, 0, 1]),
             proxy: None,
             is_secure,
+            certificate: None,
             caller: None,
         })
     }

@@ -61,6 +61,7 @@ pub(crate) fn read(
         }),
         door,
         pages: Vec::new(),
+        reads_certificate: false,
     })
 }
 

@@ -361,6 +361,9 @@ impl Reading<'_> {
                 .error(BAD_SUBSCRIBE, auth.span, message)
                 .hint("use a way whose credential stands in the head, such as `jwt`");
         }
+        if let (Some(auth), Some(lock)) = (auth, &subscribe) {
+            lock.refuse_proofs(BAD_SUBSCRIBE, auth.span, context.report);
+        }
         let is_sound = context.report.errors() == before;
         let only = self.config.only.as_ref().and_then(|only| {
             let mut refuse = |message: &str, hint: &str| {
@@ -666,6 +669,7 @@ impl Routes {
                 handler,
                 door: None,
                 pages: self.endpoint.access.pages(),
+                reads_certificate: self.endpoint.access.reads_certificate(),
             })
         });
         routes.collect()

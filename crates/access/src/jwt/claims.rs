@@ -100,32 +100,47 @@ pub struct Verified {
 }
 
 /// To whom a token belongs that is more than a bearer's (RFC 7800).
-#[derive(Clone, Copy, Debug, Default)]
-struct Holder {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
     /// The SHA-256 of a certificate (RFC 8705, `x5t#S256`).
-    certificate: Option<[u8; 32]>,
+    pub certificate: Option<[u8; 32]>,
     /// The thumbprint of a key (RFC 9449, `jkt`).
-    key: Option<[u8; 32]>,
+    pub key: Option<[u8; 32]>,
 }
 
-impl Verified {
-    /// The claims, if the caller is the one to whom the token belongs: all that `cnf` names must
-    /// have been shown, and a token that names a key is neither taken as a bearer's nor one that
-    /// names none with a proof (RFC 9449, section 7.2).
+impl Holder {
+    /// Whether the caller is this one: all that `cnf` names must have been shown, and a token that
+    /// names a key is neither taken as a bearer's nor one that names none with a proof (RFC 9449,
+    /// section 7.2).
     ///
     /// # Errors
     /// [`Refused::Confirmation`]
-    pub fn confirm(&self, presented: Presented) -> Result<&Map<String, Value>, Refused> {
+    pub fn confirm(self, presented: Presented) -> Result<(), Refused> {
         let (certificate, key) = match presented {
             Presented::Bearer { certificate } => (certificate, None),
             Presented::Dpop { key, certificate } => (certificate, Some(key)),
         };
-        let demanded = self.holder.certificate;
-        let has_certificate = demanded.is_none() || demanded == certificate;
-        match has_certificate && self.holder.key == key {
-            true => Ok(&self.claims),
+        let has_certificate = self.certificate.is_none() || self.certificate == certificate;
+        match has_certificate && self.key == key {
+            true => Ok(()),
             false => Err(Refused::Confirmation),
         }
+    }
+}
+
+impl Verified {
+    /// The claims, if the caller is the one to whom the token belongs ([`Holder::confirm`]).
+    ///
+    /// # Errors
+    /// [`Refused::Confirmation`]
+    pub fn confirm(&self, presented: Presented) -> Result<&Map<String, Value>, Refused> {
+        self.holder.confirm(presented).map(|()| &self.claims)
+    }
+
+    /// To whom the token belongs: what the caller has to show of itself.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        self.holder
     }
 
     /// The claims, whoever has presented the token.
@@ -253,7 +268,7 @@ pub(crate) fn seconds(value: &Value) -> Option<u64> {
 }
 
 /// To whom the token belongs. What is not understood is refused: the token is no bearer's.
-fn holder(claims: &Map<String, Value>) -> Result<Holder, Refused> {
+pub(crate) fn holder(claims: &Map<String, Value>) -> Result<Holder, Refused> {
     let Some(demanded) = claims.get("cnf") else {
         return Ok(Holder::default());
     };

@@ -187,3 +187,30 @@ fn settings_that_cannot_be_are_refused() {
         ["IT0704 `b` is never used: `a` gets the same requests"]
     );
 }
+
+#[test]
+fn wrong_signatures_of_an_address_are_not_checked_without_end() {
+    let door = door(&way("scheme: github", SECRET), &States::default()).unwrap();
+    run(nobody, |worker: Worker| async move {
+        let forged = |at: usize| {
+            let mut request = github("{}");
+            request.body = Body::from(format!("{{\"at\":{at}}}").into_bytes());
+            request
+        };
+        for at in 0..20 {
+            assert_eq!(worker.outcome(&*door, &forged(at)).await, "401");
+        }
+        assert_eq!(worker.outcome(&*door, &forged(20)).await, "429");
+        // Nobody's body is read for it.
+        let mut unread = forged(21);
+        unread.body = Body::Unread;
+        assert_eq!(worker.outcome(&*door, &unread).await, "429");
+        // What is missing costs nothing and is no guess.
+        assert_eq!(worker.outcome(&*door, &request(&[])).await, "401");
+        let mut elsewhere = github("{}");
+        elsewhere.peer = [192, 0, 2, 7].into();
+        assert_eq!(worker.outcome(&*door, &elsewhere).await, "hook");
+        tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+        assert_eq!(worker.outcome(&*door, &github("{ }")).await, "hook");
+    });
+}

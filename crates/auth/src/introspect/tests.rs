@@ -291,3 +291,24 @@ fn settings_that_cannot_be_are_refused() {
         assert!(!problems.concat().contains("p:ss"));
     }
 }
+
+#[test]
+fn a_token_that_is_bound_to_a_key_needs_a_proof() {
+    let bound = |_: &Request| {
+        let cnf = r#"{"jkt":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
+        let body = format!(r#"{{"active":true,"sub":"ann","token_type":"DPoP","cnf":{cnf}}}"#);
+        (SECOND, json(200, &body))
+    };
+    for (setting, challenge) in [("", "Bearer "), (", dpop: true", "DPoP ")] {
+        let yaml = WAY.replace("ss\" }", &format!("ss\"{setting} }}"));
+        let door = door(&yaml, &States::default()).unwrap();
+        run(bound, |worker: Worker| async move {
+            let refused = worker.judge(&*door, &bearer("good")).await.unwrap_err();
+            assert_eq!(refused.status, 401);
+            let shown = refused.headers.get("WWW-Authenticate").unwrap();
+            assert!(shown.starts_with(challenge.as_bytes()), "{setting}");
+            let lines = [("Authorization", "DPoP good"), ("DPoP", "a.b.c")];
+            assert_eq!(worker.outcome(&*door, &request(&lines)).await, "401");
+        });
+    }
+}

@@ -118,7 +118,11 @@ fn provider(
     let span = config.issuer.span;
     let described = read(&Spanned { value, span }, report)?;
     let place = match jwks {
-        None => Place::Discovery(described, issuer.clone()),
+        None => Place::Discovery {
+            description: described,
+            issuer: issuer.clone(),
+            elsewhere: None,
+        },
         Some(jwks) => Place::DescribedJwks(described, issuer.clone(), jwks?),
     };
     let keys = StateKey {

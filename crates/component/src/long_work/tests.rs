@@ -165,6 +165,7 @@ fn exchange(body: &str) -> Exchange {
         peer: "192.0.2.1".parse().unwrap(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     };
     let mut context = FlowContext::new("test");

@@ -73,6 +73,7 @@ fn exchange() -> Exchange {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     };
     Exchange::new(&Arc::new(FlowContext::new("test")), request)

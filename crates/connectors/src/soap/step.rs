@@ -418,6 +418,7 @@ impl Soap {
             peer: exchange.request.peer,
             proxy: exchange.request.proxy,
             is_secure: exchange.request.is_secure,
+            certificate: None,
             caller: None,
         }
     }

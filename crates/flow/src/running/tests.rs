@@ -218,6 +218,7 @@ fn request(body: &str) -> Request {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     }
 }

@@ -256,6 +256,7 @@ steps: [ send: b ]
         timeouts,
         access_log,
         trusted_proxies,
+        client_cert_header,
     } = loaded.plan.settings;
     let counts = (
         limits.head,
@@ -282,7 +283,7 @@ steps: [ send: b ]
         proxies.contains(address.parse().unwrap())
     };
     assert!(is_trusted("10.1.2.3") && is_trusted("::1") && !is_trusted("127.0.0.1"));
-    assert!(access_log);
+    assert!(access_log && !client_cert_header);
     assert_eq!(
         (loaded.engine.log.level, loaded.engine.log.format),
         (LogLevel::Warn, LogFormat::Json)

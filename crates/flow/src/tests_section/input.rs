@@ -63,6 +63,7 @@ pub(super) fn read(
         peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: read_caller(node, reading).map(|caller| Arc::new(caller) as _),
     })
 }

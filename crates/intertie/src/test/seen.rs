@@ -100,6 +100,7 @@ impl Seen {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         };
         let mut exchange = Exchange::new(&Arc::new(context), request);

@@ -11,7 +11,7 @@ use testkit::{RawClient, Response, StrictBackend, TempDir, free_port, wait_until
 
 use crate::support::Engine;
 
-fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     Base64UrlUnpadded::encode_string(bytes)
 }
 
@@ -23,7 +23,7 @@ pub fn now() -> u64 {
 /// A key of an issuer.
 pub struct Signer {
     id: &'static str,
-    pair: Ed25519KeyPair,
+    pub pair: Ed25519KeyPair,
 }
 
 impl Signer {
@@ -54,13 +54,13 @@ impl Signer {
 }
 
 /// An issuer that publishes keys.
-struct Issuer {
+pub struct Issuer {
     backend: StrictBackend,
     keys: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Issuer {
-    fn new(signers: &[&Signer]) -> Self {
+    pub fn new(signers: &[&Signer]) -> Self {
         let keys = Arc::new(Mutex::new(Vec::new()));
         let published = Arc::clone(&keys);
         let backend = StrictBackend::answering(move |request| {
@@ -89,7 +89,7 @@ impl Issuer {
         *self.keys.lock().unwrap() = signers.iter().map(|it| it.jwk()).collect();
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.backend.port())
     }
 

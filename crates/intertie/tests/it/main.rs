@@ -8,6 +8,7 @@
 
 mod auth;
 mod caller_limits;
+mod certificates;
 mod check;
 mod design;
 mod docs;
@@ -28,6 +29,7 @@ mod outbound;
 mod paths;
 mod peers;
 mod polling;
+mod possession;
 mod rabbitmq;
 mod redis;
 mod secrets;

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_cert::crl::CertificateList;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -137,6 +138,68 @@ impl Roots {
             true => Err(no_authorities()),
             false => Ok(usable),
         }
+    }
+}
+
+/// Lists of revoked certificates (RFC 5280, section 5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RevocationLists {
+    pub(super) lists: Vec<CertificateRevocationListDer<'static>>,
+    pub(super) leaf_only: bool,
+    expires: Option<SystemTime>,
+}
+
+impl RevocationLists {
+    /// Without a list. `leaf_only` is whether only the client's own certificate is looked for, not
+    /// those of the authorities between it and a root.
+    pub fn new(leaf_only: bool) -> Self {
+        Self {
+            leaf_only,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the lists of a file: PEM, or one list in DER.
+    ///
+    /// # Errors
+    /// When there is none, or one cannot be read.
+    pub fn add(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            let message = format!("the list of revoked certificates cannot be read: {error}");
+            TlsError::new(message, "`openssl ca -gencrl` makes one")
+        };
+        let lists = match bytes.first() {
+            // How a sequence of DER begins.
+            Some(0x30) => vec![CertificateRevocationListDer::from(bytes.to_vec())],
+            _ => CertificateRevocationListDer::pem_slice_iter(bytes)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| unreadable(&error))?,
+        };
+        if lists.is_empty() {
+            return Err(unreadable(
+                &"there is no `-----BEGIN X509 CRL-----` in the file",
+            ));
+        }
+        for list in lists {
+            let read = CertificateList::from_der(&list).map_err(|error| unreadable(&error))?;
+            let next = read.tbs_cert_list.next_update;
+            let next = next.ok_or_else(|| unreadable(&"it does not say when it ends"))?;
+            let next = UNIX_EPOCH + next.to_unix_duration();
+            self.expires = Some(self.expires.map_or(next, |known| known.min(next)));
+            self.lists.push(list);
+        }
+        Ok(())
+    }
+
+    /// Whether there is none: then no certificate is looked for.
+    pub fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// When the first of them ends. From then on nobody comes in whose certificate it would have to
+    /// be looked for in.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.expires
     }
 }
 

@@ -14,7 +14,7 @@ use rustls::SupportedProtocolVersion;
 use rustls::crypto::CryptoProvider;
 
 pub use client::{Client, ClientSettings, Pin, Trust};
-pub use identity::{Identity, Roots};
+pub use identity::{Identity, RevocationLists, Roots};
 pub use server::{ClientAuth, Server, ServerSettings};
 pub(crate) use stream::TlsStream;
 

@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
-use super::{Identity, MinVersion, Protocol, Roots, TlsError, provider};
+use super::{Identity, MinVersion, Protocol, RevocationLists, Roots, TlsError, provider};
 
 /// How many TLS 1.2 sessions without a ticket can be resumed.
 const SESSIONS_MAX: usize = 1024;
@@ -31,6 +31,8 @@ pub struct ServerSettings {
     pub identities: Vec<Identity>,
     /// Whether clients show a certificate.
     pub client_auth: ClientAuth,
+    /// The certificates of clients that are not taken any more.
+    pub revoked: RevocationLists,
     /// Protocols, the preferred one first.
     pub protocols: Vec<Protocol>,
     /// The lowest version.
@@ -42,6 +44,7 @@ pub struct ServerSettings {
 pub struct Server {
     pub(super) config: Arc<ServerConfig>,
     client_auth: ClientAuth,
+    revoked: RevocationLists,
     min_version: MinVersion,
 }
 
@@ -54,6 +57,7 @@ impl Server {
         let ServerSettings {
             identities,
             client_auth,
+            revoked,
             protocols,
             min_version,
         } = settings;
@@ -69,10 +73,20 @@ impl Server {
         let verifier = |roots: &Roots, optional: bool| {
             let roots = Arc::clone(&roots.0);
             let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
-            let builder = if optional {
-                builder.allow_unauthenticated()
-            } else {
-                builder
+            let builder = match optional {
+                true => builder.allow_unauthenticated(),
+                false => builder,
+            };
+            let builder = match revoked.is_empty() {
+                true => builder,
+                // By default a list that has ended would count as a fresh one.
+                false => builder
+                    .with_crls(revoked.lists.iter().cloned())
+                    .enforce_revocation_expiration(),
+            };
+            let builder = match revoked.leaf_only {
+                true => builder.only_check_end_entity_revocation(),
+                false => builder,
             };
             builder.build().map_err(|error| unusable(&error))
         };
@@ -93,13 +107,15 @@ impl Server {
         Ok(Self {
             config: Arc::new(config),
             client_auth,
+            revoked,
             min_version,
         })
     }
 
     /// Whether the other one asks the same of clients: the same lowest version, and certificates of
-    /// the same authorities. Its own certificates may differ: a connection that was made with one
-    /// before its renewal is as good as a new one.
+    /// the same authorities that the same lists do not revoke. A connection that was made under
+    /// other lists ends: its client might not get in again. Its own certificates may differ: a
+    /// connection that was made with one before its renewal is as good as a new one.
     pub fn admits_like(&self, other: &Self) -> bool {
         let same_clients = match (&self.client_auth, &other.client_auth) {
             (ClientAuth::None, ClientAuth::None) => true,
@@ -109,7 +125,7 @@ impl Server {
             }
             _ => false,
         };
-        same_clients && self.min_version == other.min_version
+        same_clients && self.revoked == other.revoked && self.min_version == other.min_version
     }
 }
 

@@ -7,8 +7,10 @@
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use message::{CertificateSource, ClientCertificate};
 use rustls::{ClientConnection, Connection as Session, HandshakeKind, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -29,6 +31,8 @@ pub(crate) struct TlsStream {
     closing: bool,
     /// How many bytes of records the socket has taken.
     records_taken: u64,
+    /// The certificate that the other side has shown, if that is a client.
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl TlsStream {
@@ -50,6 +54,7 @@ impl TlsStream {
             write_error: None,
             closing: false,
             records_taken: 0,
+            certificate: None,
         }
     }
 
@@ -60,12 +65,28 @@ impl TlsStream {
                 ready!(self.poll_records_out(context))?;
             }
             if !self.session.is_handshaking() {
+                self.keep_certificate();
                 return Poll::Ready(Ok(()));
             }
             if ready!(self.poll_records_in(context))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
+    }
+
+    fn keep_certificate(&mut self) {
+        if let Session::Server(session) = &self.session {
+            let shown = session.peer_certificates().and_then(<[_]>::first);
+            self.certificate = shown.map(|own| {
+                let source = CertificateSource::Handshake(own.to_vec());
+                Arc::new(ClientCertificate::new(source))
+            });
+        }
+    }
+
+    /// The certificate that the client has shown.
+    pub fn certificate(&self) -> Option<&Arc<ClientCertificate>> {
+        self.certificate.as_ref()
     }
 
     /// Whether an earlier session was taken up again (RFC 8446, section 2.2).

@@ -23,6 +23,7 @@ fn server(identities: Vec<Identity>) -> ServerSettings {
     ServerSettings {
         identities,
         client_auth: ClientAuth::None,
+        revoked: RevocationLists::default(),
         protocols: vec![Protocol::Http2, Protocol::Http1],
         min_version: MinVersion::Tls12,
     }

@@ -375,6 +375,7 @@ fn request(fields: &[(&str, &str)]) -> Request {
         peer: std::net::Ipv4Addr::LOCALHOST.into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     }
 }

@@ -185,7 +185,7 @@ pub(crate) fn undecided() -> Fault {
 #[derive(Debug)]
 pub(crate) struct Stripped {
     /// What is left out of the lines.
-    pub lines: Option<StrippedLines>,
+    pub lines: Vec<StrippedLines>,
     /// The query as it goes on, when it is not the client's.
     pub query: Option<Option<String>>,
 }
@@ -199,22 +199,38 @@ pub(crate) enum StrippedLines {
     Cookie(Arc<str>),
 }
 
+impl StrippedLines {
+    /// Whether something is left out of lines of this name.
+    pub fn concerns(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Field(field) => name.eq_ignore_ascii_case(field.as_bytes()),
+            Self::Cookie(_) => name.eq_ignore_ascii_case(b"cookie"),
+        }
+    }
+}
+
 impl Stripped {
     /// What an admitted request goes on without, if that is anything.
     pub fn of(admitted: Option<&Admitted>, query: Option<&[u8]>) -> Option<Box<Self>> {
         Some(Box::new(match admitted?.strip.as_ref()? {
             Place::Field(name) => Self {
-                lines: Some(StrippedLines::Field(Arc::clone(name))),
+                lines: vec![StrippedLines::Field(Arc::clone(name))],
                 query: None,
             },
             Place::Cookie(name) => Self {
-                lines: Some(StrippedLines::Cookie(Arc::clone(name))),
+                lines: vec![StrippedLines::Cookie(Arc::clone(name))],
+                query: None,
+            },
+            Place::Dpop => Self {
+                lines: Place::DPOP_FIELDS
+                    .map(|name| StrippedLines::Field(name.into()))
+                    .into(),
                 query: None,
             },
             Place::Query(name) => {
                 let query = String::from_utf8_lossy(query.unwrap_or_default());
                 Self {
-                    lines: None,
+                    lines: Vec::new(),
                     query: Some(without_parameter(&query, name)),
                 }
             }

@@ -17,7 +17,7 @@ use component::limits::Admission;
 use component::settings::Settings;
 use component::stream::Feed;
 use message::memory::{self, Collected, Exhausted};
-use message::{Body, Fault, Field, Method, RateLimit, Reply, Request};
+use message::{Body, ClientCertificate, Fault, Field, Method, RateLimit, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
 use net::http2::{Code, Head, Stream};
@@ -52,11 +52,13 @@ use crate::worker::{Listener, Worker};
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// Where a connection comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub peer: IpAddr,
     /// Whether it is encrypted.
     pub is_secure: bool,
+    /// The certificate that its client has shown.
+    pub certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// One request of an HTTP/2 connection.
@@ -325,7 +327,7 @@ impl StreamSession {
             sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
             is_secure: self.origin.is_secure,
             came_by: CameBy::Http2,
-            strip: stripped.as_ref().and_then(|it| it.lines.as_ref()),
+            strip: stripped.as_ref().map_or(&[], |it| &it.lines),
         };
         let time = target.plan.timeouts.total;
         let inbound = Inbound {

@@ -23,6 +23,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
     let origin = Origin {
         peer: client.peer(),
         is_secure: client.is_tls(),
+        certificate: client.certificate().cloned(),
     };
     let limits = http2_limits(&worker.settings());
     let (link, driver) = Link::new(client, Role::Server, limits, Rc::default());
@@ -41,7 +42,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
             Next::Request(stream) => {
                 let worker = Rc::clone(&session.worker);
                 let listener = Rc::clone(&session.listener);
-                let request = StreamSession::new(worker, listener, stream, origin);
+                let request = StreamSession::new(worker, listener, stream, origin.clone());
                 // Boxed, for the runtime moves a task that is not several times.
                 tokio::task::spawn_local(Box::pin(request.run()));
             }

@@ -130,18 +130,24 @@ pub(crate) fn take_request(session: &Session, route: &Route, path: Option<Vec<u8
         })
         .collect();
     let head_bytes = bytes.get(..head.length).unwrap_or_default();
-    let proxies = session.settings.trusted_proxies.as_deref();
+    let client = &session.client;
     let fields = head.headers(head_bytes);
-    let (headers, peer, proxy) = take_fields(proxies, session.client.peer(), fields);
+    let taken = take_fields(
+        &session.settings,
+        client.peer(),
+        fields,
+        client.certificate(),
+    );
     Request {
         method: head.method.clone(),
         query: head.query(bytes).map(text),
         parameters,
-        headers,
+        headers: taken.headers,
         body: Body::Unread,
-        peer,
-        proxy,
-        is_secure: session.client.is_tls(),
+        peer: taken.peer,
+        proxy: taken.proxy,
+        is_secure: client.is_tls(),
+        certificate: taken.certificate,
         caller: None,
         path,
     }

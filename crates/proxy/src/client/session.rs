@@ -478,11 +478,18 @@ impl Session {
         let bytes = input.bytes();
         let headers = self.head.headers(bytes);
         let proxies = self.settings.trusted_proxies.as_deref();
+        let (peer, of_connection) = (self.client.peer(), self.client.certificate());
+        let certificate = request_head::certificate(&self.settings, peer, headers, of_connection);
+        let (peer, is_proxied) = request_head::client(proxies, peer, headers);
         let head = access::RequestHead {
+            method: self.head.method.as_str(),
+            path: self.head.path(bytes),
             query: self.head.query(bytes),
             headers,
-            peer: request_head::client(proxies, self.client.peer(), headers).0,
+            peer,
+            is_proxied,
             is_secure: self.client.is_tls(),
+            certificate: certificate.as_ref(),
             message: message.as_ref(),
         };
         let client = &mut self.client;

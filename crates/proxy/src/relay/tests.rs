@@ -326,7 +326,7 @@ impl Downstream for Client {
             sent_by: SentBy::Peer(None),
             is_secure: false,
             came_by: CameBy::Http1,
-            strip: None,
+            strip: &[],
         }
     }
 

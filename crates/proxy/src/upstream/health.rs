@@ -114,6 +114,7 @@ impl Checker {
             peer: [0, 0, 0, 0].into(),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         };
         // Connections to addresses that are gone shall not speak for the endpoint.

@@ -7,8 +7,12 @@ use std::sync::Arc;
 
 use component::access::without_parameter;
 use component::forward::{ForwardPlan, HostField};
+use component::settings::Settings;
 use component::trusted_proxies::TrustedProxies;
-use message::{Body, Entry, Field, FieldLine, Headers, HeadersView, Method, Request};
+use message::{
+    Body, CertificateSource, ClientCertificate, Entry, Field, FieldLine, Headers, HeadersView,
+    Method, Request,
+};
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
@@ -111,8 +115,8 @@ pub(crate) struct Outgoing<'a> {
     /// Whether it came over TLS.
     pub is_secure: bool,
     pub came_by: CameBy,
-    /// The field that is left out: the client's credential.
-    pub strip: Option<&'a StrippedLines>,
+    /// What is left out: the client's credential.
+    pub strip: &'a [StrippedLines],
 }
 
 /// How a request came to us, which decides about what it says of its way.
@@ -136,16 +140,63 @@ pub(crate) fn client(
     }
 }
 
-/// Copies the fields of a request for a flow. Those that tell its way are left out when its peer is
-/// not trusted. With the address of the client, and of the proxy that is connected if there is one.
-pub(crate) fn take_fields(
-    proxies: Option<&TrustedProxies>,
+/// The certificate of the client of a request: that of its connection, or of a request that a
+/// trusted proxy has passed on what that says in `Client-Cert` (RFC 9440), where these say so. The
+/// certificate of the connection is the proxy's own then.
+pub(crate) fn certificate(
+    settings: &Settings,
     peer: IpAddr,
     headers: HeadersView<'_>,
-) -> (Headers, IpAddr, Option<IpAddr>) {
-    match client(proxies, peer, headers) {
-        (client, true) => (headers.to_owned(), client, Some(peer)),
-        (client, false) => (headers.without(Field::is_forwarding), client, None),
+    of_connection: Option<&Arc<ClientCertificate>>,
+) -> Option<Arc<ClientCertificate>> {
+    let proxies = settings.trusted_proxies.as_deref();
+    let speaks = |proxies: &TrustedProxies| proxies.contains(peer);
+    if !settings.client_cert_header || !proxies.is_some_and(speaks) {
+        return of_connection.cloned();
+    }
+    let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"client-cert");
+    let mut values = headers
+        .iter()
+        .filter(|(field, name, _)| *field == Field::ClientCert && is_it(name))
+        .map(|(_, _, value)| value);
+    let mut all = values.next()?.to_vec();
+    for value in values {
+        all.extend_from_slice(b", ");
+        all.extend_from_slice(value);
+    }
+    let source = CertificateSource::Field(all);
+    Some(Arc::new(ClientCertificate::new(source)))
+}
+
+/// What a message has of the head of its request.
+pub(crate) struct Taken {
+    /// The fields. Those that tell the way of the request are left out when its peer is not
+    /// trusted, and `Client-Cert` always.
+    pub headers: Headers,
+    /// The address of the client.
+    pub peer: IpAddr,
+    /// The trusted proxy that is connected, if there is one.
+    pub proxy: Option<IpAddr>,
+    /// The certificate of the client.
+    pub certificate: Option<Arc<ClientCertificate>>,
+}
+
+/// Copies the fields of a request for a flow.
+pub(crate) fn take_fields(
+    settings: &Settings,
+    peer: IpAddr,
+    headers: HeadersView<'_>,
+    of_connection: Option<&Arc<ClientCertificate>>,
+) -> Taken {
+    let (client, is_proxied) = client(settings.trusted_proxies.as_deref(), peer, headers);
+    Taken {
+        headers: match is_proxied {
+            true => headers.without(|field| field == Field::ClientCert),
+            false => headers.without(Field::is_forwarding),
+        },
+        peer: client,
+        proxy: is_proxied.then_some(peer),
+        certificate: certificate(settings, peer, headers, of_connection),
     }
 }
 
@@ -174,7 +225,7 @@ impl<'a> Outgoing<'a> {
             sent_by: SentBy::Flow(request.peer),
             is_secure: request.is_secure,
             came_by: CameBy::Http1,
-            strip: None,
+            strip: &[],
         }
     }
 
@@ -439,6 +490,8 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
                 !is_believed()
             }
             Field::Te => !out.keeps_te(),
+            // One that a flow has set is its own.
+            Field::ClientCert => matches!(request.sent_by, SentBy::Peer(_)),
             field => field.is_hop_by_hop(),
         };
         if ours
@@ -447,23 +500,17 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         {
             continue;
         }
-        match request.strip {
+        match request.strip.iter().find(|it| it.concerns(line.name())) {
             None => out.copy(line),
-            Some(StrippedLines::Field(name)) => {
-                if !line.name().eq_ignore_ascii_case(name.as_bytes()) {
-                    out.copy(line);
-                }
-            }
+            Some(StrippedLines::Field(_)) => {}
             Some(StrippedLines::Cookie(name)) => copy_without_cookie(name, line, out),
         }
     }
 }
 
-/// Copies a line, if it has cookies without the one of this name.
+/// Copies a line of cookies, if it has any without the one of this name.
 fn copy_without_cookie(name: &str, line: FieldLine<'_>, out: &mut impl Lines) {
-    if !line.name().eq_ignore_ascii_case(b"cookie") {
-        out.copy(line);
-    } else if let Some(rest) = component::access::cookies_without(line.value(), name) {
+    if let Some(rest) = component::access::cookies_without(line.value(), name) {
         out.line(line.name(), &rest);
     }
 }

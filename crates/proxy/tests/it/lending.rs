@@ -458,6 +458,7 @@ impl SecureBackend {
         let server = Server::new(ServerSettings {
             identities: vec![identity],
             client_auth: ClientAuth::None,
+            revoked: net::tls::RevocationLists::default(),
             protocols: tls_protocols(),
             min_version: MinVersion::default(),
         })

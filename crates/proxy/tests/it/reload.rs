@@ -27,6 +27,7 @@ fn server(authority: &Authority, client_auth: tls::ClientAuth) -> tls::Server {
     tls::Server::new(tls::ServerSettings {
         identities: vec![identity],
         client_auth,
+        revoked: tls::RevocationLists::default(),
         protocols: vec![tls::Protocol::Http1],
         min_version: tls::MinVersion::Tls12,
     })

@@ -73,6 +73,7 @@ fn request() -> Request {
         peer: std::net::Ipv4Addr::LOCALHOST.into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     }
 }

@@ -76,6 +76,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Request, &'static str> {
         peer: head.peer.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         proxy: head.proxy,
         is_secure: head.is_secure,
+        certificate: None,
         caller: None,
     })
 }

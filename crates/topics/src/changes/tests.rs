@@ -20,6 +20,7 @@ fn exchange(text: &str) -> Exchange {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     };
     Exchange::new(&Arc::new(FlowContext::new("test")), request)

@@ -101,6 +101,7 @@ impl Fetcher {
             peer: std::net::Ipv4Addr::UNSPECIFIED.into(),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         };
         let mut exchange = Exchange::new(&self.context, request);

@@ -61,6 +61,7 @@ fn request(method: Method, query: Option<&str>, lines: &[(&str, &str)], body: &s
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     }
 }

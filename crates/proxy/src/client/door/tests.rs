@@ -70,6 +70,7 @@ fn request() -> Request {
         peer: [127, 0, 0, 1].into(),
         proxy: None,
         is_secure: false,
+        certificate: None,
         caller: None,
     }
 }

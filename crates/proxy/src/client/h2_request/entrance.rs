@@ -87,11 +87,20 @@ impl StreamSession {
         let proxies = self.settings.trusted_proxies.as_deref();
         let needs_message = door.needs_message();
         let message = needs_message.then(|| self.take_request(route, head, method, place));
+        let origin = &self.origin;
+        let (peer, is_proxied) = request_head::client(proxies, origin.peer, headers);
+        let of_connection = origin.certificate.as_ref();
+        let certificate =
+            request_head::certificate(&self.settings, origin.peer, headers, of_connection);
         let head = RequestHead {
+            method: method.as_str(),
+            path: place.path,
             query: place.query,
             headers,
-            peer: request_head::client(proxies, self.origin.peer, headers).0,
-            is_secure: self.origin.is_secure,
+            peer,
+            is_proxied,
+            is_secure: origin.is_secure,
+            certificate: certificate.as_ref(),
             message: message.as_ref(),
         };
         let stream = &self.stream;
@@ -116,18 +125,19 @@ impl StreamSession {
                 (name.clone(), value.to_owned())
             })
             .collect();
-        let proxies = self.settings.trusted_proxies.as_deref();
-        let fields = head.fields.view();
-        let (headers, peer, proxy) = take_fields(proxies, self.origin.peer, fields);
+        let (fields, origin) = (head.fields.view(), &self.origin);
+        let of_connection = origin.certificate.as_ref();
+        let taken = take_fields(&self.settings, origin.peer, fields, of_connection);
         Request {
             method: method.clone(),
             query: place.query.map(text),
             parameters,
-            headers,
+            headers: taken.headers,
             body: Body::Unread,
-            peer,
-            proxy,
-            is_secure: self.origin.is_secure,
+            peer: taken.peer,
+            proxy: taken.proxy,
+            is_secure: origin.is_secure,
+            certificate: taken.certificate,
             caller: None,
             path,
         }

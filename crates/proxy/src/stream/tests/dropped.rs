@@ -492,6 +492,7 @@ fn a_request_for_an_event_stream_over_http2_may_be_dropped_anywhere() {
                 let origin = Peer {
                     peer: connection.peer(),
                     is_secure: false,
+                    certificate: None,
                 };
                 let limits = http2_limits(&setting.worker.settings());
                 let (_link, mut driver) =

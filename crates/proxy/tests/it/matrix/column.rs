@@ -199,6 +199,7 @@ fn server(column: Column) -> net::tls::Server {
     net::tls::Server::new(net::tls::ServerSettings {
         identities: vec![identity],
         client_auth: net::tls::ClientAuth::None,
+        revoked: net::tls::RevocationLists::default(),
         protocols: net_protocols(column.client_h2),
         min_version: net::tls::MinVersion::Tls12,
     })

@@ -99,6 +99,7 @@ fn conversation(concurrent: usize) -> Box<Conversation> {
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
             proxy: None,
             is_secure: false,
+            certificate: None,
             caller: None,
         },
         options: Options {
