@@ -160,7 +160,17 @@ impl Denied {
         Self::new(kind, name, expires, reason)
     }
 
-    fn members(&self) -> Value {
+    /// Reads an entry as the file has it.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with it.
+    pub fn of_line(line: &str) -> Result<Self, &'static str> {
+        entry_of(line)
+    }
+
+    /// The members of its line.
+    #[must_use]
+    pub fn members(&self) -> Value {
         let mut members = json!({ self.kind.name(): &*self.name, "exp": self.expires,
             "reason": self.reason });
         if let Some(members) = members.as_object_mut() {
@@ -235,10 +245,20 @@ impl DenyList {
     /// The entry by which a credential is refused, if there is one. `now` is in seconds since 1970.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str, now: u64) -> Option<&Denied> {
-        [&self.changed, &self.file].into_iter().find_map(|entries| {
-            let entry = entries.get(kind.index())?.get(name)?;
-            entry.holds(now, self.clock_skew).then_some(entry)
-        })
+        let sources = [Source::Journal, Source::File].into_iter();
+        let mut found = sources.filter_map(|it| self.find_in(it, kind, name, now));
+        found.next()
+    }
+
+    /// The same of one source.
+    #[must_use]
+    pub fn find_in(&self, source: Source, kind: Kind, name: &str, now: u64) -> Option<&Denied> {
+        let entries = match source {
+            Source::File => &self.file,
+            Source::Journal => &self.changed,
+        };
+        let entry = entries.get(kind.index())?.get(name)?;
+        entry.holds(now, self.clock_skew).then_some(entry)
     }
 
     /// Whether there is no entry at all, so that nobody needs to look for one.

@@ -17,6 +17,7 @@ use crate::config::ApiKeyConfig;
 use crate::credential::Carrier;
 use crate::failed_checks::Guesses;
 use crate::key_file::{Watch, WatchedFile, read_file};
+use crate::revocation::{FileEntry, Revocations};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -26,6 +27,7 @@ pub(crate) struct ApiKeyWay {
     carrier: Carrier,
     passes: bool,
     file: Arc<WatchedFile<ApiKeys>>,
+    revocations: Arc<Revocations>,
     guesses: Arc<Guesses>,
 }
 
@@ -52,6 +54,7 @@ impl ApiKeyWay {
             carrier: carrier?,
             passes,
             file,
+            revocations: Revocations::of(surroundings.states),
             guesses: Guesses::of(surroundings.states),
         })
     }
@@ -68,6 +71,13 @@ impl ApiKeyWay {
         caller.scopes.clone_from(&entry.scopes);
         caller.plan = entry.plan.as_deref().map(Into::into);
         caller.expires = entry.expires;
+        // Its streams end with any change of the entry: whoever comes back is judged by the new one.
+        let (file, entry) = (Arc::clone(&self.file), entry.clone());
+        let is_known = move || file.content().has(&entry);
+        caller.revocable = Some(Arc::new(FileEntry {
+            revocations: Arc::clone(&self.revocations),
+            is_known,
+        }));
         caller
     }
 }
@@ -139,7 +149,10 @@ impl Way for ApiKeyWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let watch = Arc::new(Watch(Arc::clone(&self.file)));
+        let watch = Arc::new(Watch {
+            file: Arc::clone(&self.file),
+            revocations: Arc::clone(&self.revocations),
+        });
         Some(source::plan(format!("auth {}", self.name), watch))
     }
 }

@@ -9,7 +9,8 @@ use access::introspection::{ANSWER_MAX, Answer as Said, Rules};
 use access::jwt::TOKEN_MAX;
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
-use component::handler::Services;
+use component::handler::{LocalFuture, Services};
+use component::source::SourcePlan;
 use component::state::StateKey;
 use component::upstream::UpstreamPlan;
 use config::{Report, Spanned};
@@ -24,6 +25,9 @@ use crate::config::IntrospectConfig;
 use crate::credential::Carrier;
 use crate::failed_checks::Guesses;
 use crate::jwt::texts;
+use crate::recheck::{Asking, OpaqueToken, OpenTokens, Recheck};
+use crate::revocation::Revocations;
+use crate::source;
 use crate::timing;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -39,11 +43,12 @@ pub(crate) struct IntrospectWay {
     timeout: Duration,
     answers: Arc<Answers<Verdict>>,
     asker: Arc<Asker>,
+    recheck: Arc<Recheck<StreamAsker>>,
     guesses: Arc<Guesses>,
 }
 
 /// Who has a token, or why nobody is let in with it.
-type Verdict = Result<Arc<Caller>, &'static str>;
+pub(crate) type Verdict = Result<Arc<Caller>, &'static str>;
 
 struct Asker {
     way: Arc<str>,
@@ -53,6 +58,31 @@ struct Asker {
     id: Option<String>,
     plan: Option<String>,
     check: Duration,
+    revocations: Arc<Revocations>,
+    open: Arc<OpenTokens>,
+}
+
+/// Asks about the tokens of open streams.
+struct StreamAsker {
+    asker: Arc<Asker>,
+    answers: Arc<Answers<Verdict>>,
+    timeout: Duration,
+}
+
+impl Asking for StreamAsker {
+    fn ask<'a>(
+        &'a self,
+        key: [u8; 32],
+        token: &Arc<[u8]>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Verdict, &'static str>> {
+        let (asker, token) = (Arc::clone(&self.asker), Arc::clone(token));
+        let question: Question<_> = Box::new(move |services| {
+            Box::pin(async move { asker.ask((key, &token), services).await })
+        });
+        let answers = &self.answers;
+        Box::pin(answers.ask(Some(key), self.timeout, services, question))
+    }
 }
 
 impl IntrospectWay {
@@ -94,7 +124,13 @@ impl IntrospectWay {
             ),
             ..StateKey::shared(name, "auth_introspect")
         };
-        let asker = Asker {
+        let open_key = StateKey {
+            kind: "auth_open_tokens",
+            ..key.clone()
+        };
+        let states = surroundings.states;
+        let (open, revocations) = (states.get(open_key, OpenTokens::default), Revocations::of(states));
+        let asker = Arc::new(Asker {
             way: Arc::clone(name),
             url,
             authorization,
@@ -102,14 +138,29 @@ impl IntrospectWay {
             id: config.id.clone(),
             plan: config.plan.clone(),
             check,
+            revocations: Arc::clone(&revocations),
+            open: Arc::clone(&open),
+        });
+        let answers = states.get(key, || Answers::new(hash));
+        let recheck = Recheck {
+            open,
+            answers: Arc::clone(&answers),
+            revocations,
+            check,
+            asking: StreamAsker {
+                asker: Arc::clone(&asker),
+                answers: Arc::clone(&answers),
+                timeout,
+            },
         };
         Some(Self {
             name: Arc::clone(name),
             passes,
             timeout,
-            answers: surroundings.states.get(key, || Answers::new(hash)),
-            asker: Arc::new(asker),
-            guesses: Guesses::of(surroundings.states),
+            answers,
+            asker,
+            recheck: Arc::new(recheck),
+            guesses: Guesses::of(states),
         })
     }
 
@@ -126,7 +177,7 @@ impl IntrospectWay {
         let begun = self.guesses.begin(peer, services.now())?;
         let question: Question<_> = Box::new(move |services| {
             Box::pin(async move {
-                let asked = asker.ask(&token, services).await;
+                let asked = asker.ask((key, &token.into()), services).await;
                 if matches!(&asked, Ok(answer) if answer.value.is_err()) {
                     begun.fail();
                 }
@@ -181,7 +232,11 @@ fn checked(verdict: Verdict) -> Checked {
 }
 
 impl Asker {
-    async fn ask(&self, token: &[u8], services: &dyn Services) -> Asked<Verdict> {
+    async fn ask(
+        &self,
+        (key, token): ([u8; 32], &Arc<[u8]>),
+        services: &dyn Services,
+    ) -> Asked<Verdict> {
         let mut headers = Headers::new();
         headers.append("Accept", "application/json");
         headers.append("Content-Type", "application/x-www-form-urlencoded");
@@ -196,7 +251,7 @@ impl Asker {
             self.log(&fault.to_string());
             "no_answer"
         })?;
-        self.read(&reply, services.wall().as_secs())
+        self.read(&reply, (key, token), services.wall().as_secs())
             .inspect_err(|_| {
                 self.log(&format!(
                     "an answer with status {} that says nothing",
@@ -205,7 +260,12 @@ impl Asker {
             })
     }
 
-    fn read(&self, reply: &Reply, now: u64) -> Asked<Verdict> {
+    fn read(
+        &self,
+        reply: &Reply,
+        (key, token): ([u8; 32], &Arc<[u8]>),
+        now: u64,
+    ) -> Asked<Verdict> {
         if reply.status != 200 {
             return Err("answer_status");
         }
@@ -222,13 +282,19 @@ impl Asker {
             Said::Refused(refused) => refuse(refused.name()),
             Said::Active { claims, expires } => match self.caller(&claims, expires) {
                 None => refuse("no_id"),
-                Some(caller) => {
+                Some(mut caller) => {
+                    caller.revocable = Some(Arc::new(OpaqueToken {
+                        revocations: Arc::clone(&self.revocations),
+                        open: Arc::clone(&self.open),
+                        key,
+                        token: Arc::clone(token),
+                    }));
                     let left = expires.map(|at| Duration::from_secs(at.saturating_sub(now)));
                     Answer {
                         value: Ok(Arc::new(caller)),
                         admits: true,
                         keep: left.map_or(self.check, |left| left.min(self.check)),
-                        bytes: body.len() * BYTES_EACH,
+                        bytes: body.len() * BYTES_EACH + token.len(),
                     }
                 }
             },
@@ -283,6 +349,11 @@ impl Way for IntrospectWay {
         }
         let token = credential.into_owned();
         Check::Pending(Box::pin(self.ask(key, token, head.peer, services)))
+    }
+
+    fn source(&self) -> Option<SourcePlan> {
+        let recheck = Arc::clone(&self.recheck);
+        Some(source::plan(format!("auth {}", self.name), recheck))
     }
 
     fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {

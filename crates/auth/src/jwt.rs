@@ -27,6 +27,7 @@ use crate::config::{JwtConfig, Texts};
 use crate::credential::Carrier;
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::{Fetcher, IssuerKeys, Place, Refresh};
+use crate::revocation::{Revocations, Tokens};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -52,6 +53,8 @@ struct TokenRules {
     rules: Arc<Rules>,
     id: String,
     plan: Option<String>,
+    /// What may revoke the tokens.
+    tokens: Arc<Tokens>,
     /// All that tells these rules from others.
     settings: String,
 }
@@ -109,6 +112,7 @@ impl JwtWay {
                 rules: Arc::new(rules),
                 id: id.clone().unwrap_or_else(|| "sub".to_owned()),
                 plan: plan.clone(),
+                tokens: Arc::new(Tokens(Revocations::of(surroundings.states))),
                 settings,
             }),
         })
@@ -193,6 +197,7 @@ impl TokenRules {
     fn caller(&self, claims: &Map<String, Json>, expires: u64) -> Option<Arc<Caller>> {
         let mut caller = claims::caller(&self.way, &[&self.id], self.plan.as_deref(), claims)?;
         caller.expires = Some(expires);
+        caller.revocable = Some(Arc::clone(&self.tokens) as _);
         Some(Arc::new(caller))
     }
 }

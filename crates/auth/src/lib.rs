@@ -5,7 +5,9 @@
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`hmac`] with signed
 //! bodies; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A
 //! [`door`] finds the credential of a request ([`credential`]), has its way check it, and decides;
-//! [`refusal`] is what whoever is not let in is told. What is right and wrong about a credential is
+//! [`refusal`] is what whoever is not let in is told. [`deny`] reads the deny list, which
+//! [`revocation`] has with the credentials that have opened streams: these end when one is revoked,
+//! and [`recheck`] asks about opaque tokens again. What is right and wrong about a credential is
 //! the business of the crate `access`.
 
 mod answers;
@@ -16,6 +18,7 @@ mod claims;
 pub mod codes;
 mod config;
 mod credential;
+mod deny;
 mod door;
 mod failed_checks;
 mod hmac;
@@ -23,7 +26,9 @@ mod introspect;
 mod issuer_keys;
 mod jwt;
 mod key_file;
+mod recheck;
 mod refusal;
+mod revocation;
 mod source;
 #[cfg(test)]
 mod testing;
@@ -33,11 +38,14 @@ mod ways;
 
 use component::access::AccessDefinition;
 
+pub use revocation::{CLOCK_SKEW_MAX, DENIED_MAX, Revocations};
+
 /// How ways and doors are read.
 pub const DEFINITION: AccessDefinition = AccessDefinition {
     documentation: include_str!("auth.md"),
     example: include_str!("auth.yaml"),
     ways: config::ways_schema,
+    deny: deny::schema,
     auth: config::auth_schema,
     build: ways::build,
 };

@@ -10,6 +10,8 @@ const DATA: &[u8] = b"data";
 #[derive(Debug, Default)]
 pub(crate) struct EventScanner {
     line: Line,
+    /// Whether something has come behind the last empty line.
+    is_amid: bool,
     /// Whether the event has a line of data, so that it is dispatched.
     has_data: bool,
     /// Whether the last byte was a CR, so that an LF now belongs to it.
@@ -48,6 +50,7 @@ impl EventScanner {
                 if self.line == Line::Empty && self.has_data {
                     pass().map_err(|stop| (at, stop))?;
                 }
+                self.is_amid = self.line != Line::Empty;
                 self.end_line();
                 self.after_cr = byte == b'\r';
                 at += 1;
@@ -69,8 +72,15 @@ impl EventScanner {
         self.line = Line::Empty;
     }
 
+    /// Whether nothing of an event is under way, so that another one could be put here. A line of
+    /// an `id` alone counts: it would be that of the other one.
+    pub fn is_between(&self) -> bool {
+        !self.is_amid && self.line == Line::Empty
+    }
+
     /// Takes bytes of a line; how many.
     fn go_on(&mut self, byte: u8, rest: &[u8]) -> usize {
+        self.is_amid = true;
         let seen = match self.line {
             Line::Empty => 0,
             Line::Name(count) => count,
