@@ -114,6 +114,23 @@ pub struct DenyList {
     clock_skew: u64,
 }
 
+/// The entries of the operator's file, ready to be looked up: to make and to drop a million of them
+/// takes a while, for which nobody has to wait who asks the list.
+#[derive(Debug)]
+pub struct FileEntries(Entries);
+
+impl From<Vec<Denied>> for FileEntries {
+    fn from(entries: Vec<Denied>) -> Self {
+        let mut all = Entries::default();
+        for entry in entries {
+            if let Some(of_kind) = all.get_mut(entry.kind.index()) {
+                of_kind.insert(Arc::clone(&entry.name), entry);
+            }
+        }
+        Self(all)
+    }
+}
+
 impl Denied {
     /// An entry.
     ///
@@ -317,14 +334,10 @@ impl DenyList {
         entries.cloned().map(Change::Add)
     }
 
-    /// Takes the entries of the operator's file in the place of those that it had before.
-    pub fn set_file(&mut self, entries: Vec<Denied>) {
-        self.file = Entries::default();
-        for entry in entries {
-            if let Some(of_kind) = self.file.get_mut(entry.kind.index()) {
-                of_kind.insert(Arc::clone(&entry.name), entry);
-            }
-        }
+    /// Takes the entries of the operator's file in the place of those that it had before, which it
+    /// gives back.
+    pub fn set_file(&mut self, entries: impl Into<FileEntries>) -> FileEntries {
+        FileEntries(std::mem::replace(&mut self.file, entries.into().0))
     }
 
     /// All entries that are in force, in no particular order.

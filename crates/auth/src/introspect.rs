@@ -43,7 +43,6 @@ pub(crate) struct IntrospectWay {
     timeout: Duration,
     answers: Arc<Answers<Verdict>>,
     asker: Arc<Asker>,
-    recheck: Arc<Recheck<StreamAsker>>,
     guesses: Arc<Guesses>,
 }
 
@@ -124,12 +123,9 @@ impl IntrospectWay {
             ),
             ..StateKey::shared(name, "auth_introspect")
         };
-        let open_key = StateKey {
-            kind: "auth_open_tokens",
-            ..key.clone()
-        };
         let states = surroundings.states;
-        let (open, revocations) = (states.get(open_key, OpenTokens::default), Revocations::of(states));
+        // Of the name alone: streams are looked after over a reload that changes the settings.
+        let open_key = StateKey::shared(name, "auth_open_tokens");
         let asker = Arc::new(Asker {
             way: Arc::clone(name),
             url,
@@ -138,30 +134,33 @@ impl IntrospectWay {
             id: config.id.clone(),
             plan: config.plan.clone(),
             check,
-            revocations: Arc::clone(&revocations),
-            open: Arc::clone(&open),
+            revocations: Revocations::of(states),
+            open: states.get(open_key, OpenTokens::default),
         });
         let answers = states.get(key, || Answers::new(hash));
-        let recheck = Recheck {
-            open,
-            answers: Arc::clone(&answers),
-            revocations,
-            check,
-            asking: StreamAsker {
-                asker: Arc::clone(&asker),
-                answers: Arc::clone(&answers),
-                timeout,
-            },
-        };
         Some(Self {
             name: Arc::clone(name),
             passes,
             timeout,
             answers,
             asker,
-            recheck: Arc::new(recheck),
             guesses: Guesses::of(states),
         })
+    }
+
+    /// What asks about the tokens of open streams again.
+    fn recheck(&self) -> Recheck<StreamAsker> {
+        Recheck {
+            open: Arc::clone(&self.asker.open),
+            answers: Arc::clone(&self.answers),
+            revocations: Arc::clone(&self.asker.revocations),
+            check: self.asker.check,
+            asking: StreamAsker {
+                asker: Arc::clone(&self.asker),
+                answers: Arc::clone(&self.answers),
+                timeout: self.timeout,
+            },
+        }
     }
 
     async fn ask(
@@ -352,7 +351,7 @@ impl Way for IntrospectWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let recheck = Arc::clone(&self.recheck);
+        let recheck = Arc::new(self.recheck());
         Some(source::plan(format!("auth {}", self.name), recheck))
     }
 

@@ -229,3 +229,6 @@ impl<A: Asking> Source for Recheck<A> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

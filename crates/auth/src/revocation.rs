@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Instant, SystemTime};
 
-use access::deny::{DenyList, Denied, Kind, NotAdded, Source};
+use access::deny::{Change, Denied, DenyList, FileEntries, Kind, NotAdded, Source};
 use component::access::{Caller, Revocable, Validity, notify_streams};
 use component::state::{Measure, State, StateKey, States};
 
@@ -120,7 +120,7 @@ impl Revocations {
         let now = wall();
         let mut denied = self.denied_mut();
         for entry in entries {
-            denied.replay(access::deny::Change::Add(entry), now);
+            denied.replay(Change::Add(entry), now);
         }
         drop(denied);
         self.set_on(true);
@@ -134,7 +134,9 @@ impl Revocations {
 
     /// Takes the entries of the operator's file in the place of those that it had before.
     pub(crate) fn set_file(&self, entries: Vec<Denied>) {
-        self.denied_mut().set_file(entries);
+        let entries = FileEntries::from(entries);
+        let before = self.denied_mut().set_file(entries);
+        drop(before);
         self.note_change();
     }
 
@@ -166,14 +168,18 @@ impl Revocations {
     #[must_use]
     pub fn entries(&self, after: Option<(Kind, &str)>, most: usize) -> Vec<(Source, Denied)> {
         let denied = self.denied();
-        let mut all: Vec<_> = denied.entries(wall()).collect();
-        let key = |(source, it): &(Source, &Denied)| {
-            let is_file = *source == Source::File;
-            (it.kind, Arc::clone(&it.name), is_file)
-        };
-        all.retain(|(_, it)| after.is_none_or(|after| (it.kind, &*it.name) > after));
-        all.sort_by_cached_key(key);
-        let all = all.into_iter().take(most);
+        let is_behind = |it: &Denied| after.is_none_or(|after| (it.kind, &*it.name) > after);
+        let all = denied.entries(wall());
+        let mut all: Vec<_> = all.filter(|(_, it)| is_behind(it)).collect();
+        let order =
+            |left: &(Source, &Denied), right: &(Source, &Denied)| place(*left).cmp(&place(*right));
+        if all.len() > most {
+            // There may be a million, of which a few are shown.
+            all.select_nth_unstable_by(most, order);
+            all.truncate(most);
+        }
+        all.sort_unstable_by(order);
+        let all = all.into_iter();
         all.map(|(source, it)| (source, it.clone())).collect()
     }
 
@@ -211,11 +217,7 @@ impl Revocations {
 
     /// Whether the deny list has a credential. `names` are asked for only when there are entries.
     #[inline]
-    pub(crate) fn is_denied(
-        &self,
-        names: impl FnOnce() -> Names,
-        now: &dyn Fn() -> u64,
-    ) -> bool {
+    pub(crate) fn is_denied(&self, names: impl FnOnce() -> Names, now: &dyn Fn() -> u64) -> bool {
         if !self.has_denied.load(Ordering::Relaxed) {
             return false;
         }
@@ -243,8 +245,10 @@ impl Revocations {
         let mut open = self.open();
         // Those who change what is looked at here look at the entries afterwards.
         let is_known_now = is_known.as_ref().is_none_or(|it| it());
-        let is_denied = || self.has_denied.load(Ordering::Acquire) && {
-            identity.names.are_denied(&self.denied(), wall())
+        let is_denied = || {
+            self.has_denied.load(Ordering::Acquire) && {
+                identity.names.are_denied(&self.denied(), wall())
+            }
         };
         if !is_known_now || is_denied() {
             let revoked = Validity::new(caller.expires);
@@ -299,6 +303,11 @@ impl Revocations {
     }
 }
 
+/// Where an entry stands in a listing: those of the file behind those of the admin API.
+fn place((source, entry): (Source, &Denied)) -> (Kind, &str, bool) {
+    (entry.kind, &entry.name, source == Source::File)
+}
+
 impl OpenCredentials {
     /// Forgets those without a stream, now and then.
     fn tidy(&mut self) {
@@ -335,7 +344,9 @@ impl Names {
             (Kind::Subject, &self.subject),
             (Kind::Key, &self.key),
         ];
-        let mut all = all.into_iter().filter_map(|(kind, it)| Some((kind, it.as_deref()?)));
+        let mut all = all
+            .into_iter()
+            .filter_map(|(kind, it)| Some((kind, it.as_deref()?)));
         all.any(|(kind, name)| denied.find(kind, name, now).is_some())
     }
 }

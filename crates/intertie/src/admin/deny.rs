@@ -60,7 +60,10 @@ impl DenyPage {
     ) -> Result<Reply, Fault> {
         // A web page may send forms and texts to any address, but JSON only where it is allowed to.
         let media_type = request.headers.view().first(Field::ContentType);
-        let media_type = media_type.unwrap_or_default().split(|it| *it == b';').next();
+        let media_type = media_type
+            .unwrap_or_default()
+            .split(|it| *it == b';')
+            .next();
         let media_type = media_type.unwrap_or_default().trim_ascii();
         if !media_type.eq_ignore_ascii_case(b"application/json") {
             let detail = "an entry is sent as `application/json`";
@@ -102,7 +105,9 @@ impl DenyPage {
         keyed: &Keyed,
     ) -> Result<Reply, Fault> {
         let Some((kind, name)) = &query.named else {
-            return Err(Fault::invalid("name the entry: `?jti=`, `?sub=` or `?key=`"));
+            return Err(Fault::invalid(
+                "name the entry: `?jti=`, `?sub=` or `?key=`",
+            ));
         };
         let _change = self.changes.lock().await;
         if !revocations.has(Source::Journal, *kind, name) {

@@ -1,14 +1,14 @@
 //! The deny list of the admin API: read at the start, and written before an answer is given.
 
-use anyhow::Context;
 use access::deny::{Change, Denied, Kind};
+use anyhow::Context;
 use auth::{CLOCK_SKEW_MAX, Revocations};
 use bytes::Bytes;
 use component::state::States;
 use journal::{Keyed, Refusal};
-use steps::KeyedState;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use steps::KeyedState;
 
 /// The table of the keyed state.
 const TABLE: &str = "denied";

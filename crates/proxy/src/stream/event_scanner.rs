@@ -119,6 +119,33 @@ impl EventScanner {
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_event_of_our_own_fits_only_behind_an_empty_line() {
+        for (text, is_between) in [
+            ("", true),
+            (": beat\n", false),
+            (": beat\n\n", true),
+            ("data: 1", false),
+            ("data: 1\n", false),
+            ("data: 1\n\n", true),
+            ("data: 1\r\n\r\n", true),
+            ("data: 1\n\r", true),
+            // It would become the id of the event behind it.
+            ("id: 7\n", false),
+            ("data: 1\n\nid: 7\n", false),
+            ("event: x\n", false),
+        ] {
+            for cut in 0..=text.len() {
+                let mut scanner = EventScanner::default();
+                let (first, rest) = text.as_bytes().split_at(cut);
+                let pass = || Ok::<_, ()>(());
+                scanner.scan(first, pass).unwrap();
+                scanner.scan(rest, pass).unwrap();
+                assert_eq!(scanner.is_between(), is_between, "{text:?} {cut}");
+            }
+        }
+    }
+
     fn count(stream: &[u8], size: usize) -> usize {
         let (mut scanner, mut count) = (EventScanner::default(), 0);
         for piece in stream.chunks(size) {
