@@ -71,7 +71,7 @@ impl ApiKeyWay {
         caller.scopes.clone_from(&entry.scopes);
         caller.plan = entry.plan.as_deref().map(Into::into);
         caller.expires = entry.expires;
-        // Its streams end with any change of the entry: whoever comes back is judged by the new one.
+        // Its streams end with any change of the entry: who comes back is judged by the new one.
         let (file, entry) = (Arc::clone(&self.file), entry.clone());
         let is_known = move || file.content().has(&entry);
         caller.revocable = Some(Arc::new(FileEntry {

@@ -27,8 +27,8 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// What a client reads of a credential that is valid no more, in a close frame or in the JSON of
-    /// a typed event; none where the credential is not the reason.
+    /// What a client reads of a credential that is valid no more, in a close frame or in the JSON
+    /// of a typed event; none where the credential is not the reason.
     #[must_use]
     pub fn detail(self) -> Option<&'static str> {
         match self {

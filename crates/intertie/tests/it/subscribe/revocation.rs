@@ -66,7 +66,8 @@ fn ask(port: u16, (method, target): (&str, &str), fields: &str, body: &str) -> R
         body => format!("Content-Length: {}\r\n", body.len()),
     };
     client.send(format!(
-        "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{length}{fields}\r\n{body}"
+        "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{length}{fields}\r\n\
+         {body}"
     ));
     client.response_to(method)
 }
@@ -218,7 +219,8 @@ fn all_kinds_of_streams_end_with_their_key_and_those_of_others_go_on() {
              websocket: {{ publish: false }} }}\n\
              ---\nflow: feed\nfrom: {{ http: 'GET 127.0.0.1:{port}/back/*' }}\nauth: partners\n\
              steps: [ forward: 'http://127.0.0.1:{back}/' ]\n\
-             ---\nflow: talk\nfrom: {{ websocket: {{ listen: '127.0.0.1:{port}', path: /talk }} }}\n\
+             ---\nflow: talk\nfrom:\n  \
+             websocket: {{ listen: '127.0.0.1:{port}', path: /talk }}\n\
              auth: partners\nsteps: [ map: '.' ]\n",
             engine("listen: '127.0.0.1:1'")
         ),
