@@ -114,6 +114,13 @@ impl ApiKeys {
         (!is_expired).then_some(entry)
     }
 
+    /// Whether this very entry is there, unchanged.
+    #[must_use]
+    pub fn has(&self, entry: &ApiKey) -> bool {
+        let at = self.by_hash.get(&entry.hash);
+        at.and_then(|at| self.entries.get(*at)) == Some(entry)
+    }
+
     /// All entries, in the order of the file.
     #[must_use]
     pub fn entries(&self) -> &[ApiKey] {

@@ -106,6 +106,14 @@ impl Users {
         })
     }
 
+    /// Whether this very user is there, unchanged.
+    #[must_use]
+    pub fn has(&self, user: &User) -> bool {
+        let at = self.by_id.get(&user.id);
+        at.and_then(|at| self.entries.get(*at))
+            .is_some_and(|it| **it == *user)
+    }
+
     /// Whose password is to be checked for this name. For an unknown one it is the hash of any user
     /// of the file, always the same for a name: the time that it takes says nothing about who is
     /// there. `None` when the file has no user at all.

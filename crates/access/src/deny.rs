@@ -114,6 +114,23 @@ pub struct DenyList {
     clock_skew: u64,
 }
 
+/// The entries of the operator's file, ready to be looked up: to make and to drop a million of them
+/// takes a while, for which nobody has to wait who asks the list.
+#[derive(Debug)]
+pub struct FileEntries(Entries);
+
+impl From<Vec<Denied>> for FileEntries {
+    fn from(entries: Vec<Denied>) -> Self {
+        let mut all = Entries::default();
+        for entry in entries {
+            if let Some(of_kind) = all.get_mut(entry.kind.index()) {
+                of_kind.insert(Arc::clone(&entry.name), entry);
+            }
+        }
+        Self(all)
+    }
+}
+
 impl Denied {
     /// An entry.
     ///
@@ -160,7 +177,17 @@ impl Denied {
         Self::new(kind, name, expires, reason)
     }
 
-    fn members(&self) -> Value {
+    /// Reads an entry as the file has it.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with it.
+    pub fn of_line(line: &str) -> Result<Self, &'static str> {
+        entry_of(line)
+    }
+
+    /// The members of its line.
+    #[must_use]
+    pub fn members(&self) -> Value {
         let mut members = json!({ self.kind.name(): &*self.name, "exp": self.expires,
             "reason": self.reason });
         if let Some(members) = members.as_object_mut() {
@@ -235,10 +262,20 @@ impl DenyList {
     /// The entry by which a credential is refused, if there is one. `now` is in seconds since 1970.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str, now: u64) -> Option<&Denied> {
-        [&self.changed, &self.file].into_iter().find_map(|entries| {
-            let entry = entries.get(kind.index())?.get(name)?;
-            entry.holds(now, self.clock_skew).then_some(entry)
-        })
+        let sources = [Source::Journal, Source::File].into_iter();
+        let mut found = sources.filter_map(|it| self.find_in(it, kind, name, now));
+        found.next()
+    }
+
+    /// The same of one source.
+    #[must_use]
+    pub fn find_in(&self, source: Source, kind: Kind, name: &str, now: u64) -> Option<&Denied> {
+        let entries = match source {
+            Source::File => &self.file,
+            Source::Journal => &self.changed,
+        };
+        let entry = entries.get(kind.index())?.get(name)?;
+        entry.holds(now, self.clock_skew).then_some(entry)
     }
 
     /// Whether there is no entry at all, so that nobody needs to look for one.
@@ -297,14 +334,10 @@ impl DenyList {
         entries.cloned().map(Change::Add)
     }
 
-    /// Takes the entries of the operator's file in the place of those that it had before.
-    pub fn set_file(&mut self, entries: Vec<Denied>) {
-        self.file = Entries::default();
-        for entry in entries {
-            if let Some(of_kind) = self.file.get_mut(entry.kind.index()) {
-                of_kind.insert(Arc::clone(&entry.name), entry);
-            }
-        }
+    /// Takes the entries of the operator's file in the place of those that it had before, which it
+    /// gives back.
+    pub fn set_file(&mut self, entries: impl Into<FileEntries>) -> FileEntries {
+        FileEntries(std::mem::replace(&mut self.file, entries.into().0))
     }
 
     /// All entries that are in force, in no particular order.

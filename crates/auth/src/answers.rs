@@ -179,6 +179,15 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         found
     }
 
+    /// The answer, if it is known and holds, and until when.
+    pub fn kept_until(&self, key: &Key, now: Instant) -> Option<(V, Instant)> {
+        let inner = self.inner();
+        let stores = [&inner.admitting, &inner.refusing];
+        let mut found = stores.iter().filter_map(|it| it.answers.get(key));
+        let entry = found.find(|it| now < it.until)?;
+        Some((entry.value.clone(), entry.until))
+    }
+
     /// Asks, or waits for the answer to the same question; without a key it is nobody else's. Each
     /// question may take `time` to get its turn and as long for its answer. It goes on when the
     /// request that has caused it does not, for others may wait.

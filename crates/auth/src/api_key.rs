@@ -16,6 +16,7 @@ use crate::config::ApiKeyConfig;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::key_file::{Watch, WatchedFile, read_file};
+use crate::revocation::{FileEntry, Revocations};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -25,6 +26,7 @@ pub(crate) struct ApiKeyWay {
     carrier: Carrier,
     passes: bool,
     file: Arc<WatchedFile<ApiKeys>>,
+    revocations: Arc<Revocations>,
     guesses: Arc<Guesses>,
 }
 
@@ -51,6 +53,7 @@ impl ApiKeyWay {
             carrier: carrier?,
             passes,
             file,
+            revocations: Revocations::of(surroundings.states),
             guesses: Guesses::of(surroundings.states),
         })
     }
@@ -67,6 +70,13 @@ impl ApiKeyWay {
         caller.scopes.clone_from(&entry.scopes);
         caller.plan = entry.plan.as_deref().map(Into::into);
         caller.expires = entry.expires;
+        // Its streams end with any change of the entry: who comes back is judged by the new one.
+        let (file, entry) = (Arc::clone(&self.file), entry.clone());
+        let is_known = move || file.content().has(&entry);
+        caller.revocable = Some(Arc::new(FileEntry {
+            revocations: Arc::clone(&self.revocations),
+            is_known,
+        }));
         caller
     }
 }
@@ -138,7 +148,10 @@ impl Way for ApiKeyWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let watch = Arc::new(Watch(Arc::clone(&self.file)));
+        let watch = Arc::new(Watch {
+            file: Arc::clone(&self.file),
+            revocations: Arc::clone(&self.revocations),
+        });
         Some(source::plan(format!("auth {}", self.name), watch))
     }
 }

@@ -18,6 +18,7 @@ use crate::answers::{Answer, Answers, Asked, Question};
 use crate::codes::BAD_WAY;
 use crate::config::{AskConfig, Fail};
 use crate::credential::{Carrier, Credential};
+use crate::revocation::{Revocations, Tokens};
 use crate::timing;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -67,6 +68,8 @@ struct Asker {
     claims: Vec<String>,
     redirects: bool,
     cache: Duration,
+    /// What may deny callers.
+    tokens: Arc<Tokens>,
 }
 
 impl AskWay {
@@ -112,6 +115,7 @@ impl AskWay {
             claims,
             redirects: config.redirect,
             cache,
+            tokens: Arc::new(Tokens(Revocations::of(surroundings.states))),
         };
         let key = StateKey {
             settings: asker.settings(),
@@ -268,6 +272,7 @@ impl Asker {
             claims,
             redirects,
             cache,
+            tokens: _,
         } = self;
         format!("{url:?} {method:?} {id:?} {scopes:?} {claims:?} {redirects} {cache:?}")
     }
@@ -359,6 +364,7 @@ impl Asker {
             }
         }
         let mut caller = Caller::new(&self.way, id, object(claims));
+        caller.revocable = Some(Arc::clone(&self.tokens) as _);
         if let Some(name) = &self.scopes {
             for value in values(headers, name)? {
                 let scopes = value.split([' ', ',']).filter(|it| !it.is_empty());

@@ -23,6 +23,7 @@ use crate::config::BasicConfig;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::key_file::{Watch, WatchedFile, read_file};
+use crate::revocation::{FileEntry, Revocations};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -41,6 +42,7 @@ pub(crate) struct BasicWay {
     passes: bool,
     file: Arc<WatchedFile<Users>>,
     checks: Arc<Checks>,
+    revocations: Arc<Revocations>,
     guesses: Arc<Guesses>,
 }
 
@@ -152,14 +154,22 @@ impl BasicWay {
             passes,
             file,
             checks: states.get(key("password_checks"), Checks::default),
+            revocations: Revocations::of(states),
             guesses: Guesses::of(states),
         })
     }
 
-    fn caller(&self, user: &User) -> Arc<Caller> {
+    fn caller(&self, user: &Arc<User>) -> Arc<Caller> {
         let mut caller = Caller::new(&self.name, user.id.as_str(), expr::value::object([]));
         caller.scopes.clone_from(&user.scopes);
         caller.plan = user.plan.as_deref().map(Into::into);
+        // Its streams end with any change of the user, such as of the password.
+        let (file, user) = (Arc::clone(&self.file), Arc::clone(user));
+        let is_known = move || file.content().has(&user);
+        caller.revocable = Some(Arc::new(FileEntry {
+            revocations: Arc::clone(&self.revocations),
+            is_known,
+        }));
         Arc::new(caller)
     }
 
@@ -310,7 +320,10 @@ impl Way for BasicWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let watch = Arc::new(Watch(Arc::clone(&self.file)));
+        let watch = Arc::new(Watch {
+            file: Arc::clone(&self.file),
+            revocations: Arc::clone(&self.revocations),
+        });
         Some(source::plan(format!("auth {}", self.name), watch))
     }
 }

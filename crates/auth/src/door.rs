@@ -147,6 +147,9 @@ impl AccessDoor {
             Ok(known) => known,
             Err(rejection) => return Err(self.reject((way, has_proof), rejection, head)),
         };
+        if caller.is_denied(&|| services.wall().as_secs()) {
+            return Err(self.reject(way, Rejection::Invalid("denied"), head));
+        }
         let has = |scope: &String| caller.scopes.contains(scope);
         if !self.scopes.iter().all(has) {
             self.log(way, "scope", head);

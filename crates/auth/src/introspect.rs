@@ -7,7 +7,8 @@ use access::introspection::{ANSWER_MAX, Answer as Said, Rules};
 use access::jwt::{Holder, TOKEN_MAX};
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
-use component::handler::Services;
+use component::handler::{LocalFuture, Services};
+use component::source::SourcePlan;
 use component::state::StateKey;
 use component::upstream::UpstreamPlan;
 use config::{Report, Spanned};
@@ -23,6 +24,9 @@ use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::jwt::texts;
 use crate::possession::{Dpop, Possession};
+use crate::recheck::{Asking, OpaqueToken, OpenTokens, Recheck};
+use crate::revocation::Revocations;
+use crate::source;
 use crate::timing;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -43,13 +47,13 @@ pub(crate) struct IntrospectWay {
 }
 
 /// Who has a token, or why nobody is let in with it.
-type Verdict = Result<Found, &'static str>;
+pub(crate) type Verdict = Result<Found, &'static str>;
 
 /// Who a token is for, and what that one has to show of itself.
 #[derive(Clone)]
-struct Found {
-    caller: Arc<Caller>,
-    holder: Holder,
+pub(crate) struct Found {
+    pub caller: Arc<Caller>,
+    pub holder: Holder,
 }
 
 struct Asker {
@@ -60,6 +64,31 @@ struct Asker {
     id: Option<String>,
     plan: Option<String>,
     check: Duration,
+    revocations: Arc<Revocations>,
+    open: Arc<OpenTokens>,
+}
+
+/// Asks about the tokens of open streams.
+struct StreamAsker {
+    asker: Arc<Asker>,
+    answers: Arc<Answers<Verdict>>,
+    timeout: Duration,
+}
+
+impl Asking for StreamAsker {
+    fn ask<'a>(
+        &'a self,
+        key: [u8; 32],
+        token: &Arc<[u8]>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Verdict, &'static str>> {
+        let (asker, token) = (Arc::clone(&self.asker), Arc::clone(token));
+        let question: Question<_> = Box::new(move |services| {
+            Box::pin(async move { asker.ask((key, &token), services).await })
+        });
+        let answers = &self.answers;
+        Box::pin(answers.ask(Some(key), self.timeout, services, question))
+    }
 }
 
 impl IntrospectWay {
@@ -101,7 +130,10 @@ impl IntrospectWay {
             ),
             ..StateKey::shared(name, "auth_introspect")
         };
-        let asker = Asker {
+        let states = surroundings.states;
+        // Of the name alone: streams are looked after over a reload that changes the settings.
+        let open_key = StateKey::shared(name, "auth_open_tokens");
+        let asker = Arc::new(Asker {
             way: Arc::clone(name),
             url,
             authorization,
@@ -109,14 +141,17 @@ impl IntrospectWay {
             id: config.id.clone(),
             plan: config.plan.clone(),
             check,
-        };
+            revocations: Revocations::of(states),
+            open: states.get(open_key, OpenTokens::default),
+        });
+        let answers = states.get(key, || Answers::new(hash));
         Some(Self {
             name: Arc::clone(name),
             passes,
             timeout,
-            answers: surroundings.states.get(key, || Answers::new(hash)),
-            asker: Arc::new(asker),
-            guesses: Guesses::of(surroundings.states),
+            answers,
+            asker,
+            guesses: Guesses::of(states),
             possession: Possession::of(name, config.dpop.as_ref(), surroundings),
         })
     }
@@ -132,6 +167,21 @@ impl IntrospectWay {
         Ok(found.caller.into())
     }
 
+    /// What asks about the tokens of open streams again.
+    fn recheck(&self) -> Recheck<StreamAsker> {
+        Recheck {
+            open: Arc::clone(&self.asker.open),
+            answers: Arc::clone(&self.answers),
+            revocations: Arc::clone(&self.asker.revocations),
+            check: self.asker.check,
+            asking: StreamAsker {
+                asker: Arc::clone(&self.asker),
+                answers: Arc::clone(&self.answers),
+                timeout: self.timeout,
+            },
+        }
+    }
+
     async fn ask(
         &self,
         key: [u8; 32],
@@ -145,7 +195,7 @@ impl IntrospectWay {
         let begun = self.guesses.begin(head.peer, services.now())?;
         let question: Question<_> = Box::new(move |services| {
             Box::pin(async move {
-                let asked = asker.ask(&token, services).await;
+                let asked = asker.ask((key, &token.into()), services).await;
                 if matches!(&asked, Ok(answer) if answer.value.is_err()) {
                     begun.fail();
                 }
@@ -196,7 +246,11 @@ fn authorization(config: &Spanned<IntrospectConfig>, report: &mut Report) -> Opt
 }
 
 impl Asker {
-    async fn ask(&self, token: &[u8], services: &dyn Services) -> Asked<Verdict> {
+    async fn ask(
+        &self,
+        (key, token): ([u8; 32], &Arc<[u8]>),
+        services: &dyn Services,
+    ) -> Asked<Verdict> {
         let mut headers = Headers::new();
         headers.append("Accept", "application/json");
         headers.append("Content-Type", "application/x-www-form-urlencoded");
@@ -211,7 +265,7 @@ impl Asker {
             self.log(&fault.to_string());
             "no_answer"
         })?;
-        self.read(&reply, services.wall().as_secs())
+        self.read(&reply, (key, token), services.wall().as_secs())
             .inspect_err(|_| {
                 self.log(&format!(
                     "an answer with status {} that says nothing",
@@ -220,7 +274,12 @@ impl Asker {
             })
     }
 
-    fn read(&self, reply: &Reply, now: u64) -> Asked<Verdict> {
+    fn read(
+        &self,
+        reply: &Reply,
+        (key, token): ([u8; 32], &Arc<[u8]>),
+        now: u64,
+    ) -> Asked<Verdict> {
         if reply.status != 200 {
             return Err("answer_status");
         }
@@ -241,7 +300,13 @@ impl Asker {
                 expires,
             } => match self.caller(&claims, expires) {
                 None => refuse("no_id"),
-                Some(caller) => {
+                Some(mut caller) => {
+                    caller.revocable = Some(Arc::new(OpaqueToken {
+                        revocations: Arc::clone(&self.revocations),
+                        open: Arc::clone(&self.open),
+                        key,
+                        token: Arc::clone(token),
+                    }));
                     let left = expires.map(|at| Duration::from_secs(at.saturating_sub(now)));
                     Answer {
                         value: Ok(Found {
@@ -250,7 +315,7 @@ impl Asker {
                         }),
                         admits: true,
                         keep: left.map_or(self.check, |left| left.min(self.check)),
-                        bytes: body.len() * BYTES_EACH,
+                        bytes: body.len() * BYTES_EACH + token.len(),
                     }
                 }
             },
@@ -309,6 +374,11 @@ impl Way for IntrospectWay {
             return Check::Ready(self.checked(verdict, &credential, shown));
         }
         Check::Pending(Box::pin(self.ask(key, credential, (head, services))))
+    }
+
+    fn source(&self) -> Option<SourcePlan> {
+        let recheck = Arc::new(self.recheck());
+        Some(source::plan(format!("auth {}", self.name), recheck))
     }
 
     fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {

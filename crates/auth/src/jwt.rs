@@ -27,6 +27,7 @@ use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::{Fetcher, IssuerKeys, KeysOrigin, Place, Refresh};
 use crate::possession::{Dpop, Possession};
+use crate::revocation::{Revocations, Tokens};
 use crate::source;
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -53,6 +54,8 @@ struct TokenRules {
     rules: Arc<Rules>,
     id: String,
     plan: Option<String>,
+    /// What may revoke the tokens.
+    tokens: Arc<Tokens>,
     /// All that tells these rules from others.
     settings: String,
 }
@@ -111,6 +114,7 @@ impl JwtWay {
                 rules: Arc::new(rules),
                 id: id.clone().unwrap_or_else(|| "sub".to_owned()),
                 plan: plan.clone(),
+                tokens: Arc::new(Tokens(Revocations::of(surroundings.states))),
                 settings,
             }),
         })
@@ -201,6 +205,7 @@ impl TokenRules {
     fn caller(&self, claims: &Map<String, Json>, expires: u64) -> Option<Arc<Caller>> {
         let mut caller = claims::caller(&self.way, &[&self.id], self.plan.as_deref(), claims)?;
         caller.expires = Some(expires);
+        caller.revocable = Some(Arc::clone(&self.tokens) as _);
         Some(Arc::new(caller))
     }
 }

@@ -18,15 +18,19 @@ use component::state::State;
 use config::{Report, Spanned};
 
 use crate::codes::BAD_KEY_FILE;
+use crate::revocation::Revocations;
 use crate::source::wait_until;
 
-/// How often the file is looked at.
-const EVERY: Duration = Duration::from_secs(1);
+/// How often the file is looked at. Streams of a credential that is gone end within a second.
+pub(crate) const EVERY: Duration = Duration::from_millis(500);
 /// The most bytes of the file.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
 
 /// What such a file has.
 pub(crate) trait Content: Sized + Send + Sync + 'static {
+    /// What the file is, for messages.
+    const NAME: &'static str = "file of keys";
+
     /// Reads it.
     ///
     /// # Errors
@@ -60,7 +64,7 @@ pub(crate) fn read_file<T: Content>(
     });
     parsed
         .map_err(|problem| {
-            let message = format!("the file of keys cannot be used: {problem}");
+            let message = format!("the {} cannot be used: {problem}", T::NAME);
             report.error(BAD_KEY_FILE, name.span, message).hint(hint);
         })
         .ok()
@@ -124,7 +128,7 @@ impl<T: Content> WatchedFile<T> {
     }
 
     /// Has the next look read the file, changed or not.
-    fn forget(&self) {
+    pub fn forget(&self) {
         *self.seen() = Seen::default();
     }
 
@@ -132,7 +136,7 @@ impl<T: Content> WatchedFile<T> {
     ///
     /// # Errors
     /// In words for the log: the keys stay as they are, and the same problem is told once.
-    fn look(&self) -> Result<bool, String> {
+    pub fn look(&self) -> Result<bool, String> {
         self.look_by(|path| fs::read(path))
     }
 
@@ -184,7 +188,11 @@ impl<T: Content> State for WatchedFile<T> {}
 
 /// Looks at the file again and again. Its first look reads the file: what a reload has just read
 /// is taken by the states of an earlier one, which may have missed it.
-pub(crate) struct Watch<T>(pub Arc<WatchedFile<T>>);
+pub(crate) struct Watch<T> {
+    pub file: Arc<WatchedFile<T>>,
+    /// Told when the content has changed.
+    pub revocations: Arc<Revocations>,
+}
 
 impl<T: Content> Source for Watch<T> {
     fn run<'a>(
@@ -195,15 +203,18 @@ impl<T: Content> Source for Watch<T> {
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
             let mut is_first = true;
-            self.0.forget();
+            self.file.forget();
             loop {
-                let file = Arc::clone(&self.0);
+                let (file, revocations) = (Arc::clone(&self.file), Arc::clone(&self.revocations));
                 let name = Arc::clone(flow.name());
                 let work = move || match file.look() {
-                    Ok(true) if !is_first => {
-                        tracing::info!(target: "auth", keys = %name, "keys have changed");
+                    Ok(true) => {
+                        if !is_first {
+                            tracing::info!(target: "auth", keys = %name, "keys have changed");
+                        }
+                        revocations.sweep();
                     }
-                    Ok(_) => {}
+                    Ok(false) => {}
                     Err(problem) => tracing::warn!(
                         target: "auth", keys = %name, problem,
                         "the file of keys cannot be used; the keys stay as they are"

@@ -6,8 +6,10 @@
 //! certificates of clients, [`hmac`] with signed bodies; [`oidc`] logs browsers in; [`introspect`]
 //! and [`ask`] have another system decide and keep its [`answers`]. [`possession`] asks whether a
 //! token is its sender's. A [`door`] finds the credential of a request ([`credential`]), has its way
-//! check it, and decides; [`refusal`] is what whoever is not let in is told. What is right and
-//! wrong about a credential is the business of the crate `access`.
+//! check it, and decides; [`refusal`] is what whoever is not let in is told. [`deny`] reads the deny
+//! list, which [`revocation`] has with the credentials that have opened streams: these end when one
+//! is revoked, and [`recheck`] asks about opaque tokens again. What is right and wrong about a
+//! credential is the business of the crate `access`.
 
 mod answers;
 mod api_key;
@@ -17,6 +19,7 @@ mod claims;
 pub mod codes;
 mod config;
 mod credential;
+mod deny;
 mod door;
 mod failed_checks;
 mod hmac;
@@ -27,7 +30,9 @@ mod key_file;
 mod mtls;
 mod oidc;
 mod possession;
+mod recheck;
 mod refusal;
+mod revocation;
 mod shown_certificate;
 mod source;
 #[cfg(test)]
@@ -38,11 +43,14 @@ mod ways;
 
 use component::access::AccessDefinition;
 
+pub use revocation::{CLOCK_SKEW_MAX, DENIED_MAX, Revocations};
+
 /// How ways and doors are read.
 pub const DEFINITION: AccessDefinition = AccessDefinition {
     documentation: include_str!("auth.md"),
     example: include_str!("auth.yaml"),
     ways: config::ways_schema,
+    deny: deny::schema,
     auth: config::auth_schema,
     build: ways::build,
 };

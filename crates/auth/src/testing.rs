@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use component::access::{Admitted, Door, DoorContext, RequestHead};
+use component::access::{AccessNodes, Admitted, Door, DoorContext, RequestHead};
 use component::definition::Surroundings;
 use component::evaluation::Evaluation;
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
@@ -32,7 +32,11 @@ pub(crate) fn door(yaml: &str, states: &States) -> Result<Arc<dyn Door>, Vec<Str
         folder: &|_| PathBuf::new(),
         states,
     };
-    let ways = crate::ways::build(node.get("ways"), &surroundings, &mut report);
+    let nodes = AccessNodes {
+        ways: node.get("ways"),
+        deny: node.get("deny"),
+    };
+    let ways = crate::ways::build(nodes, &surroundings, &mut report);
     let mut context = DoorContext {
         report: &mut report,
         name: "flow test",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use component::access::{Door, DoorContext, Ways};
+use component::access::{AccessNodes, Door, DoorContext, Ways};
 use component::definition::Surroundings;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
@@ -14,6 +14,7 @@ use crate::basic::BasicWay;
 use crate::codes::{BAD_AUTH, BAD_WAY, UNKNOWN_WAY, UNUSED_WAY};
 use crate::config::{AuthConfig, WayConfig};
 use crate::credential::Carrier;
+use crate::deny;
 use crate::door::AccessDoor;
 use crate::hmac::HmacWay;
 use crate::introspect::IntrospectWay;
@@ -28,19 +29,26 @@ const NONE: &str = "none";
 /// All ways, in the order of the file; without the way itself where it has a problem, which has
 /// been reported.
 #[derive(Default)]
-struct NamedWays(Vec<NamedWay>);
+struct NamedWays {
+    all: Vec<NamedWay>,
+    /// What the deny list does by itself.
+    deny: Option<SourcePlan>,
+}
 
 /// A name and its way.
 type NamedWay = (Arc<str>, Option<Arc<dyn Way>>);
 
-/// Reads the value under `engine.auth`.
+/// Reads the values under `engine.auth` and `engine.deny`.
 pub(crate) fn build(
-    node: Option<&Node>,
+    nodes: AccessNodes<'_>,
     surroundings: &Surroundings<'_>,
     report: &mut Report,
 ) -> Arc<dyn Ways> {
-    let mut ways = NamedWays::default();
-    if let Some(node) = node {
+    let mut ways = NamedWays {
+        deny: deny::read(nodes, surroundings, report),
+        ..NamedWays::default()
+    };
+    if let Some(node) = nodes.ways {
         config::check_kind(node, crate::config::ways_schema, report);
         for entry in node.as_mapping().unwrap_or_default() {
             let name: Arc<str> = entry.key.as_str().into();
@@ -50,7 +58,7 @@ pub(crate) fn build(
                 report.error(BAD_WAY, entry.key_span, message).hint(hint);
             }
             let way = read_way(&name, &entry.value, surroundings, report);
-            ways.0.push((name, way));
+            ways.all.push((name, way));
         }
     }
     Arc::new(ways)
@@ -132,13 +140,13 @@ fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
 impl NamedWays {
     /// The way of a name; `None` when there is none, or it has a problem.
     fn find(&self, name: &Spanned<String>, report: &mut Report) -> Option<Arc<dyn Way>> {
-        let found = self.0.iter().find(|(known, _)| **known == *name.value);
+        let found = self.all.iter().find(|(known, _)| **known == *name.value);
         if let Some((_, way)) = found {
             return way.clone();
         }
         let shown = name.value.escape_debug();
         let message = format!("there is no way `{shown}` to know a caller");
-        let names = self.0.iter().map(|(name, _)| &**name);
+        let names = self.all.iter().map(|(name, _)| &**name);
         let hint = match config::suggest(&name.value, names) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "ways are described in the `engine:` document, under `auth`".to_owned(),
@@ -228,12 +236,13 @@ impl Ways for NamedWays {
     }
 
     fn sources(&self) -> Vec<SourcePlan> {
-        let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
-        ways.filter_map(|way| way.source()).collect()
+        let ways = self.all.iter().filter_map(|(_, way)| way.as_ref());
+        let own = ways.filter_map(|way| way.source());
+        own.chain(self.deny.clone()).collect()
     }
 
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
-        let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
+        let ways = self.all.iter().filter_map(|(_, way)| way.as_ref());
         ways.flat_map(|way| way.upstreams()).cloned().collect()
     }
 }

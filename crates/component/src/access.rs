@@ -2,6 +2,8 @@
 //! the head of each request, and lets it in with its caller or answers it. What a door goes by is
 //! its own matter (the crate `auth`).
 
+mod validity;
+
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -16,6 +18,8 @@ use crate::source::SourcePlan;
 use crate::trigger::{Methods, PathPattern};
 use crate::upstream::UpstreamPlan;
 
+pub use validity::{Revocable, Validity, notify_streams, revocations};
+
 /// Who has sent a request. One value serves all requests with the same credential.
 #[derive(Debug)]
 pub struct Caller {
@@ -29,6 +33,8 @@ pub struct Caller {
     pub plan: Option<Arc<str>>,
     /// When the credential expires, in seconds since 1970.
     pub expires: Option<u64>,
+    /// What may revoke the credential, if anything does.
+    pub revocable: Option<Arc<dyn Revocable>>,
     /// Everything that the credential claims: a JSON object.
     claims: Value,
     /// What `$auth` shows, made when an expression first asks for it.
@@ -45,6 +51,7 @@ impl Caller {
             scopes: Vec::new(),
             plan: None,
             expires: None,
+            revocable: None,
             claims,
             value: OnceLock::new(),
         }
@@ -54,6 +61,30 @@ impl Caller {
     #[must_use]
     pub fn of(request: &Request) -> Option<&Self> {
         request.caller.as_deref()?.downcast_ref()
+    }
+
+    /// A claim that is a text.
+    #[must_use]
+    pub fn claim(&self, name: &str) -> Option<&str> {
+        expr::value::as_text(expr::value::get(&self.claims, name)?)
+    }
+
+    /// Whether the credential has been denied although it is good, by the time of day in seconds
+    /// since 1970 that `now` gives.
+    #[must_use]
+    pub fn is_denied(&self, now: &dyn Fn() -> u64) -> bool {
+        let revocable = self.revocable.as_ref();
+        revocable.is_some_and(|it| it.is_denied(self, now))
+    }
+
+    /// How long a stream may go on that is about to be opened; `None`: the credential neither
+    /// expires nor can be revoked.
+    #[must_use]
+    pub fn validity(&self) -> Option<Arc<Validity>> {
+        match &self.revocable {
+            Some(revocable) => Some(revocable.validity(self)),
+            None => self.expires.map(|it| Arc::new(Validity::new(Some(it)))),
+        }
     }
 
     /// What `$auth` shows.
@@ -395,11 +426,22 @@ pub struct AccessDefinition {
     pub example: &'static str,
     /// The JSON Schema of the value under `engine.auth`.
     pub ways: fn() -> serde_json::Value,
+    /// The JSON Schema of the value under `engine.deny`.
+    pub deny: fn() -> serde_json::Value,
     /// The JSON Schema of the value under `auth` of flows and topics.
     pub auth: fn() -> serde_json::Value,
-    /// Reads the value under `engine.auth`, if there is one. Every problem goes into the report.
-    /// Opens nothing but the files that it names.
-    pub build: fn(Option<&Node>, &Surroundings<'_>, &mut Report) -> Arc<dyn Ways>,
+    /// Reads the settings of access control. Every problem goes into the report. Opens nothing but
+    /// the files that they name.
+    pub build: fn(AccessNodes<'_>, &Surroundings<'_>, &mut Report) -> Arc<dyn Ways>,
+}
+
+/// The settings of access control in the `engine:` document.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AccessNodes<'a> {
+    /// The value under `auth`.
+    pub ways: Option<&'a Node>,
+    /// The value under `deny`.
+    pub deny: Option<&'a Node>,
 }
 
 #[cfg(test)]

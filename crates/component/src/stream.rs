@@ -15,6 +15,40 @@ use crate::observe::FlowMetrics;
 /// How many bytes of a client that only listens are kept: requests that it sends ahead.
 const AHEAD_MAX: usize = 64 * 1024;
 
+/// Why a stream has to end that its client would go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The engine stops, or the address is served no more.
+    Engine,
+    /// The client's credential has expired.
+    Expired,
+    /// The client's credential has been revoked.
+    Revoked,
+}
+
+impl StopReason {
+    /// What a client reads of a credential that is valid no more, in a close frame or in the JSON
+    /// of a typed event; none where the credential is not the reason.
+    #[must_use]
+    pub fn detail(self) -> Option<&'static str> {
+        match self {
+            Self::Engine => None,
+            Self::Expired => Some("the credential has expired"),
+            Self::Revoked => Some("the credential has been revoked"),
+        }
+    }
+
+    /// The type of the event that says so: `expired` or `revoked`.
+    #[must_use]
+    pub fn event(self) -> Option<&'static str> {
+        match self {
+            Self::Engine => None,
+            Self::Expired => Some("expired"),
+            Self::Revoked => Some("revoked"),
+        }
+    }
+}
+
 /// A client's connection that stays open behind the head of a reply. Every `poll` that is pending
 /// wakes the task when it has to be asked again.
 ///
@@ -53,13 +87,13 @@ pub trait Client {
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Ready when the engine stops, the address is served no more, or the client's credential has
-    /// expired: the feed ends the stream then.
+    /// expired or been revoked: the feed ends the stream then.
     /// What has not ended when the time for that is over is cut.
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Whether it is the client's credential that has expired, when [`Client::poll_stop`] is ready.
-    fn has_expired(&self) -> bool {
-        false
+    /// Why [`Client::poll_stop`] is ready.
+    fn stop_reason(&self) -> StopReason {
+        StopReason::Engine
     }
 
     /// Whether what is written must be whole chunks of RFC 9112, section 7.1, so that events can

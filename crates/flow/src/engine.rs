@@ -85,6 +85,12 @@ struct EngineConfig {
         reason = "read from the tree, by the crate that knows the ways"
     )]
     auth: Option<AnyValue>,
+    /// The deny list: credentials that are refused although they are good.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, by the crate that knows the ways"
+    )]
+    deny: Option<AnyValue>,
     /// What all flows and topics on one address share, by the address as they write it, such as
     /// `":8443"`.
     #[serde(default)]
@@ -270,6 +276,9 @@ pub(crate) fn schema(access: &AccessDefinition) -> serde_json::Value {
     let mut schema = config::schema_for::<EngineConfig>();
     if let Some(auth) = schema.pointer_mut("/properties/auth") {
         *auth = (access.ways)();
+    }
+    if let Some(deny) = schema.pointer_mut("/properties/deny") {
+        *deny = (access.deny)();
     }
     schema
 }

@@ -36,7 +36,7 @@ mod trigger;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use component::access::{AccessDefinition, Ways};
+use component::access::{AccessDefinition, AccessNodes, Ways};
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
 use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
@@ -148,8 +148,12 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         .unwrap_or_default();
     let defaults = defaults(&engine, callers);
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
-    let auth = shared_settings(&documents).and_then(|it| it.get("auth"));
-    let ways = (input.table.access.build)(auth, input.surroundings, report);
+    let settings = shared_settings(&documents);
+    let nodes = AccessNodes {
+        ways: settings.and_then(|it| it.get("auth")),
+        deny: settings.and_then(|it| it.get("deny")),
+    };
+    let ways = (input.table.access.build)(nodes, input.surroundings, report);
     let reader = declared::Reader {
         definitions: connections,
         shared: &shared,

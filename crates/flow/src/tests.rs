@@ -151,6 +151,7 @@ const NO_ACCESS: AccessDefinition = AccessDefinition {
     documentation: "",
     example: "",
     ways: || json!({}),
+    deny: || json!({}),
     auth: || json!({}),
     build: |_, _, _| Arc::new(NoWays),
 };

@@ -1,5 +1,7 @@
-//! The admin port: `/health`, `/ready` and `/metrics`, served by a worker of its own so that it
-//! answers however busy the others are.
+//! The admin port: `/health`, `/ready`, `/metrics` and the deny list, served by a worker of its own
+//! so that it answers however busy the others are.
+
+mod deny;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +17,7 @@ use message::secret::redact;
 use message::{Fault, Method, Reply, Request};
 use proxy::{Engine, StuckWorker};
 
+use crate::admin::deny::DenyPage;
 use crate::cli::Admin;
 use crate::crew::Crew;
 use crate::data;
@@ -117,10 +120,14 @@ pub(crate) async fn start(
         ("ready", Page::Ready(Arc::clone(ready), Arc::clone(states))),
         ("metrics", Page::Metrics(Metrics::new(engine, states))),
     ];
-    let routes = pages
+    let get = || vec![Method::Get];
+    let mut routes: Vec<RoutePlan> = pages
         .into_iter()
-        .map(|(name, page)| route(name, page))
+        .map(|(name, page)| route(name, get(), (Arc::new(page), 0)))
         .collect();
+    let methods = vec![Method::Get, Method::Post, Method::Delete];
+    let deny = Arc::new(DenyPage::new(states));
+    routes.push(route("deny", methods, (deny, deny::BODY_MAX)));
     let plan = Plan {
         listeners: vec![ListenerPlan {
             address: listen,
@@ -139,20 +146,21 @@ pub(crate) async fn start(
     Ok(Some(crew))
 }
 
-fn route(name: &str, page: Page) -> RoutePlan {
+fn route(
+    name: &str,
+    methods: Vec<Method>,
+    (handler, body_max): (Arc<dyn Handler>, u64),
+) -> RoutePlan {
     RoutePlan {
         door: None,
         flow: format!("admin-{name}").into(),
-        methods: Methods::Only(vec![Method::Get]),
+        methods: Methods::Only(methods),
         path: PathPattern {
             segments: vec![Segment::Literal(name.to_owned())],
             rest: false,
         },
         edge: None,
-        target: RouteTarget::Handle {
-            handler: Arc::new(page),
-            body_max: 0,
-        },
+        target: RouteTarget::Handle { handler, body_max },
     }
 }
 

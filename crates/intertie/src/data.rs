@@ -2,6 +2,7 @@
 //! open until the process ends.
 
 pub(crate) mod command;
+pub(crate) mod denied;
 pub(crate) mod limits;
 pub(crate) mod topics;
 
@@ -10,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ::topics::hub::{Hub, PreparedTopics};
 use anyhow::Context;
+use auth::Revocations;
 use component::limits::KeptLimits;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
@@ -44,6 +46,10 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
     let limits = KeptLimits::of(states);
     if limits.is_needed() {
         limits::restore(&limits, &shared_keyed(path, &kept)?).await?;
+    }
+    let revocations = Revocations::of(states);
+    if revocations.is_needed() && !revocations.is_on() {
+        denied::restore(&revocations, &shared_keyed(path, &kept)?).await?;
     }
     Ok(hub.prepare().await?)
 }

@@ -149,6 +149,7 @@ impl Application<'_> {
         self.supervisor
             .notify(State::Ready(&format!("Serving, flows: {flows}")));
         let keeping = tokio::spawn(data::limits::keep(Arc::clone(&self.states)));
+        let tidying = tokio::spawn(data::denied::tidy(Arc::clone(&self.states)));
         let is_well = self.serve(&mut crew, &signals, &mut watcher, &engine).await;
         ready.store(false, Ordering::Release);
         self.supervisor.notify(State::Stopping);
@@ -166,6 +167,7 @@ impl Application<'_> {
             () = signals.stop(2) => None,
         };
         keeping.abort();
+        tidying.abort();
         let closed = tokio::time::timeout(CLOSE_TIME, data::close(&self.states)).await;
         let closed = closed.context("the disk has not taken in time what waited to be written");
         // Workers that have not ended keep the access log open: its end would not come.

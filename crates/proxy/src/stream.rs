@@ -11,15 +11,16 @@ pub(crate) mod h1_client;
 pub(crate) mod h2_client;
 pub(crate) mod tunnel;
 
-use std::num::NonZeroU64;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use component::access::{Caller as Identity, Validity, revocations};
 use component::limits::{Admission, Held};
 use component::observe::FlowMetrics;
-use component::stream::{Client, Feed};
+use component::stream::{Client, Feed, StopReason};
 use component::stream_limits::{StreamLimits, StreamPlace};
 use message::{Fault, Kind, Method, Origin, Reply};
 use net::Connection;
@@ -36,18 +37,56 @@ use crate::stream::h1_client::{Http1Client, Returned, Way};
 use crate::stream::h2_client::Http2Client;
 use crate::worker::{Guest, Listener, Worker};
 
-/// Ready when a client's stream has to end: the worker stops, the address is served no more, or the
-/// deadline is set, to the time when a credential expires, and is over.
+/// Ready when a client's stream has to end: the worker stops, the address is served no more, the
+/// credential that has opened it is revoked, or the deadline is set, to the time when that expires,
+/// and is over.
 pub(crate) fn poll_stop(
     (worker, listener): (&Worker, &Listener),
-    deadline: &Deadline,
+    (deadline, validity): (&Deadline, Option<&Arc<Validity>>),
     context: &mut Context<'_>,
 ) -> Poll<()> {
     if worker.is_draining() || listener.is_closed() {
         return Poll::Ready(());
     }
+    if validity.is_some_and(|it| it.is_revoked()) {
+        return Poll::Ready(());
+    }
     // It wakes also when the worker has something to tell.
     deadline.poll(context)
+}
+
+/// Why [`poll_stop`] is ready.
+pub(crate) fn stop_reason(
+    (worker, listener): (&Worker, &Listener),
+    validity: Option<&Arc<Validity>>,
+) -> StopReason {
+    if worker.is_draining() || listener.is_closed() {
+        return StopReason::Engine;
+    }
+    match validity.is_some_and(|it| it.is_revoked()) {
+        true => StopReason::Revoked,
+        false => StopReason::Expired,
+    }
+}
+
+thread_local! {
+    /// How many streams of this worker end when a credential is revoked.
+    static REVOCABLE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How soon streams look again after some of them have been revoked: all tasks of the worker that
+/// have a deadline are woken.
+const COALESCE: Duration = Duration::from_millis(200);
+
+/// Has the streams of a worker look whether they have been revoked, for ever.
+pub(crate) async fn end_revoked(worker: Rc<Worker>) {
+    let mut revocations = revocations();
+    while revocations.changed().await.is_ok() {
+        if REVOCABLE.get() > 0 {
+            worker.deadlines.wake_all();
+            tokio::time::sleep(COALESCE).await;
+        }
+    }
 }
 
 /// What is known of a flow's streams.
@@ -55,8 +94,8 @@ pub(crate) fn poll_stop(
 pub(crate) struct Streams<'a> {
     pub metrics: &'a Arc<FlowMetrics>,
     pub limits: Option<&'a Arc<StreamLimits>>,
-    /// When the caller's credential expires, in seconds since 1970.
-    pub expires: Option<u64>,
+    /// Who calls, where there is a door.
+    pub caller: Option<&'a Identity>,
     /// The plan of the caller, where the door has found one.
     pub admission: Option<&'a Admission>,
 }
@@ -89,10 +128,14 @@ impl Streams<'_> {
     pub fn open(self) -> Result<OpenStream, Fault> {
         let place = self.limits.map(StreamLimits::enter).transpose()?;
         let held = self.admission.map(Admission::connect).transpose()?;
+        let validity = self.caller.and_then(Identity::validity);
+        if validity.is_some() {
+            REVOCABLE.set(REVOCABLE.get() + 1);
+        }
         self.metrics.streams_opened.add(1);
         Ok(OpenStream {
             metrics: Arc::clone(self.metrics),
-            expires: self.expires.and_then(NonZeroU64::new),
+            validity,
             _place: place,
             _held: held.flatten().map(Box::new),
         })
@@ -104,8 +147,8 @@ impl Streams<'_> {
 pub(crate) fn set_expiry(deadline: &Deadline, open: &OpenStream) {
     deadline.lift();
     deadline.clear();
-    if let Some(at) = open.expires {
-        deadline.set(instant_of(at.get()), Duration::ZERO);
+    if let Some(at) = open.validity.as_ref().and_then(|it| it.expires()) {
+        deadline.set(instant_of(at), Duration::ZERO);
     }
 }
 
@@ -120,8 +163,8 @@ fn instant_of(seconds: u64) -> Instant {
 /// Counts a stream for as long as it lives.
 pub(crate) struct OpenStream {
     pub metrics: Arc<FlowMetrics>,
-    /// When the caller's credential expires, in seconds since 1970.
-    pub expires: Option<NonZeroU64>,
+    /// How long the caller's credential lets it go on.
+    pub validity: Option<Arc<Validity>>,
     _place: Option<StreamPlace>,
     /// The place among the caller's own.
     _held: Option<Box<Held>>,
@@ -130,6 +173,9 @@ pub(crate) struct OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.metrics.streams_closed.add(1);
+        if self.validity.is_some() {
+            REVOCABLE.set(REVOCABLE.get() - 1);
+        }
     }
 }
 

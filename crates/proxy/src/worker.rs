@@ -41,6 +41,7 @@ use crate::observe::AccessLog;
 use crate::once_per_second::OncePerSecond;
 use crate::release::Release;
 use crate::router::Table;
+use crate::stream;
 use crate::upstream::health;
 use crate::upstream::request_head::Http2Head;
 use crate::upstream::upstreams::{HealthBoard, TlsTable, Upstreams};
@@ -229,6 +230,7 @@ impl Worker {
             worker.watch_vital_tasks();
             worker.supervise("deadlines", worker.deadlines.clone().sweep());
             worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
+            worker.supervise("revocations", stream::end_revoked(Rc::clone(&worker)));
             worker.serve(setup.commands).await
         });
         // Work that blocks, such as a name that is looked up, may hang.

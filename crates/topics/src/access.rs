@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, RequestHead};
+use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, RequestHead, Validity};
 use component::document::DocumentContext;
 use component::handler::Services;
 use config::{Code, Node, Report, Span};
@@ -344,10 +344,10 @@ pub(crate) fn enter(
     (endpoints, callers)
 }
 
-/// When the first credential of these callers expires, in seconds since 1970.
-pub(crate) fn expires(callers: &[Option<Arc<Caller>>]) -> Option<u64> {
+/// How long a stream may go on that all of these callers open, for they are one client.
+pub(crate) fn validity(callers: &[Option<Arc<Caller>>]) -> Option<Arc<Validity>> {
     let callers = callers.iter().flatten();
-    callers.filter_map(|it| it.expires).min()
+    Validity::of_all(callers.filter_map(|it| it.validity()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use component::access::revocations;
 use component::handler::LocalFuture;
 use component::resources::Resource;
 use component::vital::vital;
@@ -58,6 +59,8 @@ pub(crate) struct Branch {
     carrier: RefCell<Option<Waker>>,
     /// Those who wait until an event has come that the topic has had already.
     expecting: RefCell<Vec<Waker>>,
+    /// Whether somebody has come whose credential may be revoked.
+    watches_revocations: Cell<bool>,
 }
 
 impl Branch {
@@ -80,6 +83,7 @@ impl Branch {
             coming: Mutex::new(()),
             carrier: RefCell::default(),
             expecting: RefCell::default(),
+            watches_revocations: Cell::new(false),
         })
     }
 
@@ -107,6 +111,24 @@ impl Branch {
     /// first.
     pub fn last(&self) -> EventId {
         self.last.get()
+    }
+
+    /// From now on, ends streams at once whose credential is revoked.
+    pub fn watch_revocations(self: &Rc<Self>) {
+        if self.watches_revocations.replace(true) {
+            return;
+        }
+        let (branch, mut revocations) = (Rc::downgrade(self), revocations());
+        // What has been revoked before is seen by whoever takes a seat.
+        let watch = async move {
+            while revocations.changed().await.is_ok() {
+                let Some(branch) = branch.upgrade() else {
+                    return;
+                };
+                branch.all().iter().for_each(|it| it.finish_revoked());
+            }
+        };
+        tokio::task::spawn_local(vital("revocations of a topic", watch));
     }
 
     /// Waits until the channels have this event. The caller knows that the topic has had it, so

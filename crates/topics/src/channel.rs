@@ -12,6 +12,8 @@ use std::task::Context;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use component::access::Validity;
+use component::stream::StopReason;
 use net::websocket::{Role, Writer};
 
 use crate::branch::Branch;
@@ -32,8 +34,10 @@ const TAIL: u64 = 64 * 1024;
 /// not count in the memory that it waits for with others.
 const SCRATCH_MAX: usize = 16 * 1024;
 
-/// What readers are told whose credential has expired.
-pub(crate) const EXPIRED: &str = r#"{"detail":"the credential has expired"}"#;
+/// What readers are told whose credential is valid no more, as JSON.
+pub(crate) fn invalid_data(reason: StopReason) -> String {
+    format!(r#"{{"detail":"{}"}}"#, reason.detail().unwrap_or_default())
+}
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -108,12 +112,34 @@ pub(crate) enum End {
     Time,
     /// The credential of the reader has expired.
     Expired,
+    /// The credential of the reader has been revoked.
+    Revoked,
     /// The reader is too slow, and its policy says so.
     Slow,
     /// The reader has taken nothing for too long.
     Stalled,
     /// The topic cannot be read.
     Failed,
+}
+
+impl End {
+    /// The end of a stream that its connection asks for.
+    pub fn of(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Engine => Self::Stop,
+            StopReason::Expired => Self::Expired,
+            StopReason::Revoked => Self::Revoked,
+        }
+    }
+
+    /// What has become of the reader's credential, where that is why its stream ends.
+    pub fn credential(self) -> Option<StopReason> {
+        match self {
+            Self::Expired => Some(StopReason::Expired),
+            Self::Revoked => Some(StopReason::Revoked),
+            _ => None,
+        }
+    }
 }
 
 /// One of the topics of a channel.
@@ -436,9 +462,14 @@ impl Channel {
         self.wake();
     }
 
-    /// Ends a reader's stream, for the engine stops.
-    pub fn finish_one(&self, key: u32) {
-        self.seats.borrow_mut().finish_one(key, End::Stop);
+    /// Ends a reader's stream.
+    pub fn finish_one(&self, key: u32, end: End) {
+        self.seats.borrow_mut().finish_one(key, end);
+    }
+
+    /// Ends the streams of readers whose credential has been revoked.
+    pub fn finish_revoked(&self) {
+        self.seats.borrow_mut().finish_revoked();
     }
 
     /// Ends all streams. Nobody may come any more.
@@ -453,19 +484,24 @@ impl Channel {
         self.seats.borrow_mut().enter(over_at)
     }
 
-    /// Has a reader's stream end when its credential expires, in seconds since 1970.
-    pub fn expire_at(&self, key: u32, expires: u64) {
-        self.seats.borrow_mut().expire_at(key, expires);
+    /// Has a reader's stream end when its credential expires or is revoked.
+    pub fn hold_to(&self, key: u32, validity: Arc<Validity>) {
+        // First, so that no revocation comes between.
+        self.members
+            .iter()
+            .for_each(|it| it.branch.watch_revocations());
+        self.seats.borrow_mut().hold_to(key, validity);
     }
 
-    /// The last words to readers of server-sent events whose credential has expired.
-    pub fn write_expired(&self, out: &mut Vec<u8>) {
+    /// The last words to readers of server-sent events whose credential is valid no more.
+    pub fn write_invalid(&self, reason: StopReason, out: &mut Vec<u8>) {
         let (kind, data) = match self.key.ids {
             IdForm::Axway => {
                 let subscription = self.subscription.get_or_init(axway::subscription_id);
-                (Kind::Error, axway::expired_error(subscription))
+                let message = reason.detail().unwrap_or_default();
+                (Kind::Error, axway::end_error(subscription, message))
             }
-            _ => (Kind::Expired, EXPIRED.as_bytes().to_vec()),
+            _ => (Kind::of_end(reason), invalid_data(reason).into_bytes()),
         };
         let part = Part {
             id: "",

@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
+use component::stream::StopReason;
 use net::websocket::Deflate;
 
 use crate::event::EventId;
@@ -26,9 +27,19 @@ pub(crate) enum Kind {
     Subscribed,
     /// The subscriber's credential has expired: nothing comes after this.
     Expired,
+    /// The subscriber's credential has been revoked: nothing comes after this.
+    Revoked,
 }
 
 impl Kind {
+    /// What a subscriber is told whose credential is valid no more.
+    pub fn of_end(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Revoked => Self::Revoked,
+            StopReason::Engine | StopReason::Expired => Self::Expired,
+        }
+    }
+
     /// Its name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -40,6 +51,7 @@ impl Kind {
             Self::Error => "error",
             Self::Subscribed => "subscribed",
             Self::Expired => "expired",
+            Self::Revoked => "revoked",
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use component::access::Validity;
+use component::stream::StopReason;
 
 use crate::channel::{Channel, End};
 use crate::seats::{Lost, Next, Outlet};
@@ -42,10 +45,10 @@ impl Reader {
         }
     }
 
-    /// Has the stream end when the subscriber's credential expires, in seconds since 1970.
-    pub fn expire_at(&self, expires: Option<u64>) {
-        if let Some(expires) = expires {
-            self.channel.expire_at(self.key, expires);
+    /// Has the stream end when the subscriber's credential expires or is revoked.
+    pub fn hold_to(&self, validity: Option<Arc<Validity>>) {
+        if let Some(validity) = validity {
+            self.channel.hold_to(self.key, validity);
         }
     }
 
@@ -65,9 +68,9 @@ impl Reader {
         self.channel.open_window(self.key, sequence);
     }
 
-    /// Ends the stream, once it is not within a frame.
-    pub fn finish(&self) {
-        self.channel.finish_one(self.key);
+    /// Ends the stream for what its connection says, once it is not within a frame.
+    pub fn finish(&self, reason: StopReason) {
+        self.channel.finish_one(self.key, End::of(reason));
     }
 
     /// Goes on behind what has been missed, as the policy says.

@@ -3,13 +3,18 @@
 use std::io;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use component::access::Validity;
 
 use crate::channel::{End, Policy};
 use crate::ring::{Ring, Segment};
 
 /// The place of a reader that does not read from the ring.
 pub(crate) const APART: u64 = u64::MAX;
+/// The window of a reader that has none.
+const NO_WINDOW: u64 = u64::MAX;
 
 /// What takes a reader's bytes.
 pub(crate) trait Outlet {
@@ -32,7 +37,6 @@ pub(crate) struct Seats {
 }
 
 /// A reader's place.
-#[derive(Default)]
 struct Seat {
     waker: Option<Waker>,
     /// Where it is in the ring; [`APART`] while it does not read from it.
@@ -53,11 +57,34 @@ struct Seat {
     /// here counts as the last one, in 2106.
     expires: Option<NonZeroU32>,
     end: Option<End>,
-    /// The last event that it may have.
-    window: Option<u64>,
+    /// How long the reader's credential lets its stream go on.
+    validity: Option<Arc<Validity>>,
+    /// The last event that it may have, or [`NO_WINDOW`].
+    window: u64,
     /// Whether it waits for something to read.
     is_hungry: bool,
     is_taken: bool,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self {
+            waker: None,
+            at: 0,
+            seen: 0,
+            offered: 0,
+            rest: None,
+            stalled: None,
+            records: 0,
+            over_at: None,
+            expires: None,
+            end: None,
+            validity: None,
+            window: NO_WINDOW,
+            is_hungry: false,
+            is_taken: false,
+        }
+    }
 }
 
 /// What a reader has begun of bytes that the ring has forgotten, and what stood behind that.
@@ -124,12 +151,26 @@ impl Seats {
         }
     }
 
-    /// Has a reader's stream end when its credential expires, in seconds since 1970.
-    pub fn expire_at(&mut self, key: u32, expires: u64) {
-        let expires = u32::try_from(expires).unwrap_or(u32::MAX).max(1);
-        self.has_expiring = true;
+    /// Has a reader's stream end when its credential expires or is revoked.
+    pub fn hold_to(&mut self, key: u32, validity: Arc<Validity>) {
+        let expires = validity.expires();
+        let expires = expires.map(|it| u32::try_from(it).unwrap_or(u32::MAX).max(1));
+        self.has_expiring |= expires.is_some();
         if let Some(seat) = self.seat(key) {
-            seat.expires = NonZeroU32::new(expires);
+            seat.expires = expires.and_then(NonZeroU32::new);
+            if validity.is_revoked() {
+                seat.finish(End::Revoked);
+            }
+            seat.validity = Some(validity);
+        }
+    }
+
+    /// Ends the streams of those whose credential has been revoked.
+    pub fn finish_revoked(&mut self) {
+        for seat in self.all.iter_mut().filter(|it| it.is_taken) {
+            if seat.validity.as_ref().is_some_and(|it| it.is_revoked()) {
+                seat.finish(End::Revoked);
+            }
         }
     }
 
@@ -159,7 +200,7 @@ impl Seats {
     /// Lets a reader have the events up to this one.
     pub fn open_window(&mut self, key: u32, sequence: u64) {
         if let Some(seat) = self.seat(key) {
-            seat.window = Some(sequence);
+            seat.window = sequence;
         }
     }
 
@@ -345,7 +386,8 @@ impl Seat {
                 return Ok(Next::End(end));
             }
         }
-        if let Some(limit) = self.window.and_then(|it| ring.behind(it)) {
+        let window = Some(self.window).filter(|it| *it != NO_WINDOW);
+        if let Some(limit) = window.and_then(|it| ring.behind(it)) {
             stop_at = stop_at.min(limit);
             if self.at >= limit {
                 return Ok(Next::Wait);
@@ -421,8 +463,8 @@ mod tests {
         let plain = seats.enter(Some(9));
         seats.look(1, 10, || panic!("nobody has a credential"));
         let (one, late) = (seats.enter(Some(5)), seats.enter(Some(3)));
-        seats.expire_at(one, 1000);
-        seats.expire_at(late, u64::MAX);
+        seats.hold_to(one, Arc::new(Validity::new(Some(1000))));
+        seats.hold_to(late, Arc::new(Validity::new(Some(u64::MAX))));
         seats.look(2, 10, || 999);
         assert_eq!(seats.end(one), None);
         seats.look(3, 10, || 1000);
@@ -437,6 +479,38 @@ mod tests {
             (one, None),
             "of the one before nothing is left"
         );
+    }
+
+    #[test]
+    fn a_stream_ends_when_its_credential_is_revoked_and_others_go_on() {
+        let mut seats = Seats::default();
+        let stolen = Arc::new(Validity::new(None));
+        let (one, two, other, plain) = (
+            seats.enter(None),
+            seats.enter(None),
+            seats.enter(None),
+            seats.enter(None),
+        );
+        seats.hold_to(one, Arc::clone(&stolen));
+        seats.hold_to(two, Arc::clone(&stolen));
+        seats.hold_to(other, Arc::new(Validity::new(None)));
+        seats.finish_revoked();
+        assert_eq!(seats.end(one), None);
+        stolen.revoke();
+        seats.look(1, 10, || panic!("no credential expires"));
+        assert_eq!(seats.end(one), None, "nobody looks before it is told to");
+        seats.finish_revoked();
+        for (key, end) in [
+            (one, Some(End::Revoked)),
+            (two, Some(End::Revoked)),
+            (other, None),
+            (plain, None),
+        ] {
+            assert_eq!(seats.end(key), end, "{key}");
+        }
+        let late = seats.enter(None);
+        seats.hold_to(late, stolen);
+        assert_eq!(seats.end(late), Some(End::Revoked), "it came too late");
     }
 
     /// A subscriber is a few words, and costs no more for the credentials of others.

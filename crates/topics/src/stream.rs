@@ -66,7 +66,7 @@ async fn advance(
     let mut step = pin!(joining.advance());
     poll_fn(|context| {
         if client.poll_stop(context).is_ready() {
-            reader.finish();
+            reader.finish(client.stop_reason());
         }
         if let Poll::Ready(end) = reader.poll_end(context) {
             return Poll::Ready(Ok(Err(end)));
@@ -94,7 +94,7 @@ pub(crate) async fn write_own(
     reader.put_own(bytes);
     poll_fn(|context| {
         if client.poll_stop(context).is_ready() {
-            reader.finish();
+            reader.finish(client.stop_reason());
         }
         if let Poll::Ready(done) = reader.poll_write_own(client, context) {
             return Poll::Ready(done);
@@ -118,7 +118,7 @@ fn poll(
     context: &mut Context<'_>,
 ) -> Poll<Option<End>> {
     if client.poll_stop(context).is_ready() {
-        reader.finish();
+        reader.finish(client.stop_reason());
     }
     loop {
         match reader.poll_read(client, context) {

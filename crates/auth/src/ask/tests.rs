@@ -271,6 +271,7 @@ fn what_an_answer_takes_is_counted() {
         claims: vec!["x-tenant".to_owned()],
         redirects: true,
         cache: SECOND,
+        tokens: super::Arc::new(super::Tokens(super::Arc::default())),
     };
     let long = "y".repeat(30_000);
     for name in ["Remote-User", "X-Scopes", "X-Tenant"] {

@@ -102,7 +102,10 @@ fn a_reload_reads_a_file_that_looks_unchanged() {
     assert_eq!(watched.look(), Ok(false));
     let plan = crate::source::plan(
         "auth test".to_owned(),
-        Arc::new(Watch(Arc::clone(&watched))),
+        Arc::new(Watch {
+            file: Arc::clone(&watched),
+            revocations: Arc::default(),
+        }),
     );
     let nobody = |_: &message::Request| (Duration::ZERO, down());
     run(nobody, |worker| async move {

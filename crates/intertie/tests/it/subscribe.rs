@@ -2,6 +2,7 @@
 
 mod access;
 mod expressions;
+mod revocation;
 mod wires;
 
 use std::time::Duration;

@@ -258,7 +258,7 @@ impl StreamSession {
         (method, place): (&Method, Place<'_>),
         (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
-        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        let caller = admitted.as_ref().map(|it| &*it.caller);
         let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
             Target::Forward(_) if door.reads_body() => {
@@ -268,7 +268,7 @@ impl StreamSession {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
-                    expires,
+                    caller,
                     admission,
                 };
                 self.forward_client(target, (head, method, place), admitted.as_ref(), streams)
@@ -280,13 +280,13 @@ impl StreamSession {
                 forwards,
             } => {
                 let mut request = self.take_request(route, head, method, place);
-                if let Some(admitted) = admitted {
+                if let Some(admitted) = &admitted {
                     admitted.enter(&mut request);
                 }
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
-                    expires,
+                    caller,
                     admission,
                 };
                 let to = (handler, *body_max, forwards);

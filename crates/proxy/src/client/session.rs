@@ -373,7 +373,7 @@ impl Session {
         let copied = match &entered {
             None => {
                 let mut request = handle::take_request(self, route, path.map(<[u8]>::to_vec));
-                if let Some(admitted) = admitted {
+                if let Some(admitted) = &admitted {
                     admitted.enter(&mut request);
                 }
                 Some(request)
@@ -410,7 +410,7 @@ impl Session {
         path: Option<Vec<u8>>,
         (admitted, admission): (Option<Admitted>, Option<&Admission>),
     ) -> Served {
-        let expires = admitted.as_ref().and_then(|it| it.caller.expires);
+        let caller = admitted.as_ref().map(|it| &*it.caller);
         let mut door = BodyDoor::of(route, admitted.is_some());
         match &route.target {
             Target::Forward(_) if door.reads_body() => {
@@ -427,7 +427,7 @@ impl Session {
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: target.plan.streams.as_ref(),
-                    expires,
+                    caller,
                     admission,
                 };
                 let query = self.head.query(self.client.input.bytes());
@@ -445,13 +445,13 @@ impl Session {
                 forwards,
             } => {
                 let mut request = handle::take_request(self, route, path);
-                if let Some(admitted) = admitted {
+                if let Some(admitted) = &admitted {
                     admitted.enter(&mut request);
                 }
                 let streams = Streams {
                     metrics: &route.metrics,
                     limits: handler.stream_limits(),
-                    expires,
+                    caller,
                     admission,
                 };
                 let to = (handler, *body_max, forwards);

@@ -10,6 +10,8 @@ const DATA: &[u8] = b"data";
 #[derive(Debug, Default)]
 pub(crate) struct EventScanner {
     line: Line,
+    /// Whether something has come behind the last empty line.
+    is_amid: bool,
     /// Whether the event has a line of data, so that it is dispatched.
     has_data: bool,
     /// Whether the last byte was a CR, so that an LF now belongs to it.
@@ -48,6 +50,7 @@ impl EventScanner {
                 if self.line == Line::Empty && self.has_data {
                     pass().map_err(|stop| (at, stop))?;
                 }
+                self.is_amid = self.line != Line::Empty;
                 self.end_line();
                 self.after_cr = byte == b'\r';
                 at += 1;
@@ -69,8 +72,15 @@ impl EventScanner {
         self.line = Line::Empty;
     }
 
+    /// Whether nothing of an event is under way, so that another one could be put here. A line of
+    /// an `id` alone counts: it would be that of the other one.
+    pub fn is_between(&self) -> bool {
+        !self.is_amid && self.line == Line::Empty
+    }
+
     /// Takes bytes of a line; how many.
     fn go_on(&mut self, byte: u8, rest: &[u8]) -> usize {
+        self.is_amid = true;
         let seen = match self.line {
             Line::Empty => 0,
             Line::Name(count) => count,
@@ -108,6 +118,33 @@ impl EventScanner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_of_our_own_fits_only_behind_an_empty_line() {
+        for (text, is_between) in [
+            ("", true),
+            (": beat\n", false),
+            (": beat\n\n", true),
+            ("data: 1", false),
+            ("data: 1\n", false),
+            ("data: 1\n\n", true),
+            ("data: 1\r\n\r\n", true),
+            ("data: 1\n\r", true),
+            // It would become the id of the event behind it.
+            ("id: 7\n", false),
+            ("data: 1\n\nid: 7\n", false),
+            ("event: x\n", false),
+        ] {
+            for cut in 0..=text.len() {
+                let mut scanner = EventScanner::default();
+                let (first, rest) = text.as_bytes().split_at(cut);
+                let pass = || Ok::<_, ()>(());
+                scanner.scan(first, pass).unwrap();
+                scanner.scan(rest, pass).unwrap();
+                assert_eq!(scanner.is_between(), is_between, "{text:?} {cut}");
+            }
+        }
+    }
 
     fn count(stream: &[u8], size: usize) -> usize {
         let (mut scanner, mut count) = (EventScanner::default(), 0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
 use component::observe::{Counter, FlowMetrics};
-use component::stream::{Client, Feed, poll_gone};
+use component::stream::{Client, Feed, StopReason, poll_gone};
 use message::{Field, HeadersView};
 use net::Output;
 use net::deadline::Deadline;
@@ -26,6 +26,9 @@ use crate::stream::gate::{Gate, Verdict};
 use crate::stream::{OpenStream, Streams};
 use crate::upstream::Lease;
 use crate::worker::Worker;
+
+/// How long a client may take to read why its stream ends.
+const TELL_TIME: Duration = Duration::from_secs(1);
 
 /// What a stream keeps for the next piece while it is quiet.
 const SPARE_MAX: usize = 256;
@@ -147,7 +150,11 @@ impl Events {
         self.writer.set_chunked(client.is_chunked());
         let result = poll_fn(|context| self.poll(context, &mut *client)).await;
         if let Err(cut) = result {
-            // Without its last chunk, so that the client knows that it is not all.
+            if matches!(cut, Break::Stopped) && Box::pin(self.tell(&mut *client)).await {
+                // The client knows why there is no more.
+                let _ = poll_fn(|context| client.poll_finish(context)).await;
+            }
+            // Otherwise without its last chunk, so that the client knows that it is not all.
             return cut.log();
         }
         // A client that has left needs no end.
@@ -158,6 +165,40 @@ impl Events {
         {
             lease.keep(released, Instant::now());
         }
+    }
+
+    /// Tells the client by an event of our own that its credential is valid no more, where one can
+    /// be put: between two events, in a stream that is not coded. Whether it has been told.
+    async fn tell(&mut self, client: &mut dyn Client) -> bool {
+        let reason = client.stop_reason();
+        let (Some(event), Some(detail)) = (reason.event(), reason.detail()) else {
+            return false;
+        };
+        if !self.counts || !self.scanner.is_between() || !self.tap.is_drained() {
+            return false;
+        }
+        let text = format!("event: {event}\ndata: {{\"detail\":\"{detail}\"}}\n\n");
+        let (mut rest, deadline) = (text.as_bytes(), &self.deadline);
+        deadline.set(Instant::now(), TELL_TIME);
+        let mut to = ClientSink {
+            writer: &mut self.writer,
+            client,
+        };
+        poll_fn(|context| {
+            loop {
+                let polled = match rest {
+                    [] => to.poll_flush(context).map_ok(|()| 0),
+                    rest => to.poll_accept(context, rest, End::More),
+                };
+                match polled {
+                    Poll::Pending => return deadline.poll(context).map(|()| false),
+                    Poll::Ready(Err(_)) => return Poll::Ready(false),
+                    Poll::Ready(Ok(_)) if rest.is_empty() => return Poll::Ready(true),
+                    Poll::Ready(Ok(count)) => rest = rest.get(count..).unwrap_or_default(),
+                }
+            }
+        })
+        .await
     }
 
     /// Ready when all has been passed on, or why not all will be.
@@ -177,9 +218,9 @@ impl Events {
         if !self.is_stopping && client.poll_stop(context).is_ready() {
             // It may be about to end by itself, as any reply that is under way.
             self.is_stopping = true;
-            let time = match client.has_expired() {
-                true => Duration::ZERO,
-                false => self.stop_time,
+            let time = match client.stop_reason() {
+                StopReason::Engine => self.stop_time,
+                StopReason::Expired | StopReason::Revoked => Duration::ZERO,
             };
             self.deadline.set(Instant::now(), time);
         }

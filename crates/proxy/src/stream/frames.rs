@@ -108,15 +108,23 @@ fn header(bytes: &[u8]) -> Part {
     })
 }
 
+/// The most bytes of the reason in a close frame.
+const REASON_MAX: usize = 123;
+
 /// A frame that closes the connection (RFC 6455, section 5.5.1), masked with this key by a client.
-pub(crate) fn close(code: u16, mask: Option<[u8; 4]>) -> Vec<u8> {
-    let [high, low] = code.to_be_bytes();
+/// The reason has at most 123 bytes of ASCII; what is longer is cut.
+pub(crate) fn close(code: u16, reason: &str, mask: Option<[u8; 4]>) -> Vec<u8> {
+    let reason = reason.as_bytes();
+    let reason = reason.get(..REASON_MAX).unwrap_or(reason);
+    let mut payload = [&code.to_be_bytes(), reason].concat();
+    let length = payload.len() as u8;
     match mask {
-        None => vec![0x80 | CLOSE, 2, high, low],
+        None => [&[0x80 | CLOSE, length], &*payload].concat(),
         Some(key) => {
-            let [one, two, three, four] = key;
-            let head = [0x80 | CLOSE, 0x80 | 2, one, two, three, four];
-            [head.as_slice(), &[high ^ one, low ^ two]].concat()
+            for (byte, key) in payload.iter_mut().zip(key.iter().cycle()) {
+                *byte ^= key;
+            }
+            [&[0x80 | CLOSE, 0x80 | length], &key[..], &*payload].concat()
         }
     }
 }
@@ -190,7 +198,7 @@ mod tests {
             assert_eq!((data, others), (2 * sizes.len(), 1), "{size}");
             assert!(frames.is_between() && !frames.has_close);
         }
-        let close = close(1001, Some([9, 8, 7, 6]));
+        let close = close(1001, "", Some([9, 8, 7, 6]));
         let (_, others, frames) = follow(&close, 1);
         assert!(others == 1 && frames.has_close && frames.is_between());
         let (_, _, half) = follow(&bytes[..bytes.len() - 1], 100);

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use component::access::Validity;
 use component::observe::FlowMetrics;
-use component::stream::Client;
+use component::stream::{Client, StopReason};
 use net::Connection;
 use net::deadline::Deadline;
 use tokio::time::Instant;
@@ -60,6 +61,8 @@ pub(crate) struct Http1Client {
     has_consumed: bool,
     returned: Rc<Returned>,
     metrics: Arc<FlowMetrics>,
+    /// How long the client's credential lets it go on.
+    validity: Option<Arc<Validity>>,
 }
 
 /// How far the end has come.
@@ -92,6 +95,7 @@ impl Http1Client {
             has_consumed: false,
             returned: Rc::default(),
             metrics: Arc::clone(&open.metrics),
+            validity: open.validity.clone(),
         }
     }
 
@@ -203,11 +207,13 @@ impl Client for Http1Client {
     }
 
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        stream::poll_stop((&self.worker, &self.listener), &self.deadline, context)
+        let owners = (&*self.worker, &*self.listener);
+        let until = (&self.deadline, self.validity.as_ref());
+        stream::poll_stop(owners, until, context)
     }
 
-    fn has_expired(&self) -> bool {
-        !self.worker.is_draining() && !self.listener.is_closed()
+    fn stop_reason(&self) -> StopReason {
+        stream::stop_reason((&self.worker, &self.listener), self.validity.as_ref())
     }
 
     fn is_chunked(&self) -> bool {

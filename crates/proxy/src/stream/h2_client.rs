@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::access::Validity;
 use component::observe::FlowMetrics;
-use component::stream::Client;
+use component::stream::{Client, StopReason};
 use net::Buffer;
 use net::deadline::Deadline;
 use net::http2::{Code, Stream};
@@ -33,6 +34,8 @@ pub(crate) struct Http2Client {
     /// Whether the last frame has been written.
     has_ended: bool,
     metrics: Arc<FlowMetrics>,
+    /// How long the client's credential lets it go on.
+    validity: Option<Arc<Validity>>,
 }
 
 impl Http2Client {
@@ -52,6 +55,7 @@ impl Http2Client {
             peer,
             has_ended: false,
             metrics: Arc::clone(&open.metrics),
+            validity: open.validity.clone(),
         }
     }
 }
@@ -119,11 +123,13 @@ impl Client for Http2Client {
     }
 
     fn poll_stop(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        stream::poll_stop((&self.worker, &self.listener), &self.deadline, context)
+        let owners = (&*self.worker, &*self.listener);
+        let until = (&self.deadline, self.validity.as_ref());
+        stream::poll_stop(owners, until, context)
     }
 
-    fn has_expired(&self) -> bool {
-        !self.worker.is_draining() && !self.listener.is_closed()
+    fn stop_reason(&self) -> StopReason {
+        stream::stop_reason((&self.worker, &self.listener), self.validity.as_ref())
     }
 
     fn is_chunked(&self) -> bool {

@@ -114,8 +114,8 @@ enum Why {
     UpstreamLeft,
     /// Nothing has moved for too long, or the engine stops.
     Over,
-    /// The client's credential has expired.
-    Expired,
+    /// The client's credential has expired or been revoked, as this says.
+    Invalid(&'static str),
     OverLimit,
     Malformed,
 }
@@ -127,7 +127,7 @@ impl Why {
             Self::ClientLeft => (None, Some(GOING_AWAY)),
             Self::UpstreamLeft => (Some(INTERNAL_ERROR), None),
             Self::Over => (Some(GOING_AWAY), Some(GOING_AWAY)),
-            Self::OverLimit | Self::Expired => (Some(POLICY_VIOLATION), Some(GOING_AWAY)),
+            Self::OverLimit | Self::Invalid(_) => (Some(POLICY_VIOLATION), Some(GOING_AWAY)),
             Self::Malformed => (Some(PROTOCOL_ERROR), Some(PROTOCOL_ERROR)),
         }
     }
@@ -170,10 +170,8 @@ impl Tunnel {
             });
         }
         if client.poll_stop(context).is_ready() {
-            return Poll::Ready(match client.has_expired() {
-                true => Why::Expired,
-                false => Why::Over,
-            });
+            let detail = client.stop_reason().detail();
+            return Poll::Ready(detail.map_or(Why::Over, Why::Invalid));
         }
         let records = client.records_taken() + self.upstream.records_taken();
         let progress = self.down.moved + self.up.moved + records;
@@ -211,12 +209,16 @@ impl Tunnel {
             .await;
         }
         if let Some(code) = to_upstream.filter(|_| self.up.takes_a_frame()) {
-            let frame = frames::close(code, Some(net::websocket::masking_key()));
+            let frame = frames::close(code, "", Some(net::websocket::masking_key()));
             say(&self.deadline, &mut self.upstream, &frame).await;
         }
         let is_cut = to_client.is_some() && !self.down.is_between();
         if let Some(code) = to_client.filter(|_| self.down.takes_a_frame()) {
-            let frame = frames::close(code, None);
+            let reason = match why {
+                Why::Invalid(detail) => detail,
+                _ => "",
+            };
+            let frame = frames::close(code, reason, None);
             say(&self.deadline, client, &frame).await;
         }
         if why == Why::ClientLeft {

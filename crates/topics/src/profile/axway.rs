@@ -150,10 +150,9 @@ pub(crate) fn event_error(subscription: &str, reason: &str) -> Vec<u8> {
 }
 
 /// What an `error` event says when the subscriber's credential has expired.
-pub(crate) fn expired_error(subscription: &str) -> Vec<u8> {
+pub(crate) fn end_error(subscription: &str, message: &str) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let what = (40401, "subscription");
-    let message = "the credential has expired";
     body(what, Some(subscription), message, now.unwrap_or_default())
 }
 

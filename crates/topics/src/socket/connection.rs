@@ -12,6 +12,7 @@ use bytes::Bytes;
 use component::access::Caller as Identity;
 use component::handler::{LocalFuture, Services};
 use component::long_work::AT_ONCE;
+use component::stream::StopReason;
 use component::trigger::ListenAddress;
 use message::{Fault, Request};
 use net::websocket::{CloseCode, Deflate, Kind};
@@ -22,7 +23,7 @@ use super::subscription::{Subscription, Way, Wish};
 use crate::access::{self, Locks, Protocol, Refused, Right};
 use crate::ask::TOPICS_MAX;
 use crate::caller_limits::{self, OpenConnection, Subscriber};
-use crate::channel::{EXPIRED, End};
+use crate::channel::{End, invalid_data};
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin;
 use crate::seats::Outlet;
@@ -253,8 +254,16 @@ impl<'a> Connection<'a> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.session.poll_stop(context).is_ready() {
-            self.session
-                .close(CloseCode::GOING_AWAY, "the server stops");
+            let reason = self.session.stop_reason();
+            match reason.detail() {
+                None => self
+                    .session
+                    .close(CloseCode::GOING_AWAY, "the server stops"),
+                Some(detail) => {
+                    self.tell_invalid(reason);
+                    self.session.close(CloseCode::POLICY, detail);
+                }
+            }
             return Poll::Ready(());
         }
         self.session.begin_turn();
@@ -502,6 +511,13 @@ impl<'a> Connection<'a> {
         self.subscriptions.push((name, subscription));
     }
 
+    /// Tells the client that its credential is valid no more.
+    fn tell_invalid(&mut self, reason: StopReason) {
+        let data = invalid_data(reason);
+        let name = reason.event().unwrap_or_default();
+        self.send(format!(r#"{{"type":"{name}","data":{data}}}"#));
+    }
+
     /// Writes what there is for the subscriptions; gives a reason to end the connection.
     fn poll_subscriptions(
         &mut self,
@@ -529,9 +545,8 @@ impl<'a> Connection<'a> {
                         let counts = subscription.branch().counts();
                         counts.note_disconnected();
                     }
-                    if end == End::Expired {
-                        let text = format!(r#"{{"type":"expired","data":{EXPIRED}}}"#);
-                        self.session.send(Kind::Text, text.as_bytes());
+                    if let Some(reason) = end.credential() {
+                        self.tell_invalid(reason);
                     }
                     return Some(close_code(end));
                 }
@@ -577,6 +592,7 @@ fn close_code(end: End) -> (CloseCode, &'static str) {
         End::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
         End::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
         End::Expired => (CloseCode::POLICY, "the credential has expired"),
+        End::Revoked => (CloseCode::POLICY, "the credential has been revoked"),
         // "Try again later": the registry of close codes of RFC 6455, section 11.7.
         End::Slow | End::Stalled => (CloseCode(1013), "too slow: come again and go on"),
         End::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),

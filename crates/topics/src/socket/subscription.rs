@@ -173,7 +173,7 @@ impl Wish {
         }
         let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
         let reader = Reader::new(&channel, ticks);
-        reader.expire_at(access::expires(std::slice::from_ref(caller)));
+        reader.hold_to(access::validity(std::slice::from_ref(caller)));
         Ok(Subscription {
             branch,
             reader,

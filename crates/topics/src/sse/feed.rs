@@ -1,11 +1,13 @@
 //! A stream of events from its first byte to its last.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use component::access::Validity;
 use component::handler::{LocalFuture, Services};
-use component::stream::{Client, Feed};
+use component::stream::{Client, Feed, StopReason};
 
 use crate::branch::{Branch, TICK};
 use crate::caller_limits::{STREAM_TIME, Subscriber};
@@ -30,8 +32,8 @@ pub(super) struct SseFeed {
     pub max_time: Option<Duration>,
     /// Whether that is the time that the caller's plan allows.
     pub ends_by_plan: bool,
-    /// When the client's credential expires, in seconds since 1970.
-    pub expires: Option<u64>,
+    /// How long the client's credential lets it go on.
+    pub validity: Option<Arc<Validity>>,
     pub places: Vec<Place>,
 }
 
@@ -78,7 +80,7 @@ impl SseFeed {
         let channel = Branch::channel(&self.branches, key, self.pace)?;
         let ticks = self.max_time.map(|time| in_ticks(time, chance));
         let mut reader = Reader::new(&channel, ticks);
-        reader.expire_at(self.expires);
+        reader.hold_to(self.validity);
         if self.gzip {
             let mut head = gzip::HEAD.to_vec();
             if chunked {
@@ -130,7 +132,10 @@ impl Feed for SseFeed {
             if let Some(end) = end {
                 let mut words = Vec::new();
                 match end {
-                    End::Expired => reader.channel().write_expired(&mut words),
+                    End::Expired | End::Revoked => {
+                        let reason = end.credential().unwrap_or(StopReason::Expired);
+                        reader.channel().write_invalid(reason, &mut words);
+                    }
                     End::Time if ends_by_plan => {
                         words = format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes();
                         words.extend(last_words(retry, services.chance()));

@@ -230,7 +230,7 @@ impl Opening<'_> {
             retry: settings().map(|it| it.retry).max().unwrap_or_default(),
             max_time,
             ends_by_plan: false,
-            expires: access::expires(self.callers),
+            validity: access::validity(self.callers),
             branches,
             places,
         })

@@ -66,9 +66,9 @@ impl Feed for Speaking {
             };
             poll_fn(|context| talk.poll(&mut session, context)).await;
             if talk.is_stopping {
-                match session.has_expired() {
-                    true => session.close(CloseCode::POLICY, "the credential has expired"),
-                    false => session.close(CloseCode::GOING_AWAY, "the server stops"),
+                match session.stop_reason().detail() {
+                    Some(detail) => session.close(CloseCode::POLICY, detail),
+                    None => session.close(CloseCode::GOING_AWAY, "the server stops"),
                 }
             }
             drop(talk);

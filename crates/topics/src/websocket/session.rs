@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
-use component::stream::Client;
+use component::stream::{Client, StopReason};
 use net::websocket::{
     CloseCode, Deflate, Event, Kind, Limits, Reader, Role, Violation, Writer, frames_end,
 };
@@ -300,9 +300,9 @@ impl Session {
         result.ok()
     }
 
-    /// As [`Client::has_expired`].
-    pub fn has_expired(&self) -> bool {
-        self.client.has_expired()
+    /// As [`Client::stop_reason`].
+    pub fn stop_reason(&self) -> StopReason {
+        self.client.stop_reason()
     }
 
     /// As [`Client::poll_stop`].
