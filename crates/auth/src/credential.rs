@@ -3,8 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use access::credentials::{self, Credential as Presented, KeyPlace, Problem, Scheme, Wanted};
+use access::credentials::{
+    self, Credential as Presented, KeyPlace, Problem, Scheme, Source, Wanted,
+};
 use component::access::{Place, RequestHead};
+use config::{Report, Spanned};
+
+use crate::codes::BAD_WAY;
+use crate::config::TokenPlace;
 
 /// How the credential of a way is presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,24 +30,87 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Where a credential stands in a request that can be taken out. A signature is no secret.
-    pub fn place(&self) -> Option<Place> {
+    /// Where a credential stands in a request that can be taken out, when it came from there. A
+    /// signature is no secret.
+    pub fn place(&self, source: Source) -> Option<Place> {
         Some(match self {
+            Self::Bearer if source == Source::Query => Place::Query(ACCESS_TOKEN.into()),
+            Self::Bearer if source == Source::Subprotocol => Place::Subprotocol,
             Self::Bearer | Self::Basic => Place::Field(AUTHORIZATION.into()),
             Self::Field(name) => Place::Field(Arc::clone(name)),
             Self::Query(name) => Place::Query(Arc::clone(name)),
             Self::Signature(_) | Self::Always => return None,
         })
     }
+
+    /// A name that outlives the process, of those whose credential can be presented again: a
+    /// signature is for one body, and what takes every request has none.
+    pub fn ticket_name(&self) -> Option<String> {
+        Some(match self {
+            Self::Bearer => "bearer".to_owned(),
+            Self::Basic => "basic".to_owned(),
+            Self::Field(name) => format!("field {name}"),
+            Self::Query(name) => format!("query {name}"),
+            Self::Signature(_) | Self::Always => return None,
+        })
+    }
 }
 
 const AUTHORIZATION: &str = "authorization";
+/// The parameter of RFC 6750, section 2.3.
+pub(crate) const ACCESS_TOKEN: &str = "access_token";
+
+/// Where bearer tokens may stand beside `Authorization`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TokenSources {
+    pub query: bool,
+    pub subprotocol: bool,
+}
+
+impl TokenSources {
+    /// Reads `also_in`. Every problem is reported.
+    pub fn read(places: &[Spanned<TokenPlace>], report: &mut Report) -> Self {
+        let mut sources = Self::default();
+        for place in places {
+            let is_there = match place.value {
+                TokenPlace::Query => &mut sources.query,
+                TokenPlace::Subprotocol => &mut sources.subprotocol,
+            };
+            if std::mem::replace(is_there, true) {
+                let message = "`also_in` names this twice";
+                report
+                    .error(BAD_WAY, place.span, message)
+                    .hint("leave one out");
+            }
+        }
+        sources
+    }
+
+    /// Those of either.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            query: self.query || other.query,
+            subprotocol: self.subprotocol || other.subprotocol,
+        }
+    }
+
+    /// Whether a token may stand there.
+    pub fn allow(self, source: Source) -> bool {
+        match source {
+            Source::Field => true,
+            Source::Query => self.query,
+            Source::Subprotocol => self.subprotocol,
+        }
+    }
+}
 
 /// A credential of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Credential<'a> {
     /// Which of the carriers it came by.
     pub carrier: usize,
+    /// Where it stood.
+    pub source: Source,
     /// What it is: a token, a key, or user and password in Base64.
     pub value: Cow<'a, [u8]>,
 }
@@ -58,12 +127,18 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// One for these carriers, each of which is there once.
+    /// One for these carriers, each of which is there once, and for tokens in these places.
     ///
     /// # Errors
     /// A sentence, when there are too many places for keys.
-    pub fn new(carriers: Vec<Carrier>) -> Result<Self, &'static str> {
+    pub fn new(carriers: Vec<Carrier>, sources: TokenSources) -> Result<Self, &'static str> {
         let mut wanted = Wanted::default();
+        if sources.query {
+            wanted.token_parameter();
+        }
+        if sources.subprotocol {
+            wanted.token_subprotocol();
+        }
         let (mut keys, mut signatures) = (Vec::new(), Vec::new());
         for (at, carrier) in carriers.iter().enumerate() {
             match carrier {
@@ -101,6 +176,7 @@ impl Finder {
         let fields = head.headers.iter().map(|(_, name, value)| (name, value));
         let presented = credentials::find(fields, head.query, &self.wanted)?;
         let of = |wanted: Carrier| self.carriers.iter().position(|it| *it == wanted);
+        let source = presented.source;
         let mut found = None;
         let place;
         if let Some(credential) = presented.credential {
@@ -115,7 +191,11 @@ impl Finder {
                 // Nothing looks for proofs of possession yet.
                 Presented::Dpop { .. } => (None, Cow::Borrowed(&[][..])),
             };
-            found = at.map(|carrier| Credential { carrier, value });
+            found = at.map(|carrier| Credential {
+                carrier,
+                source,
+                value,
+            });
         }
         for (name, carrier) in &self.signatures {
             let is_it = |field: &[u8]| field.eq_ignore_ascii_case(name.as_bytes());
@@ -124,8 +204,12 @@ impl Finder {
                     continue;
                 }
                 let value = Cow::Borrowed(value);
-                let carrier = *carrier;
-                if found.replace(Credential { carrier, value }).is_some() {
+                let signature = Credential {
+                    carrier: *carrier,
+                    source: Source::Field,
+                    value,
+                };
+                if found.replace(signature).is_some() {
                     return Err(Problem::SeveralCredentials);
                 }
             }
@@ -155,7 +239,7 @@ mod tests {
         }
         let mut request = Request::of_source("GET", headers, message::Body::Empty);
         request.query = Some(query.to_owned());
-        let finder = Finder::new(carriers().to_vec()).unwrap();
+        let finder = Finder::new(carriers().to_vec(), TokenSources::default()).unwrap();
         let found = finder.find(RequestHead::of(&request))?;
         let text = |it: Cow<'_, [u8]>| String::from_utf8_lossy(&it).into_owned();
         Ok(found.map(|it| (it.carrier, text(it.value))))

@@ -3,18 +3,23 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use component::access::{Admitted, Caller, Door, DoorContext, Judgement, RequestHead};
+use access::credentials::{Problem, Source};
+use component::access::{
+    Admitted, Caller, Door, DoorContext, Judgement, Place, RequestHead, SUBPROTOCOL_FIELD,
+    TICKET_PARAMETER, TOKEN_SUBPROTOCOL,
+};
 use component::definition::compile_expression;
 use component::exchange::{Exchange, FlowContext};
-use component::handler::Services;
+use component::handler::{LocalFuture, Services};
 use config::{Node, Spanned};
 use expr::jq::Expression;
 use message::Reply;
 
 use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
-use crate::credential::{Carrier, Finder};
+use crate::credential::{ACCESS_TOKEN, Carrier, Finder, TokenSources};
 use crate::refusal::{self, Refusals};
+use crate::tickets::{self, Shown, TicketDesk};
 use crate::way::{Check, Checked, Known, Rejection, Way};
 
 /// A door with its ways.
@@ -28,6 +33,15 @@ pub(crate) struct AccessDoor {
     secret_parameters: Vec<Arc<str>>,
     scopes: Vec<String>,
     require: Option<Condition>,
+    /// Where tokens may stand beside `Authorization`, for one of the ways at least.
+    sources: TokenSources,
+    tickets: Option<TicketDesk>,
+}
+
+/// How a credential has come: what is taken out of the request, and what stands for a ticket.
+struct Entry {
+    source: Source,
+    shown: Option<Shown>,
 }
 
 /// A condition over `$auth` and the head of the request.
@@ -52,8 +66,13 @@ impl AccessDoor {
             Carrier::Query(name) => Some(Arc::clone(name)),
             _ => None,
         };
-        let secret_parameters = carriers.iter().filter_map(parameter).collect();
-        let finder = Finder::new(carriers)?;
+        let mut secret_parameters: Vec<_> = carriers.iter().filter_map(parameter).collect();
+        let sources = ways.iter().map(|way| way.token_sources());
+        let sources = sources.fold(TokenSources::default(), TokenSources::or);
+        if sources.query {
+            secret_parameters.push(ACCESS_TOKEN.into());
+        }
+        let finder = Finder::new(carriers, sources)?;
         Ok(Self {
             name: name.to_owned(),
             ways,
@@ -62,7 +81,22 @@ impl AccessDoor {
             finder,
             scopes: Vec::new(),
             require: None,
+            sources,
+            tickets: None,
         })
+    }
+
+    /// Has it take tickets, too; without one of its ways' credentials that could be presented again
+    /// it takes none.
+    pub fn with_tickets(mut self, desk: Option<TicketDesk>) -> Self {
+        let can = |way: &Arc<dyn Way>| way.carrier().ticket_name().is_some();
+        if self.ways.iter().any(can) {
+            self.tickets = desk;
+        }
+        if self.tickets.is_some() {
+            self.secret_parameters.push(TICKET_PARAMETER.into());
+        }
+        self
     }
 
     /// Adds what callers must have beside a credential. Every problem is reported.
@@ -98,9 +132,11 @@ impl AccessDoor {
     /// The way that a credential is for: of several with one carrier the one that takes it, else
     /// the one that cannot tell, else the one that takes every request, else the first, which
     /// refuses it.
-    fn way(&self, carrier: usize, credential: &[u8]) -> Option<&Arc<dyn Way>> {
+    fn way(&self, carrier: usize, source: Source, credential: &[u8]) -> Option<&Arc<dyn Way>> {
         let carrier = self.finder.carriers().get(carrier)?;
-        let ways = || self.ways.iter().filter(|it| it.carrier() == carrier);
+        let is_from = |way: &Arc<dyn Way>| way.token_sources().allow(source);
+        let is_it = |way: &&Arc<dyn Way>| way.carrier() == carrier && is_from(way);
+        let ways = || self.ways.iter().filter(is_it);
         let first = ways().next()?;
         // What a credential says of itself is not read where there is no choice.
         if ways().nth(1).is_none() && (self.always().is_none() || !first.tells_apart()) {
@@ -117,13 +153,14 @@ impl AccessDoor {
         (*last.carrier() == Carrier::Always).then_some(last)
     }
 
-    fn decide(
+    /// Whether whoever a way knows may come in.
+    fn known(
         &self,
         way: &dyn Way,
         checked: Checked,
         head: RequestHead<'_>,
         services: &dyn Services,
-    ) -> Result<Admitted, Box<Reply>> {
+    ) -> Result<Known, Box<Reply>> {
         let Known { caller, settlement } = match checked {
             Ok(known) => known,
             Err(rejection) => return Err(self.reject(way, rejection, head)),
@@ -141,12 +178,138 @@ impl AccessDoor {
             self.log(way, "require", head);
             return Err(self.refusals.forbidden(way.carrier(), &[]));
         }
-        let place = || way.carrier().place();
-        Ok(Admitted {
+        Ok(Known { caller, settlement })
+    }
+
+    fn decide(
+        &self,
+        (way, entry): (&dyn Way, &Entry),
+        checked: Checked,
+        head: RequestHead<'_>,
+        services: &dyn Services,
+    ) -> Result<Admitted, Box<Reply>> {
+        let Known { caller, settlement } = self.known(way, checked, head, services)?;
+        let mut admitted = Admitted {
             caller,
-            strip: (!way.passes()).then(place).flatten(),
+            strip: None,
             settlement,
-        })
+            reply_fields: Vec::new(),
+            successor: None,
+        };
+        if let Some(shown) = &entry.shown {
+            admitted.strip = Some(Place::Ticket);
+            let desk = self.tickets.as_ref().filter(|_| shown.is_ticket);
+            let at = (head.is_secure, services);
+            let cookie = desk.and_then(|desk| desk.cookie(&shown.grant, &admitted.caller, at));
+            if let Some((pair, field)) = cookie {
+                admitted.reply_fields.extend(field);
+                admitted.successor = Some(pair.into());
+            }
+            return Ok(admitted);
+        }
+        let place = way.carrier().place(entry.source);
+        if place == Some(Place::Subprotocol) {
+            let chosen = TOKEN_SUBPROTOCOL.to_owned();
+            admitted.reply_fields.push((SUBPROTOCOL_FIELD, chosen));
+        }
+        // A token among subprotocols is none that a back end could choose.
+        let passes = way.passes() && place != Some(Place::Subprotocol);
+        admitted.strip = place.filter(|_| !passes);
+        Ok(admitted)
+    }
+
+    /// Judges a request with this credential.
+    fn judge_credential<'a>(
+        &'a self,
+        way: &'a Arc<dyn Way>,
+        (credential, entry): (Cow<'a, [u8]>, Entry),
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Judgement<'a> {
+        match way.check(credential, head, services) {
+            Check::NeedsBody => Judgement::NeedsBody,
+            Check::Ready(checked) => {
+                let by = (&**way, &entry);
+                Judgement::Ready(self.decide(by, checked, head, services))
+            }
+            Check::Pending(check) => Judgement::Pending(Box::pin(async move {
+                let checked = check.await;
+                self.decide((&**way, &entry), checked, head, services)
+            })),
+        }
+    }
+
+    /// Judges a request that has shown no credential by its ticket or cookie; `None` when it has
+    /// neither.
+    #[cold]
+    fn judge_ticket<'a>(
+        &'a self,
+        (desk, ticket): (&TicketDesk, Option<&str>),
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Option<Judgement<'a>> {
+        let refuse = |rejection| Some(Judgement::Ready(Err(self.refuse_ticket(rejection, head))));
+        let mut shown = match desk.find(head, ticket, services) {
+            Ok(shown) => shown?,
+            Err(rejection) => return refuse(rejection),
+        };
+        let mut carriers = self.finder.carriers().iter();
+        let name = Some(&shown.grant.carrier);
+        let carrier = carriers.position(|it| it.ticket_name().as_ref() == name);
+        let credential = match shown.is_ticket {
+            true => shown.grant.credential.clone(),
+            false => std::mem::take(&mut shown.grant.credential),
+        };
+        let way = carrier.and_then(|at| self.way(at, Source::Field, &credential));
+        let Some(way) = way else {
+            return refuse(Rejection::Invalid("ticket_of_another_way"));
+        };
+        let entry = Entry {
+            source: Source::Field,
+            shown: Some(shown),
+        };
+        Some(self.judge_credential(way, (Cow::Owned(credential), entry), head, services))
+    }
+
+    fn refuse_ticket(&self, rejection: Rejection, head: RequestHead<'_>) -> Box<Reply> {
+        let (Rejection::Invalid(reason) | Rejection::Unavailable(reason)) = rejection else {
+            return match rejection {
+                Rejection::Limited(wait) => refusal::limited(wait),
+                _ => refusal::unavailable(),
+            };
+        };
+        tracing::debug!(
+            target: "auth", door = %self.name, peer = %head.peer, reason, "refused"
+        );
+        self.refusals.unknown()
+    }
+
+    /// Gives a ticket for the credential of a request.
+    async fn give_ticket(
+        &self,
+        head: RequestHead<'_>,
+        services: &dyn Services,
+    ) -> Result<Box<Reply>, Box<Reply>> {
+        let Some(desk) = &self.tickets else {
+            return Err(refusal::no_tickets());
+        };
+        let found = self.finder.find(head);
+        let found = found.map_err(|problem| self.refusals.unreadable(problem))?;
+        let found = found.ok_or_else(|| self.refusals.unknown())?;
+        let carrier = self.finder.carriers().get(found.carrier);
+        let name = carrier.and_then(Carrier::ticket_name);
+        let name = name.ok_or_else(refusal::no_tickets)?;
+        let way = self.way(found.carrier, found.source, &found.value);
+        let way = way.ok_or_else(|| self.refusals.unknown())?;
+        let credential = found.value.to_vec();
+        let checked = match way.check(found.value, head, services) {
+            Check::Ready(checked) => checked,
+            Check::Pending(check) => check.await,
+            // Only of signatures, which have no name.
+            Check::NeedsBody => return Err(refusal::no_tickets()),
+        };
+        let known = self.known(&**way, checked, head, services)?;
+        desk.give(&known.caller, (name, credential), head, services)
     }
 
     #[cold]
@@ -220,30 +383,70 @@ impl Condition {
 
 impl Door for AccessDoor {
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
-        let (way, credential) = match self.finder.find(head) {
-            Ok(Some(found)) => (self.way(found.carrier, &found.value), found.value),
+        let found = self.finder.find(head);
+        if let Some(desk) = &self.tickets {
+            let ticket = tickets::presented(head);
+            match (&found, ticket) {
+                (Err(_), _) | (Ok(Some(_)), Ok(None)) => {}
+                (Ok(None), Ok(ticket)) => {
+                    let by = (desk, ticket.as_deref());
+                    if let Some(judgement) = self.judge_ticket(by, head, services) {
+                        return judgement;
+                    }
+                }
+                (Ok(_), Err(problem)) => {
+                    return Judgement::Ready(Err(self.refusals.unreadable(problem)));
+                }
+                (Ok(Some(_)), Ok(Some(_))) => {
+                    let problem = Problem::SeveralCredentials;
+                    return Judgement::Ready(Err(self.refusals.unreadable(problem)));
+                }
+            }
+        }
+        let mut source = Source::Field;
+        let (way, credential) = match found {
+            Ok(Some(found)) => {
+                source = found.source;
+                let way = self.way(found.carrier, source, &found.value);
+                (way, found.value)
+            }
             Ok(None) => (self.always(), Cow::Borrowed(&[][..])),
             Err(problem) => return Judgement::Ready(Err(self.refusals.unreadable(problem))),
         };
         let Some(way) = way else {
             return Judgement::Ready(Err(self.refusals.unknown()));
         };
-        match way.check(credential, head, services) {
-            Check::NeedsBody => Judgement::NeedsBody,
-            Check::Ready(checked) => Judgement::Ready(self.decide(&**way, checked, head, services)),
-            Check::Pending(check) => Judgement::Pending(Box::pin(async move {
-                let checked = check.await;
-                self.decide(&**way, checked, head, services)
-            })),
-        }
+        let entry = Entry {
+            source,
+            shown: None,
+        };
+        self.judge_credential(way, (credential, entry), head, services)
     }
 
     fn needs_message(&self) -> bool {
-        self.require.is_some() || self.ways.iter().any(|it| it.needs_message())
+        self.tickets.is_some()
+            || self.require.is_some()
+            || self.ways.iter().any(|it| it.needs_message())
     }
 
     fn reads_body(&self) -> bool {
         self.ways.iter().any(|it| it.reads_body())
+    }
+
+    fn rewrites_fields(&self) -> bool {
+        self.tickets.is_some() || self.sources.subprotocol
+    }
+
+    fn gives_tickets(&self) -> bool {
+        self.tickets.is_some()
+    }
+
+    fn ticket<'a>(
+        &'a self,
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Box<Reply>, Box<Reply>>> {
+        Box::pin(self.give_ticket(head, services))
     }
 
     fn secret_parameters(&self) -> &[Arc<str>] {

@@ -5,7 +5,8 @@
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`hmac`] with signed
 //! bodies; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A
 //! [`door`] finds the credential of a request ([`credential`]), has its way check it, and decides;
-//! [`refusal`] is what whoever is not let in is told. What is right and wrong about a credential is
+//! [`refusal`] is what whoever is not let in is told;
+//! [`tickets`] are for browsers that can send no credential. What is right and wrong about a credential is
 //! the business of the crate `access`.
 
 mod answers;
@@ -27,11 +28,14 @@ mod refusal;
 mod source;
 #[cfg(test)]
 mod testing;
+mod tickets;
 mod timing;
 mod way;
 mod ways;
 
 use component::access::AccessDefinition;
+
+pub use tickets::{TicketOffice, new_ticket_key};
 
 /// How ways and doors are read.
 pub const DEFINITION: AccessDefinition = AccessDefinition {

@@ -10,7 +10,7 @@ use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 use message::Reply;
 
-use crate::credential::Carrier;
+use crate::credential::{Carrier, TokenSources};
 
 /// Why a credential does not let its sender in.
 #[derive(Debug)]
@@ -60,6 +60,11 @@ pub(crate) trait Way: Send + Sync {
 
     /// How its credential is presented.
     fn carrier(&self) -> &Carrier;
+
+    /// Where its tokens may stand beside `Authorization`.
+    fn token_sources(&self) -> TokenSources {
+        TokenSources::default()
+    }
 
     /// Whether a credential is for this way, where several ways have the same carrier.
     fn takes(&self, _credential: &[u8]) -> bool {

@@ -15,9 +15,11 @@ use crate::codes::{BAD_AUTH, BAD_WAY, UNKNOWN_WAY, UNUSED_WAY};
 use crate::config::{AuthConfig, WayConfig};
 use crate::credential::Carrier;
 use crate::door::AccessDoor;
+use crate::failed_checks::Guesses;
 use crate::hmac::HmacWay;
 use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
+use crate::tickets::{TicketDesk, TicketOffice};
 use crate::way::Way;
 
 /// The word that opens a door.
@@ -26,7 +28,11 @@ const NONE: &str = "none";
 /// All ways, in the order of the file; without the way itself where it has a problem, which has
 /// been reported.
 #[derive(Default)]
-struct NamedWays(Vec<NamedWay>);
+struct NamedWays {
+    ways: Vec<NamedWay>,
+    /// What doors need for tickets.
+    tickets: Option<(Arc<TicketOffice>, Arc<Guesses>)>,
+}
 
 /// A name and its way.
 type NamedWay = (Arc<str>, Option<Arc<dyn Way>>);
@@ -39,6 +45,8 @@ pub(crate) fn build(
 ) -> Arc<dyn Ways> {
     let mut ways = NamedWays::default();
     if let Some(node) = node {
+        let states = surroundings.states;
+        ways.tickets = Some((TicketOffice::of(states), Guesses::of(states)));
         config::check_kind(node, crate::config::ways_schema, report);
         for entry in node.as_mapping().unwrap_or_default() {
             let name: Arc<str> = entry.key.as_str().into();
@@ -48,7 +56,7 @@ pub(crate) fn build(
                 report.error(BAD_WAY, entry.key_span, message).hint(hint);
             }
             let way = read_way(&name, &entry.value, surroundings, report);
-            ways.0.push((name, way));
+            ways.ways.push((name, way));
         }
     }
     Arc::new(ways)
@@ -113,15 +121,22 @@ fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
 }
 
 impl NamedWays {
+    /// Has a door take tickets where it shall.
+    fn with_tickets(&self, door: AccessDoor, context: &DoorContext<'_>) -> AccessDoor {
+        let desk = self.tickets.as_ref().zip(context.tickets.clone());
+        let desk = desk.map(|((office, guesses), scope)| TicketDesk::new(scope, office, guesses));
+        door.with_tickets(desk)
+    }
+
     /// The way of a name; `None` when there is none, or it has a problem.
     fn find(&self, name: &Spanned<String>, report: &mut Report) -> Option<Arc<dyn Way>> {
-        let found = self.0.iter().find(|(known, _)| **known == *name.value);
+        let found = self.ways.iter().find(|(known, _)| **known == *name.value);
         if let Some((_, way)) = found {
             return way.clone();
         }
         let shown = name.value.escape_debug();
         let message = format!("there is no way `{shown}` to know a caller");
-        let names = self.0.iter().map(|(name, _)| &**name);
+        let names = self.ways.iter().map(|(name, _)| &**name);
         let hint = match config::suggest(&name.value, names) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "ways are described in the `engine:` document, under `auth`".to_owned(),
@@ -188,7 +203,8 @@ impl Ways for NamedWays {
             };
             let way = self.find(&name, context.report)?;
             let door = AccessDoor::new(context.name, vec![way]);
-            return sound(door, auth, context).map(|door| Arc::new(door) as _);
+            let door = sound(door, auth, context)?;
+            return Some(Arc::new(self.with_tickets(door, context)));
         }
         auth.as_mapping()?;
         let config: AuthConfig = config::decode(auth, context.report)?;
@@ -207,16 +223,16 @@ impl Ways for NamedWays {
         }
         let door = sound(AccessDoor::new(context.name, ways), auth, context)?;
         let door = door.with_demands(&config, auth, context)?;
-        is_whole.then(|| Arc::new(door) as _)
+        is_whole.then(|| Arc::new(self.with_tickets(door, context)) as _)
     }
 
     fn sources(&self) -> Vec<SourcePlan> {
-        let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
+        let ways = self.ways.iter().filter_map(|(_, way)| way.as_ref());
         ways.filter_map(|way| way.source()).collect()
     }
 
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
-        let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
+        let ways = self.ways.iter().filter_map(|(_, way)| way.as_ref());
         ways.filter_map(|way| way.upstream()).cloned().collect()
     }
 }

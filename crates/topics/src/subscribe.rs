@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::access::{TicketHandler, TicketScope};
 use component::cors::CorsConfig;
 use component::document::{DeclaredRoute, DocumentContext, Listening};
 use component::edge::RouteEdge;
@@ -201,6 +202,19 @@ struct WebSocketConfig {
 }
 
 impl SubscribeConfig {
+    /// The path above the addresses of the topic of this name.
+    pub fn base(&self, name: &str) -> String {
+        match &self.path {
+            Some(path) => path.value.trim_end_matches('/').to_owned(),
+            None => format!("/topics/{name}"),
+        }
+    }
+
+    /// Where the topic of this name takes tickets.
+    pub fn tickets(&self, name: &str) -> TicketScope {
+        TicketScope::Topic(self.base(name).into())
+    }
+
     /// Whether clients publish where they subscribe.
     pub fn publishes(&self) -> bool {
         let websocket = self.websocket.as_ref();
@@ -351,7 +365,8 @@ impl Reading<'_> {
     ) -> Access {
         let name = format!("topic {}", self.topic.name());
         let before = context.report.errors();
-        let subscribe = auth.and_then(|auth| Lock::read(auth, &name, context));
+        let tickets = || Some(self.config.tickets(self.topic.name()));
+        let subscribe = auth.and_then(|auth| Lock::read(auth, (&name, tickets()), context));
         if let (Some(auth), Some(lock)) = (auth, &subscribe)
             && lock.door().reads_body()
         {
@@ -610,11 +625,8 @@ impl Routes {
     ) -> Option<Vec<DeclaredRoute>> {
         let settings = &self.endpoint.settings;
         let name = self.endpoint.topic.name();
-        let usual = format!("/topics/{name}");
-        let (base, span) = match &config.path {
-            Some(path) => (path.value.trim_end_matches('/'), path.span),
-            None => (usual.as_str(), self.span),
-        };
+        let base = config.base(name);
+        let span = config.path.as_ref().map_or(self.span, |path| path.span);
         if base.contains(['{', '*']) {
             let message = "the path of a topic has no variable parts";
             context
@@ -626,6 +638,7 @@ impl Routes {
         let listen = || settings.listen.clone();
         let directory = || Arc::clone(&self.directory);
         let mut wanted: Vec<(String, Arc<dyn Handler>)> = Vec::new();
+        let mut tickets = String::new();
         if settings.sse {
             let one = Of::One(Arc::clone(&self.endpoint));
             let several = Of::Several(directory(), listen());
@@ -643,6 +656,14 @@ impl Routes {
             wanted.push((format!("{base}/ws"), handler(Some(&self.endpoint))));
             wanted.push(("/topics/ws".to_owned(), handler(None)));
         }
+        let lock = self.endpoint.access.subscribe.as_ref();
+        let lock = lock.filter(|_| settings.sse || settings.websocket.is_some());
+        if let Some(lock) = lock.filter(|it| it.door().gives_tickets()) {
+            let door = Arc::clone(lock.door());
+            let handler = TicketHandler { door, hides: true };
+            tickets = format!("{base}/ticket");
+            wanted.push((tickets.clone(), Arc::new(handler)));
+        }
         if config.profile.is_some() {
             let of = Of::Axway(directory(), listen());
             let publisher = axway::Publisher::new(directory(), listen());
@@ -652,6 +673,7 @@ impl Routes {
         let routes = wanted.into_iter().map(|(path, handler)| {
             let methods = match path.as_str() {
                 axway::POST => "POST",
+                path if path == tickets => "POST",
                 _ => "GET",
             };
             let entrance = context.entrances.entrance(

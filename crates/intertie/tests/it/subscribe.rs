@@ -2,6 +2,7 @@
 
 mod access;
 mod expressions;
+mod tickets;
 mod wires;
 
 use std::time::Duration;
