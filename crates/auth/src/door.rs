@@ -99,6 +99,12 @@ impl AccessDoor {
         self
     }
 
+    /// The name of the first way that passes a credential on for which there could be a ticket.
+    pub fn passing_way(&self) -> Option<&Arc<str>> {
+        let passes = |way: &&Arc<dyn Way>| way.passes() && way.carrier().ticket_name().is_some();
+        self.ways.iter().find(passes).map(|way| way.name())
+    }
+
     /// Adds what callers must have beside a credential. Every problem is reported.
     pub fn with_demands(
         mut self,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use component::access::{Door, DoorContext, Ways};
+use component::access::{Door, DoorContext, TicketScope, Ways};
 use component::definition::Surroundings;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
@@ -121,8 +121,21 @@ fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
 }
 
 impl NamedWays {
-    /// Has a door take tickets where it shall.
-    fn with_tickets(&self, door: AccessDoor, context: &DoorContext<'_>) -> AccessDoor {
+    /// Has a door take tickets where it shall. A flow behind one that passes credentials on would
+    /// not get them with a ticket.
+    fn with_tickets(
+        &self,
+        door: AccessDoor,
+        auth: &Node,
+        context: &mut DoorContext<'_>,
+    ) -> AccessDoor {
+        if context.tickets == Some(TicketScope::Path)
+            && let Some(way) = door.passing_way()
+        {
+            let message = format!("`{way}` passes its credential on, which no ticket can");
+            let hint = "leave `pass` out of the way, or `tickets` out of the flow";
+            context.report.error(BAD_AUTH, auth.span, message).hint(hint);
+        }
         let desk = self.tickets.as_ref().zip(context.tickets.clone());
         let desk = desk.map(|((office, guesses), scope)| TicketDesk::new(scope, office, guesses));
         door.with_tickets(desk)
@@ -204,7 +217,7 @@ impl Ways for NamedWays {
             let way = self.find(&name, context.report)?;
             let door = AccessDoor::new(context.name, vec![way]);
             let door = sound(door, auth, context)?;
-            return Some(Arc::new(self.with_tickets(door, context)));
+            return Some(Arc::new(self.with_tickets(door, auth, context)));
         }
         auth.as_mapping()?;
         let config: AuthConfig = config::decode(auth, context.report)?;
@@ -223,7 +236,7 @@ impl Ways for NamedWays {
         }
         let door = sound(AccessDoor::new(context.name, ways), auth, context)?;
         let door = door.with_demands(&config, auth, context)?;
-        is_whole.then(|| Arc::new(self.with_tickets(door, context)) as _)
+        is_whole.then(|| Arc::new(self.with_tickets(door, auth, context)) as _)
     }
 
     fn sources(&self) -> Vec<SourcePlan> {

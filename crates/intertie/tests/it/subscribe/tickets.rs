@@ -7,7 +7,7 @@ use testkit::{RawClient, Response, StrictBackend, TempDir, WebSocket, free_port}
 
 use super::Stream;
 use super::access::{SECRET, ask, bearer, token};
-use crate::support::{Engine, post};
+use crate::support::{Engine, output, post};
 
 const ORIGIN: &str = "Origin: https://shop.example\r\n";
 
@@ -286,4 +286,43 @@ fn a_back_end_sees_neither_ticket_nor_cookie_nor_token() {
     }
     let log = engine.stop();
     assert!(!log.contains(&given) && !log.contains(&secret), "{log}");
+}
+
+#[test]
+fn tickets_are_refused_where_they_have_no_effect() {
+    let flow = |more: &str| {
+        format!(
+            "flow: live\nfrom: {{ http: 'GET 127.0.0.1:8099/live' }}\nauth: staff\ntickets: \
+             true\nsteps: [ {{ reply: {{ status: 204 }} }} ]\n{more}"
+        )
+    };
+    let pass = engine_document("").replace(" } }\n", " }, pass: true }\n");
+    let signed = "engine:\n  auth:\n    staff: { hmac: { scheme: github, secret: 's3cret s3cret s3cret' } }\n";
+    for (engine, document, expected) in [
+        (engine_document(""), flow(""), None),
+        (engine_document(""), flow("").replace("auth: staff\n", ""), Some("everybody may call")),
+        (engine_document(""), flow("").replace("GET", "POST"), Some("open streams by GET")),
+        (engine_document(""), flow("").replace("/live'", "/live/*'"), Some("end with `*`")),
+        (engine_document(""), flow("").replace("true", "1"), Some("`tickets`")),
+        (signed.to_owned(), flow(""), Some("a ticket can stand for")),
+        (pass, flow(""), Some("passes its credential on")),
+        (
+            engine_document(""),
+            topic(8099, "  tickets: true\n"),
+            Some("`tickets`"),
+        ),
+        (
+            engine_document("").replace("skew: 1s", "skew: 1s, also_in: [body]"),
+            flow(""),
+            Some("body"),
+        ),
+    ] {
+        let folder = TempDir::new();
+        let file = folder.write("flows.yaml", &[engine, document.clone()].join("---\n"));
+        let out = output(&["check", file.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned()
+            + &String::from_utf8_lossy(&out.stdout);
+        assert_eq!(out.status.success(), expected.is_none(), "{document}\n{said}");
+        assert!(said.contains(expected.unwrap_or_default()), "{document}\n{said}");
+    }
 }
