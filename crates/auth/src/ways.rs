@@ -134,7 +134,10 @@ impl NamedWays {
         {
             let message = format!("`{way}` passes its credential on, which no ticket can");
             let hint = "leave `pass` out of the way, or `tickets` out of the flow";
-            context.report.error(BAD_AUTH, auth.span, message).hint(hint);
+            context
+                .report
+                .error(BAD_AUTH, auth.span, message)
+                .hint(hint);
         }
         let desk = self.tickets.as_ref().zip(context.tickets.clone());
         let desk = desk.map(|((office, guesses), scope)| TicketDesk::new(scope, office, guesses));

@@ -247,7 +247,11 @@ subscribe:
 "
     );
     let file = |name: &str, path: &str, media: &str| {
-        let file = if path == "page" { "browsers.html" } else { path };
+        let file = if path == "page" {
+            "browsers.html"
+        } else {
+            path
+        };
         format!(
             "flow: {name}
 from: {{ http: \"GET 127.0.0.1:{port}/{path}\" }}

@@ -300,10 +300,26 @@ fn tickets_are_refused_where_they_have_no_effect() {
     let signed = "engine:\n  auth:\n    staff: { hmac: { scheme: github, secret: 's3cret s3cret s3cret' } }\n";
     for (engine, document, expected) in [
         (engine_document(""), flow(""), None),
-        (engine_document(""), flow("").replace("auth: staff\n", ""), Some("everybody may call")),
-        (engine_document(""), flow("").replace("GET", "POST"), Some("open streams by GET")),
-        (engine_document(""), flow("").replace("/live'", "/live/*'"), Some("end with `*`")),
-        (engine_document(""), flow("").replace("true", "1"), Some("`tickets`")),
+        (
+            engine_document(""),
+            flow("").replace("auth: staff\n", ""),
+            Some("everybody may call"),
+        ),
+        (
+            engine_document(""),
+            flow("").replace("GET", "POST"),
+            Some("open streams by GET"),
+        ),
+        (
+            engine_document(""),
+            flow("").replace("/live'", "/live/*'"),
+            Some("end with `*`"),
+        ),
+        (
+            engine_document(""),
+            flow("").replace("true", "1"),
+            Some("`tickets`"),
+        ),
         (signed.to_owned(), flow(""), Some("a ticket can stand for")),
         (pass, flow(""), Some("passes its credential on")),
         (
@@ -322,7 +338,14 @@ fn tickets_are_refused_where_they_have_no_effect() {
         let out = output(&["check", file.to_str().unwrap()]);
         let said = String::from_utf8_lossy(&out.stderr).into_owned()
             + &String::from_utf8_lossy(&out.stdout);
-        assert_eq!(out.status.success(), expected.is_none(), "{document}\n{said}");
-        assert!(said.contains(expected.unwrap_or_default()), "{document}\n{said}");
+        assert_eq!(
+            out.status.success(),
+            expected.is_none(),
+            "{document}\n{said}"
+        );
+        assert!(
+            said.contains(expected.unwrap_or_default()),
+            "{document}\n{said}"
+        );
     }
 }
