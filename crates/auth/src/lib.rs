@@ -5,9 +5,8 @@
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`hmac`] with signed
 //! bodies; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A
 //! [`door`] finds the credential of a request ([`credential`]), has its way check it, and decides;
-//! [`refusal`] is what whoever is not let in is told;
-//! [`tickets`] are for browsers that can send no credential. What is right and wrong about a credential is
-//! the business of the crate `access`.
+//! [`refusal`] is what whoever is not let in is told; [`tickets`] are for browsers that can send no
+//! credential. What is right and wrong about a credential is the business of the crate `access`.
 
 mod answers;
 mod api_key;

@@ -618,6 +618,17 @@ struct Routes {
 }
 
 impl Routes {
+    /// What gives tickets for the topic's own addresses, where there are any.
+    fn ticket_handler(&self) -> Option<TicketHandler> {
+        let settings = &self.endpoint.settings;
+        let door = self.endpoint.access.subscribe.as_ref()?.door();
+        let is_opened = settings.sse || settings.websocket.is_some();
+        (is_opened && door.gives_tickets()).then(|| TicketHandler {
+            door: Arc::clone(door),
+            hides: true,
+        })
+    }
+
     fn make(
         &self,
         config: &SubscribeConfig,
@@ -638,7 +649,6 @@ impl Routes {
         let listen = || settings.listen.clone();
         let directory = || Arc::clone(&self.directory);
         let mut wanted: Vec<(String, Arc<dyn Handler>)> = Vec::new();
-        let mut tickets = String::new();
         if settings.sse {
             let one = Of::One(Arc::clone(&self.endpoint));
             let several = Of::Several(directory(), listen());
@@ -656,12 +666,8 @@ impl Routes {
             wanted.push((format!("{base}/ws"), handler(Some(&self.endpoint))));
             wanted.push(("/topics/ws".to_owned(), handler(None)));
         }
-        let lock = self.endpoint.access.subscribe.as_ref();
-        let lock = lock.filter(|_| settings.sse || settings.websocket.is_some());
-        if let Some(lock) = lock.filter(|it| it.door().gives_tickets()) {
-            let door = Arc::clone(lock.door());
-            let handler = TicketHandler { door, hides: true };
-            tickets = format!("{base}/ticket");
+        let tickets = format!("{base}/ticket");
+        if let Some(handler) = self.ticket_handler() {
             wanted.push((tickets.clone(), Arc::new(handler)));
         }
         if config.profile.is_some() {
@@ -671,11 +677,8 @@ impl Routes {
             wanted.push((axway::POST.to_owned(), Arc::new(publisher)));
         }
         let routes = wanted.into_iter().map(|(path, handler)| {
-            let methods = match path.as_str() {
-                axway::POST => "POST",
-                path if path == tickets => "POST",
-                _ => "GET",
-            };
+            let is_post = path == axway::POST || path == tickets;
+            let methods = if is_post { "POST" } else { "GET" };
             let entrance = context.entrances.entrance(
                 methods,
                 (&path, span),

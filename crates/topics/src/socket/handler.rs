@@ -6,7 +6,7 @@ use component::access::{Admitted, Caller, SUBPROTOCOL_FIELD, TOKEN_SUBPROTOCOL};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::stream::{Client, Feed};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Origin, RateLimit, Request};
+use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 use net::websocket::{CloseCode, Handshake, Terms};
 
 use super::connection::{Connection, Scope};
@@ -67,6 +67,14 @@ impl Handler for WebSocketHandler {
 }
 
 impl WebSocketHandler {
+    /// Whether somebody may be refused.
+    fn is_judged(&self) -> bool {
+        match &self.only {
+            Some(endpoint) => endpoint.access.is_locked(),
+            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
+        }
+    }
+
     async fn accept(
         &self,
         mut request: Request,
@@ -74,16 +82,12 @@ impl WebSocketHandler {
     ) -> Result<Outcome, Refused> {
         let only = self.only.as_ref();
         // Each order of the client is judged by what it has sent here.
-        let is_judged = match only {
-            Some(endpoint) => endpoint.access.is_locked(),
-            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
-        };
+        let is_judged = self.is_judged();
         // What browsers offer before a token: they want to see one of what they have offered.
         let subprotocols = [TOKEN_SUBPROTOCOL.to_owned()];
+        let judged = subprotocols.get(usize::from(!is_judged)..);
         let terms = Terms {
-            subprotocols: subprotocols
-                .get(usize::from(!is_judged)..)
-                .unwrap_or_default(),
+            subprotocols: judged.unwrap_or_default(),
             compresses: only.is_none_or(|it| it.settings.compression),
         };
         let handshake = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
@@ -110,14 +114,7 @@ impl WebSocketHandler {
             }
             let (caller, admitted) = admit(endpoint, &mut request, services).await?;
             if let Some(admitted) = admitted {
-                // A ticket is good once: orders are judged by what stands for it.
-                if let Some(handshake) = &mut scope.handshake {
-                    admitted.replace_ticket(Arc::make_mut(handshake));
-                }
-                let fields = admitted.reply_fields.into_iter();
-                for (name, value) in fields.filter(|(name, _)| *name != SUBPROTOCOL_FIELD) {
-                    reply.headers.append(name, value);
-                }
+                follow_up(admitted, &mut scope, &mut reply);
             }
             let wish = Wish {
                 ask: Ask::of(&request)?,
@@ -149,6 +146,19 @@ impl WebSocketHandler {
             },
         };
         Ok(Outcome::Stream(reply, Box::new(feed)))
+    }
+}
+
+/// Notes what an admission leaves behind. A ticket is good once: the orders of the client are
+/// judged by what stands for it.
+fn follow_up(admitted: Admitted, scope: &mut Scope, reply: &mut Reply) {
+    if let Some(handshake) = &mut scope.handshake {
+        admitted.replace_ticket(Arc::make_mut(handshake));
+    }
+    let fields = admitted.reply_fields.into_iter();
+    // The handshake has chosen the subprotocol already.
+    for (name, value) in fields.filter(|(name, _)| *name != SUBPROTOCOL_FIELD) {
+        reply.headers.append(name, value);
     }
 }
 
