@@ -67,7 +67,7 @@ impl Handler for WebSocketHandler {
 }
 
 impl WebSocketHandler {
-    /// Whether somebody may be refused.
+    /// Whether somebody may be refused: each order is judged by what has opened the connection.
     fn is_judged(&self) -> bool {
         match &self.only {
             Some(endpoint) => endpoint.access.is_locked(),
@@ -81,7 +81,6 @@ impl WebSocketHandler {
         services: &dyn Services,
     ) -> Result<Outcome, Refused> {
         let only = self.only.as_ref();
-        // Each order of the client is judged by what it has sent here.
         let is_judged = self.is_judged();
         // What browsers offer before a token: they want to see one of what they have offered.
         let subprotocols = [TOKEN_SUBPROTOCOL.to_owned()];
@@ -90,10 +89,9 @@ impl WebSocketHandler {
             subprotocols: judged.unwrap_or_default(),
             compresses: only.is_none_or(|it| it.settings.compression),
         };
-        let handshake = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
         let Handshake {
             mut reply, deflate, ..
-        } = handshake;
+        } = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
         let mut scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
