@@ -6,8 +6,8 @@
 //! certificates, [`signed_body`] by the signature of what they send. [`introspection`] reads what
 //! the issuer of an opaque token says about it. [`credentials`] finds what a request carries, and
 //! has the challenges for one that is refused; [`guessing`] bounds the checks that fail, [`deny`]
-//! lists what is refused although it is good. [`tickets`] stand for a credential where a browser can
-//! send none. What we show to other systems is made here too:
+//! lists what is refused although it is good. [`tickets`] stand for a credential where a browser
+//! can send none. What we show to other systems is made here too:
 //! [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web Services. Who reads requests,
 //! fetches keys and writes replies is somebody else's matter; the time is an argument everywhere.
 

@@ -65,11 +65,7 @@ fn status(port: u16, target: &str, fields: &str) -> u16 {
 /// The cookie of a reply's head.
 fn cookie(head: &str) -> String {
     let mut lines = head.lines();
-    let line = lines.find_map(|it| {
-        it.to_ascii_lowercase()
-            .starts_with("set-cookie: ")
-            .then_some(it)
-    });
+    let line = lines.find(|it| it.to_ascii_lowercase().starts_with("set-cookie: "));
     let value = line
         .unwrap_or_else(|| panic!("{head}"))
         .split_once(' ')
