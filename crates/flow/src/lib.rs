@@ -31,6 +31,7 @@ pub mod schema;
 mod secrets;
 mod suggest;
 pub mod tests_section;
+mod tickets;
 mod trigger;
 
 use std::collections::HashSet;

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, RequestHead, Validity};
+use component::access::{
+    AccessPage, Admitted, Caller, Door, DoorContext, ReplyField, RequestHead, TicketScope, Validity,
+};
 use component::document::DocumentContext;
 use component::handler::Services;
 use config::{Code, Node, Report, Span};
@@ -30,14 +32,19 @@ impl fmt::Debug for Lock {
 }
 
 impl Lock {
-    /// Reads the value of `auth` of something that has this name in logs. Every problem is
-    /// reported; there is no lock when it is `none`.
-    pub fn read(auth: &Node, name: &str, context: &mut DocumentContext<'_>) -> Option<Self> {
+    /// Reads the value of `auth` of something that has this name in logs, and takes tickets there.
+    /// Every problem is reported; there is no lock when it is `none`.
+    pub fn read(
+        auth: &Node,
+        (name, tickets): (&str, Option<TicketScope>),
+        context: &mut DocumentContext<'_>,
+    ) -> Option<Self> {
         let ways = context.ways;
         let mut context = DoorContext {
             report: &mut *context.report,
             name,
             evaluation: context.evaluation,
+            tickets,
         };
         let door = ways.door(auth, &mut context)?;
         let text = auth.to_json().to_string().into();
@@ -344,6 +351,12 @@ pub(crate) fn enter(
     (endpoints, callers)
 }
 
+/// What the reply to a request gets that has been admitted to these.
+pub(crate) fn reply_fields(entered: &[Entered]) -> Vec<ReplyField> {
+    let admitted = entered.iter().filter_map(|(_, admitted)| admitted.as_ref());
+    admitted.flat_map(|it| it.reply_fields.clone()).collect()
+}
+
 /// How long a stream may go on that all of these callers open, for they are one client.
 pub(crate) fn validity(callers: &[Option<Arc<Caller>>]) -> Option<Arc<Validity>> {
     let callers = callers.iter().flatten();
@@ -378,6 +391,8 @@ mod tests {
                 caller: Arc::new(Caller::new(&"way".into(), "ann", expr::Value::Null)),
                 strip: None,
                 settlement: None,
+                reply_fields: Vec::new(),
+                successor: None,
             }))
         }
     }
