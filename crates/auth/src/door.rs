@@ -157,8 +157,9 @@ impl AccessDoor {
     /// refuses it.
     fn way(&self, credential: &Credential<'_>, head: RequestHead<'_>) -> Option<&Arc<dyn Way>> {
         let carrier = self.finder.carriers().get(credential.carrier)?;
-        let is_from = |way: &Arc<dyn Way>| way.token_sources().allow(credential.source);
-        let is_it = |way: &&Arc<dyn Way>| way.carrier() == carrier && is_from(way);
+        let is_token = *carrier == Carrier::Bearer;
+        let is_from = |way: &dyn Way| !is_token || way.token_sources().allow(credential.source);
+        let is_it = |way: &&Arc<dyn Way>| way.carrier() == carrier && is_from(&***way);
         let ways = || self.ways.iter().filter(is_it);
         let first = ways().next()?;
         // What a credential says of itself is not read where there is no choice.

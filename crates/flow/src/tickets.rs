@@ -73,9 +73,11 @@ impl Tickets {
         let (span, door, start) = (self.0?, door?, trigger?.start()?);
         if !door.gives_tickets() {
             let message = "no way of this `auth` has a credential that a ticket can stand for";
-            report
-                .error(NO_EFFECT, span, message)
-                .hint("`hmac` signs one body, and `ask` takes every request: leave `tickets` out");
+            report.error(NO_EFFECT, span, message).hint(
+                "signatures and proofs of possession are good once; certificates and cookies \
+                     of logins come by themselves, and `ask` takes every request: leave `tickets` \
+                     out",
+            );
             return None;
         }
         let mut http = start.http.clone();

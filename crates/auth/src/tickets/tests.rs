@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use component::access::{Admitted, Door, RequestHead};
 use component::state::States;
-use message::{Fault, Method, Reply, Request};
+use message::{CertificateSource, ClientCertificate, Fault, Method, Reply, Request};
 
 use super::TicketOffice;
 use crate::testing::{START, Worker, door, json, request, run};
@@ -237,6 +237,51 @@ fn a_ticket_beside_a_credential_or_another_ticket_is_refused() {
         let request = get("", &[token, ("Cookie", &cookie)]);
         let admitted = worker.judge(&*door, &request).await.unwrap().unwrap();
         assert_eq!(admitted.hidden_field(), Some("authorization"));
+    });
+}
+
+#[test]
+fn a_ticket_counts_before_the_certificate_of_the_connection() {
+    let ways = WAYS.replacen("ways: {", "ways: { us: { mtls: {} },", 1);
+    let yaml = format!("{ways}auth: {{ any: [opaque, us] }}\ntickets: true\n");
+    let door = door(&yaml, &States::default()).unwrap();
+    run(good, |worker| async move {
+        let ticket = ticket(&worker, &*door, &[]).await.unwrap();
+        let shown = |query: &str, fields: &[(&str, &str)]| {
+            let mut request = get(query, fields);
+            let unreadable = CertificateSource::Handshake(vec![0x30, 0]);
+            request.certificate = Some(Arc::new(ClientCertificate::new(unreadable)));
+            request
+        };
+        let query = format!("ticket={ticket}");
+        let admitted = worker.judge(&*door, &shown(&query, &[])).await;
+        let admitted = admitted.unwrap().unwrap();
+        assert_eq!(&*admitted.caller.id, "ann");
+        let cookie = admitted.successor.unwrap();
+        let again = shown(&query, &[("Cookie", &*cookie)]);
+        assert_eq!(worker.outcome(&*door, &again).await, "ann");
+        // Without ticket and cookie it is judged.
+        assert_eq!(worker.outcome(&*door, &shown("", &[])).await, "401");
+        let refused = door.ticket(RequestHead::of(&shown("", &[])), &worker).await;
+        assert_eq!(refused.unwrap_err().status, 400);
+    });
+}
+
+#[test]
+fn no_ticket_stands_for_a_token_with_a_proof_of_possession() {
+    let with = |dpop: &str| {
+        let ways = WAYS.replacen("secret }", &format!("secret, dpop: {dpop} }}"), 1);
+        let yaml = format!("{ways}auth: opaque\ntickets: true\n");
+        door(&yaml, &States::default()).unwrap()
+    };
+    assert!(!with("required").gives_tickets());
+    let door = with("true");
+    assert!(door.gives_tickets());
+    run(good, |worker| async move {
+        assert!(ticket(&worker, &*door, &[]).await.is_ok());
+        let request = get("", &[("Authorization", "DPoP good"), ("DPoP", "a.b.c")]);
+        let refused = door.ticket(RequestHead::of(&request), &worker).await;
+        assert_eq!(refused.unwrap_err().status, 400);
     });
 }
 
