@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use config::{Node, Report};
 use expr::Value;
-use message::{HeadersView, Reply, Request};
+use message::{Fault, HeadersView, Kind, Origin, Reply, Request};
 
 use crate::definition::Surroundings;
 use crate::evaluation::Evaluation;
@@ -53,6 +53,22 @@ impl Caller {
     #[must_use]
     pub fn of(request: &Request) -> Option<&Self> {
         request.caller.as_deref()?.downcast_ref()
+    }
+
+    /// What tells this caller from every other one, whatever their names: for keys of what is done
+    /// or kept for each caller.
+    ///
+    /// # Errors
+    /// `forbidden` when the way does not say who it is, as `ask` may not: it would be taken for
+    /// somebody else.
+    pub fn scope(&self) -> Result<String, Fault> {
+        let Self { way, id, .. } = self;
+        if id.is_empty() {
+            let detail =
+                "the caller has no name, by which its keys could be told from those of others";
+            return Err(Fault::new(Kind::Forbidden, Origin::Client, detail));
+        }
+        Ok(format!("{}:{way}{}:{id}", way.len(), id.len()))
     }
 
     /// What `$auth` shows.
@@ -249,6 +265,26 @@ pub trait Door: Send + Sync {
     fn secret_parameters(&self) -> &[Arc<str>] {
         &[]
     }
+
+    /// The names of the ways by which it knows callers.
+    fn way_names(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
+    /// Whether whoever reads a request on its way can use the credential for another one, as
+    /// tokens, keys and passwords are.
+    fn takes_secrets(&self) -> bool {
+        false
+    }
+
+    /// Judges a message whose caller is known already, or is nobody, as in tests of flows: whether
+    /// it is known by one of the ways, and may do this.
+    ///
+    /// # Errors
+    /// The reply to whoever may not come in.
+    fn judge_known(&self, _: &Request, _: &dyn Services) -> Result<(), Box<Reply>> {
+        Ok(())
+    }
 }
 
 /// What a door may know of its surroundings while it is built.
@@ -307,6 +343,23 @@ pub struct AccessDefinition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_have_different_scopes() {
+        let caller = |way: &str, id: &str| Caller::new(&way.into(), id, Value::Null).scope();
+        let scopes = [
+            ("a", "b1:c"),
+            ("a1:b", "c"),
+            ("ab", "1:c"),
+            ("a", "b"),
+            ("b", "a"),
+        ];
+        let mut scopes = scopes.map(|(way, id)| caller(way, id).unwrap()).to_vec();
+        scopes.sort();
+        scopes.dedup();
+        assert_eq!(scopes.len(), 5);
+        assert_eq!(caller("ask", "").unwrap_err().kind, Kind::Forbidden);
+    }
 
     #[test]
     fn a_parameter_is_taken_out_however_its_name_is_spelt() {

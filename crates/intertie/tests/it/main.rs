@@ -11,6 +11,7 @@ mod caller_limits;
 mod check;
 mod design;
 mod docs;
+mod doors;
 mod edge;
 mod examples;
 mod failed_disk;
