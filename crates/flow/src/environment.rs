@@ -137,6 +137,7 @@ impl Environment {
             refuse_hole_in_key(entry, places, report);
             match evaluated.contains(&entry.key.as_str()) {
                 true => self.expand_steps(&mut entry.value, places, report),
+                false if refuse_condition(entry, places, report) => {}
                 false => self.expand(&mut entry.value, None, places, report),
             }
         }

@@ -136,9 +136,7 @@ pub struct Input<'a> {
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
     let mut documents = document::sort(input.documents, input.table.documents, report);
-    if !input.is_part {
-        plain_secrets::warn(&documents, report);
-    }
+    let plain_secrets = plain_secrets::find(&documents);
     let names = Environment::read(shared_settings(&documents), input.environment, report);
     let mut places = Places::default();
     let values = (&secrets.values, input.table.evaluated);
@@ -191,6 +189,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         return None;
     }
     if !input.is_part {
+        plain_secrets::warn(&plain_secrets, report);
         let settings = shared_settings(&documents);
         exposure::warn((&flows, &read.declared), (&engine, settings), report);
         exposure::warn_admin(&admin, settings, report);

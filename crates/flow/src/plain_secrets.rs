@@ -19,9 +19,9 @@ const KEYS: [&str; 7] = [
     "session_token",
 ];
 
-/// Warns about secrets under `use:` and `engine.auth`, as the files have them. Their values are
-/// registered, so that neither the report nor a log shows them.
-pub(crate) fn warn(documents: &Documents, report: &mut Report) {
+/// Where secrets stand under `use:` and `engine.auth`, before anything is put in. Their values are
+/// registered, so that neither a report nor a log shows them.
+pub(crate) fn find(documents: &Documents) -> Vec<Span> {
     let mut found = Vec::new();
     let declared = documents.declared.iter().map(|it| &it.0);
     let all = documents.flows.iter().chain(declared);
@@ -32,18 +32,19 @@ pub(crate) fn warn(documents: &Documents, report: &mut Report) {
     if let Some(ways) = engine.and_then(|it| it.get("auth")) {
         look(ways, &mut found);
     }
+    // Too short ones could not be hidden: to tell of them is to show them.
+    found.retain(|it| secret::is_long_enough(it.1));
     secret::register_all(found.iter().map(|it| it.1));
-    for (span, _) in found {
-        report
-            .warning(
-                PLAIN_SECRET,
-                span,
-                "a secret stands in the file as plain text",
-            )
-            .hint(
-                "write \"${ $secret.NAME }\", and say under `engine.secrets` where its value comes \
-                 from",
-            );
+    found.into_iter().map(|it| it.0).collect()
+}
+
+/// Warns about secrets at these places.
+pub(crate) fn warn(places: &[Span], report: &mut Report) {
+    for span in places {
+        let message = "a secret stands in the file as plain text";
+        report.warning(PLAIN_SECRET, *span, message).hint(
+            "write \"${ $secret.NAME }\", and say under `engine.secrets` where its value comes from",
+        );
     }
 }
 

@@ -489,6 +489,8 @@ fn check_warns_about_what_is_open_or_in_clear_text() {
     let bounded =
         format!("{ISSUER}  listeners: {{ ':8080': {{ networks: [10.0.0.0/8] }} }}\n{open}");
     assert!(problems(&folder, &bounded).is_empty());
+    let meant = format!("{ISSUER}  listeners: {{ ':8080': {{ auth: none }} }}\n{open}");
+    assert!(problems(&folder, &meant).is_empty());
     // Nothing tells callers apart: all is meant to be open.
     assert!(problems(&folder, &open).is_empty());
 
@@ -550,7 +552,7 @@ fn check_warns_about_secrets_in_files_and_does_not_show_them() {
     let found = problems(&folder, &bad);
     assert_eq!(
         places(&found),
-        ["IT0722 8", "IT0722 9", "IT0722 4"],
+        ["IT0722 4", "IT0722 8", "IT0722 9"],
         "{found:?}"
     );
     let file = folder.write("flows.yaml", &bad);
