@@ -74,8 +74,8 @@ impl HmacWay {
                         "copy it as the sender shows it: `whsec_` and Base64 of at least 16 bytes"
                     }
                     _ => {
-                        "take at least 16 characters, better 32 random ones: `openssl rand -hex 32` \
-                         prints such a secret"
+                        "take at least 16 characters, better 32 random bytes: \
+                         `openssl rand -hex 32` prints such a secret"
                     }
                 });
                 return None;

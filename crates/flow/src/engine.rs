@@ -80,8 +80,8 @@ struct EngineConfig {
     /// `Forwarded` of others are dropped. The default is none.
     #[serde(default)]
     trusted_proxies: Vec<Spanned<String>>,
-    /// The ways to know a caller, by name. `auth:` of flows, topics and listeners uses them, and the
-    /// admin port.
+    /// The ways to know a caller, by name. `auth:` of flows, topics and listeners uses them, and
+    /// the admin port.
     #[allow(
         dead_code,
         reason = "read from the tree, by the crate that knows the ways"

@@ -46,8 +46,8 @@ pub(crate) fn warn(
         }
         let edge = engine.listeners.edge(entry.listen);
         // An `auth: none` of the listener is meant, too.
-        let is_bounded = !edge.requests.networks.is_empty()
-            || engine.listeners.auth(entry.listen).is_some();
+        let is_bounded =
+            !edge.requests.networks.is_empty() || engine.listeners.auth(entry.listen).is_some();
         let place = (entry.span.source, entry.span.start);
         if entry.is_forgotten && !is_bounded && told.insert(place) {
             let message = format!("{}, whoever reaches {}", entry.what, entry.listen);

@@ -110,7 +110,7 @@ impl Listeners {
         self.0.get(address)?.auth.as_ref()
     }
 
-    /// Reports what is wrong with `auth`, once for each listener: whoever shares one reads it again.
+    /// Reports what is wrong with `auth`, once for each listener: what shares one reads it again.
     pub fn check_auth(&self, ways: &dyn Ways, evaluation: &Evaluation, report: &mut Report) {
         for (address, listener) in &self.0 {
             let Some(auth) = &listener.auth else {

@@ -43,7 +43,8 @@ pub(crate) fn warn(places: &[Span], report: &mut Report) {
     for span in places {
         let message = "a secret stands in the file as plain text";
         report.warning(PLAIN_SECRET, *span, message).hint(
-            "write \"${ $secret.NAME }\", and say under `engine.secrets` where its value comes from",
+            "write \"${ $secret.NAME }\", and say under `engine.secrets` where its value comes \
+             from",
         );
     }
 }

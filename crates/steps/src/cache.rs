@@ -43,8 +43,8 @@ struct CacheConfig {
     /// get the same result.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: AnyValue,
-    /// Whether all callers of a flow with `auth` share the results. By default each caller (`$auth.way`
-    /// and `$auth.id`) has its own, and gets nothing that was made for another one.
+    /// Whether all callers of a flow with `auth` share the results. By default each caller
+    /// (`$auth.way` and `$auth.id`) has its own, and gets nothing that was made for another one.
     #[schemars(extend("default" = false))]
     #[allow(dead_code, reason = "read from the tree, as in other steps")]
     shared: Option<bool>,

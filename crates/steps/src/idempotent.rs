@@ -50,8 +50,8 @@ struct IdempotentConfig {
     /// null or empty fails with `invalid`.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: AnyValue,
-    /// Whether all callers of a flow with `auth` share the keys. By default each caller (`$auth.way`
-    /// and `$auth.id`) has its own: a key that another one has used is new.
+    /// Whether all callers of a flow with `auth` share the keys. By default each caller
+    /// (`$auth.way` and `$auth.id`) has its own: a key that another one has used is new.
     #[schemars(extend("default" = false))]
     #[allow(dead_code, reason = "read from the tree, as in other steps")]
     shared: Option<bool>,

@@ -48,8 +48,8 @@ struct PublishConfig {
     /// The idempotency key, such as `"${ .orderId }"`, 1 to 256 bytes: a second run with the same
     /// key publishes no second event. Without one each run publishes an event.
     key: Option<Spanned<String>>,
-    /// Whether all callers of a flow with `auth` share the keys. By default each caller (`$auth.way`
-    /// and `$auth.id`) has its own: a key that another one has used is new.
+    /// Whether all callers of a flow with `auth` share the keys. By default each caller
+    /// (`$auth.way` and `$auth.id`) has its own: a key that another one has used is new.
     #[schemars(extend("default" = false))]
     #[allow(dead_code, reason = "read from the tree, as in other steps")]
     shared: Option<bool>,

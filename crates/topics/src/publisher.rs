@@ -24,8 +24,8 @@ const AROUND: u64 = 64 << 10;
 /// place and a receipt.
 const BATCH_COST: usize = 8;
 
-/// Reads the `http` of a topic's `publish`. Every problem is reported. `lock` is what `publish.auth`
-/// says, if it is there: none within for everybody.
+/// Reads the `http` of a topic's `publish`. Every problem is reported. `lock` is what
+/// `publish.auth` says, if it is there: none within for everybody.
 pub(crate) fn read(
     (node, lock): (&Node, Option<&Option<Lock>>),
     (edge, limits): (RouteEdge, &CallerLimits),
