@@ -414,7 +414,8 @@ pub(crate) struct AuthConfig {
 pub(crate) fn ways_schema() -> Json {
     json!({
         "type": "object",
-        "description": "The ways to know a caller, by name. `auth:` of flows and topics uses them.",
+        "description": "The ways to know a caller, by name. `auth:` of flows, topics and listeners \
+                        uses them, and the admin port.",
         "additionalProperties": config::schema_for::<WayConfig>()
     })
 }

@@ -18,6 +18,7 @@ use steps::{FixedUrl, basic_authorization, push_encoded};
 
 use crate::answers::{Answer, Answers, Asked, Question};
 use crate::claims;
+use crate::clear_text;
 use crate::codes::BAD_WAY;
 use crate::config::IntrospectConfig;
 use crate::credential::{Carrier, Credential};
@@ -117,6 +118,7 @@ impl IntrospectWay {
         let timeout = timing::timeout(config.timeout.as_ref(), report);
         let how = ("auth", timeout);
         let url = FixedUrl::read(&config.url, config.tls.as_ref(), how, BAD_WAY, report);
+        clear_text::warn(&config.url, "the issuer of tokens", report);
         let hash = timing::hash(spanned.span, report);
         let (authorization, url, hash) = (authorization?, url?, hash?);
         if report.errors() > before {

@@ -16,6 +16,7 @@ mod api_key;
 mod ask;
 mod basic;
 mod claims;
+mod clear_text;
 pub mod codes;
 mod config;
 mod credential;

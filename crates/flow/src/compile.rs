@@ -50,6 +50,8 @@ pub(crate) struct Flow {
     pub target: Option<RouteTarget>,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// Whether it has an `auth` of its own, be it `none`.
+    pub says_auth: bool,
     /// What a client meets before it, without that of the listener.
     pub edge: RouteEdge,
     /// The systems that it sends to.
@@ -80,6 +82,10 @@ pub(crate) struct Reader<'a> {
     pub ways: &'a dyn Ways,
     pub surroundings: &'a Surroundings<'a>,
 }
+
+/// What steps have to know of how their flow is started: its name, its HTTP trigger, whether that
+/// has no protocol of its own, and whether callers may be known.
+type FlowStart<'a> = (&'a Arc<str>, Option<&'a HttpTrigger>, (bool, bool));
 
 /// What a step list is built with and what building finds.
 struct Workshop {
@@ -146,18 +152,21 @@ impl Reader<'_> {
         let http = trigger.as_ref().and_then(Trigger::http);
         let start = trigger.as_ref().and_then(Trigger::start);
         let is_plain = start.is_some_and(|start| start.envelope.is_none());
-        let start = (&name, http, is_plain);
+        let door = self.read_door(document, &name, trigger.as_ref(), report);
+        // A called flow has the caller of the one that calls it.
+        let may_have_caller = door.is_some() || trigger.as_ref().is_some_and(Trigger::is_call);
+        let start = (&name, http, (is_plain, may_have_caller));
         let built = self.read_steps(document, start, &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
         let limits = {
             let reading = (&self.defaults.callers, self.evaluation, self.surroundings);
             limits::read(document, &name, reading, report)
         };
-        let door = self.read_door(document, &name, trigger.as_ref(), report);
         let flow = Flow {
             running: None,
             target: None,
             door,
+            says_auth: document.get("auth").is_some(),
             edge: RouteEdge::read(document, report),
             name,
             name_span,
@@ -179,7 +188,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads `auth`, which is for flows that requests start.
+    /// Reads `auth`, which is for flows that requests start; without it that of the listener holds.
     fn read_door(
         &self,
         document: &Node,
@@ -187,7 +196,18 @@ impl Reader<'_> {
         trigger: Option<&Trigger>,
         report: &mut Report,
     ) -> Option<Arc<dyn Door>> {
-        let entry = document.entry("auth")?;
+        let name = &format!("flow {name}");
+        let Some(entry) = document.entry("auth") else {
+            let listen = &trigger?.start()?.http.listen;
+            let auth = self.defaults.listeners.auth(listen)?;
+            let mut context = DoorContext {
+                // Its problems are reported at the listener.
+                report: &mut Report::default(),
+                name,
+                evaluation: self.evaluation,
+            };
+            return self.ways.door(auth, &mut context);
+        };
         if trigger.is_some_and(|it| it.start().is_none()) {
             let message = "`auth` has no effect: no client starts the flow";
             report
@@ -197,7 +217,7 @@ impl Reader<'_> {
         }
         let mut context = DoorContext {
             report,
-            name: &format!("flow {name}"),
+            name,
             evaluation: self.evaluation,
         };
         self.ways.door(&entry.value, &mut context)
@@ -206,7 +226,7 @@ impl Reader<'_> {
     fn read_steps(
         &self,
         document: &Node,
-        (name, trigger, is_plain): (&Arc<str>, Option<&HttpTrigger>, bool),
+        (name, trigger, (is_plain, may_have_caller)): FlowStart<'_>,
         connections: &Connections,
         workshop: &mut Workshop,
         report: &mut Report,
@@ -222,6 +242,7 @@ impl Reader<'_> {
             label: Arc::clone(name),
             path: String::new(),
             trigger,
+            may_have_caller,
             connections,
             is_last: true,
             // Nobody streams to a flow, a source or a protocol of its own.

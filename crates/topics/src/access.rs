@@ -5,9 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, RequestHead, Validity};
+use component::access::{
+    AccessPage, Admitted, Caller, Door, DoorContext, RequestHead, Validity, Ways,
+};
 use component::document::DocumentContext;
 use component::handler::Services;
+use component::trigger::ListenAddress;
 use config::{Code, Node, Report, Span};
 use message::{Fault, Kind, Origin, Reply, Request};
 
@@ -33,13 +36,32 @@ impl Lock {
     /// Reads the value of `auth` of something that has this name in logs. Every problem is
     /// reported; there is no lock when it is `none`.
     pub fn read(auth: &Node, name: &str, context: &mut DocumentContext<'_>) -> Option<Self> {
-        let ways = context.ways;
-        let mut context = DoorContext {
+        let mut door = DoorContext {
             report: &mut *context.report,
             name,
             evaluation: context.evaluation,
         };
-        let door = ways.door(auth, &mut context)?;
+        Self::make(auth, context.ways, &mut door)
+    }
+
+    /// The lock of the listener at this address, for what has no `auth` of its own.
+    pub fn of_listener(
+        address: &ListenAddress,
+        name: &str,
+        context: &DocumentContext<'_>,
+    ) -> Option<Self> {
+        let auth = context.entrances.listener_auth(address)?;
+        let mut door = DoorContext {
+            // Its problems are reported at the listener.
+            report: &mut Report::default(),
+            name,
+            evaluation: context.evaluation,
+        };
+        Self::make(auth, context.ways, &mut door)
+    }
+
+    fn make(auth: &Node, ways: &dyn Ways, context: &mut DoorContext<'_>) -> Option<Self> {
+        let door = ways.door(auth, context)?;
         let text = auth.to_json().to_string().into();
         Some(Self { door, text })
     }
@@ -358,7 +380,6 @@ mod tests {
     use component::access::Judgement;
     use component::edge::RouteEdge;
     use component::state::States;
-    use component::trigger::ListenAddress;
     use message::{Body, Headers, Method};
 
     use super::*;

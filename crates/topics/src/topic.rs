@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use component::access::Caller;
 use component::handler::{Services, within};
 use component::long_work::{AT_ONCE, beside};
 use message::{Fault, Kind, Origin};
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::event::{Event, EventId};
 use crate::hub::Hub;
+use crate::keys::{self, Digest};
 use crate::log::{Log, Slot};
 use crate::mailbox::Mailbox;
 use crate::prepare::{self, Item};
@@ -49,6 +51,8 @@ pub struct For<'a> {
     pub client: Option<IpAddr>,
     /// Has large publications checked beside the worker. Without, whoever publishes does it.
     pub services: Option<&'a dyn Services>,
+    /// Whose idempotency keys the publications have.
+    caller: Option<Digest>,
 }
 
 impl<'a> For<'a> {
@@ -57,7 +61,18 @@ impl<'a> For<'a> {
         Self {
             client: Some(address),
             services: Some(services),
+            caller: None,
         }
+    }
+
+    /// The same with idempotency keys of this caller's own, if there is one.
+    ///
+    /// # Errors
+    /// As [`Caller::scope`].
+    pub fn with_keys_of(mut self, caller: Option<&Caller>) -> Result<Self, Fault> {
+        let scope = caller.map(Caller::scope).transpose()?;
+        self.caller = scope.map(|scope| keys::digest(scope.as_bytes()));
+        Ok(self)
     }
 }
 
@@ -183,7 +198,7 @@ impl Topic {
     /// `invalid` when the body is no JSON (400) or too large (413), or the key is none;
     /// `unavailable` when the disk does not take it or too much waits.
     pub async fn publish(&self, publication: Publication) -> Result<Receipt, Fault> {
-        let prepared = prepare::all(self.log()?, &self.settings, vec![publication])?;
+        let prepared = prepare::all(self.log()?, &self.settings, (vec![publication], None))?;
         only(self.submit(None, prepared).await?)
     }
 
@@ -223,10 +238,12 @@ impl Topic {
     ) -> Result<Vec<Item>, Fault> {
         let (log, settings) = (self.log()?, self.settings);
         match publisher.services.filter(|_| size > AT_ONCE) {
-            None => prepare::all(log, &settings, make()?),
+            None => prepare::all(log, &settings, (make()?, publisher.caller.as_ref())),
             Some(services) => {
                 let log = Arc::clone(log);
-                let work = move |_: &AtomicBool| prepare::all(&log, &settings, make()?);
+                let caller = publisher.caller;
+                let work =
+                    move |_: &AtomicBool| prepare::all(&log, &settings, (make()?, caller.as_ref()));
                 beside(services, work).await?
             }
         }

@@ -459,6 +459,8 @@ impl<'a> Connection<'a> {
             let published = async {
                 let who = (head.as_deref(), caller.as_ref());
                 caller_limits::publish(&endpoint, who, publication.body.len(), services).await?;
+                let caller = caller.as_deref().filter(|_| publication.key.is_some());
+                let publisher = publisher.with_keys_of(caller)?;
                 publish(&endpoint.topic, publisher, publication, held).await
             };
             let published = published.await;
