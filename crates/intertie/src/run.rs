@@ -136,7 +136,9 @@ impl Application<'_> {
             data::accept_loss(&self.arguments.data)?;
         }
         let topics = data::open(&self.arguments.data, &self.states).await?;
-        crew.commit(crew.prepare(plan, &self.tls.table)?).await?;
+        let prepared = crew.prepare(plan, &self.tls.table)?;
+        topics.serve();
+        crew.commit(prepared).await?;
         topics.commit().await;
         set_body_memory(&limits, body_max);
         let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
@@ -300,6 +302,7 @@ impl Application<'_> {
         let prepared = prepared.map_err(Refused::Failed)?;
         let topics = data::open(&self.arguments.data, &states).await;
         let topics = topics.map_err(Refused::Failed)?;
+        topics.serve();
         if let Err(error) = crew.commit(prepared).await {
             topics.withdraw().await;
             return Err(Refused::Failed(error));

@@ -27,6 +27,7 @@ impl Start {
     fn put(&self, name: &str) -> Arc<Endpoint> {
         let hub = Hub::of(&self.states);
         let topic = hub.declare(name, Default::default(), &self.states);
+        topic.set_served(true);
         let settings = endpoint_settings(&self.listen);
         self.directory
             .put(&topic, (settings, Default::default()), Default::default())
@@ -84,4 +85,58 @@ fn topics_that_no_plan_has_any_more_are_forgotten() {
         drop(put);
     }
     assert!(start.directory.known().topics.len() <= 16);
+}
+
+#[test]
+fn topics_of_a_plan_that_is_not_served_are_not_found() {
+    let start = Start::new();
+    let first = start.put("prices");
+    let changes = || start.directory.changes.load(Ordering::Acquire);
+    let before = changes();
+    let loading = start.put("prices");
+    loading.topic.set_served(false);
+    let other = start.put("orders");
+    other.topic.set_served(false);
+    assert!(changes() > before);
+    assert!(Arc::ptr_eq(&start.find("prices").unwrap(), &first));
+    assert!(start.find("orders").is_none());
+    let mut seen = Vec::new();
+    let look = |it: &Endpoint| seen.push(Arc::clone(&it.identity));
+    start.directory.each(&start.listen, look);
+    assert!(seen.len() == 1 && Arc::ptr_eq(&seen[0], &first.identity));
+}
+
+#[tokio::test]
+async fn topics_are_found_from_when_they_are_served_until_they_are_withdrawn() {
+    let start = Start::new();
+    let hub = Hub::of(&start.states);
+    let declare = || {
+        let settings = crate::settings::Settings {
+            durability: crate::settings::Durability::Memory,
+            ..Default::default()
+        };
+        let topic = hub.declare("prices", settings, &start.states);
+        let settings = (endpoint_settings(&start.listen), Default::default());
+        start.directory.put(&topic, settings, Default::default())
+    };
+    let changes = || start.directory.changes.load(Ordering::Acquire);
+    let _endpoint = declare();
+    assert!(start.find("prices").is_none());
+    let prepared = hub.prepare().await.unwrap();
+    assert!(
+        start.find("prices").is_none(),
+        "the plan can still be refused"
+    );
+    let before = changes();
+    prepared.serve();
+    assert!(start.find("prices").is_some());
+    assert!(
+        changes() > before,
+        "what is gathered of all topics is gathered again"
+    );
+    prepared.withdraw().await;
+    assert!(start.find("prices").is_none());
+    let served = declare();
+    hub.open().await.unwrap();
+    assert!(Arc::ptr_eq(&start.find("prices").unwrap(), &served));
 }

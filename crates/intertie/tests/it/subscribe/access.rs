@@ -286,6 +286,40 @@ fn publishing_over_websocket_needs_the_right_to_publish() {
     engine.stop();
 }
 
+/// What is signed is a body of HTTP: a message over WebSocket has no signature, however the
+/// handshake was signed.
+#[test]
+fn publishing_over_websocket_is_refused_where_bodies_are_signed() {
+    let (publish, listen) = (free_port(), free_port());
+    let signed = topic("hooks", (publish, listen), "auth: staff")
+        .replace("publish: { http: ", "publish: { auth: github, http: ");
+    let folder = TempDir::new();
+    let engine = format!(
+        "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', audience: shop, \
+         secret: '{SECRET}' }} }}\n    github: {{ hmac: {{ scheme: github, secret: '{SECRET}' }} }}\n"
+    );
+    let file = folder.write("topics.yaml", &[engine, signed].join("---\n"));
+    let engine = Engine::run(&[&file], &[]);
+    let mut reader = Stream::open(listen, "/topics/hooks/sse", &bearer(60, ""));
+    reader.place();
+    let signature = format!("X-Hub-Signature-256: sha256={}\r\n", "0".repeat(64));
+    for path in ["/topics/ws", "/topics/hooks/ws"] {
+        for more in ["", signature.as_str()] {
+            let fields = format!("{}{more}", bearer(60, ""));
+            let (_, mut socket) = WebSocket::connect(listen, path, &fields);
+            for _ in 0..2 {
+                socket.text(r#"{"type":"publish","topic":"hooks","data":1}"#);
+                let refused = socket.next_text();
+                assert!(
+                    refused.contains("\"type\":\"error\""),
+                    "{path} {more}: {refused}"
+                );
+            }
+        }
+    }
+    engine.stop();
+}
+
 #[test]
 fn only_selects_events_for_each_caller_on_every_way() {
     let (publish, listen) = (free_port(), free_port());
@@ -596,5 +630,49 @@ fn a_reload_that_locks_a_topic_ends_the_streams_of_those_who_were_there() {
     folder.write("topics.yaml", &format!("{engine}{other}"));
     assert!(stream.block().unwrap().starts_with("retry: "));
     assert_eq!(stream.block(), None);
+    running.stop();
+}
+
+/// A reload that is refused leaves no topic behind: neither one of a document with an error nor
+/// its neighbours are found, and their locks tell nobody that they were there.
+#[test]
+fn topics_of_a_refused_reload_are_not_found() {
+    let (publish, listen) = (free_port(), free_port());
+    let folder = TempDir::new();
+    let engine = format!(
+        "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', audience: shop, \
+         secret: '{SECRET}' }} }}\n---\n"
+    );
+    let open = topic("orders", (publish, listen), "");
+    let file = folder.write("topics.yaml", &format!("{engine}{open}"));
+    let running = Engine::run(&[&file], &[]);
+    let notes = topic("notes", (publish, listen), "auth: staff");
+    let wrong = topic(
+        "wrong",
+        (publish, listen),
+        "auth: staff\n  heartbeat: never",
+    );
+    let all = [engine, open, notes, wrong].join("---\n");
+    folder.write("topics.yaml", &all.replacen("---\n---\n", "---\n", 1));
+    running.process.signal("HUP");
+    running.process.wait_for("not reloaded");
+    let allowed = bearer(60, "");
+    for name in ["notes", "wrong", "nobody"] {
+        for fields in ["", allowed.as_str()] {
+            let target = format!("/topics/sse?topic={name}");
+            assert_eq!(
+                ask(listen, "GET", &target, fields).status,
+                404,
+                "{name} {fields}"
+            );
+        }
+    }
+    let (_, mut socket) = WebSocket::connect(listen, "/topics/ws", &allowed);
+    for name in ["notes", "wrong"] {
+        socket.text(&format!(r#"{{"type":"subscribe","topic":"{name}"}}"#));
+        assert!(socket.next_text().contains("no such topic"));
+    }
+    socket.text(r#"{"type":"subscribe","topic":"orders"}"#);
+    assert!(socket.next_text().contains("\"type\":\"subscribed\""));
     running.stop();
 }
