@@ -35,6 +35,8 @@ pub(crate) struct Route {
     pub target: Target,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// Whether some of its requests are refused by their credentials, by the door or the handler.
+    is_locked: bool,
     /// What its requests have to pass before.
     pub gate: Option<Arc<Gate>>,
     /// This worker's counters of the flow.
@@ -237,9 +239,9 @@ impl Table {
             &mut node.here
         };
         let metrics = registry.flow(worker, &plan.flow);
-        let gate = match &plan.target {
-            RouteTarget::Forward(forward) => forward.gate.as_ref(),
-            RouteTarget::Handle { handler, .. } => handler.gate(),
+        let (gate, is_locked) = match &plan.target {
+            RouteTarget::Forward(forward) => (forward.gate.as_ref(), false),
+            RouteTarget::Handle { handler, .. } => (handler.gate(), handler.is_locked()),
         };
         let route = Rc::new(Route {
             flow: Arc::clone(&plan.flow),
@@ -247,6 +249,7 @@ impl Table {
             methods: plan.methods.clone(),
             gate: gate.map(Arc::clone),
             target,
+            is_locked: plan.door.is_some() || is_locked,
             door: plan.door.clone(),
             metrics,
             parameters,

@@ -38,6 +38,28 @@ impl Door for Shut {
     }
 }
 
+/// A handler that judges credentials itself.
+struct Judging;
+
+impl component::handler::Handler for Judging {
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    fn is_locked(&self) -> bool {
+        true
+    }
+
+    fn handle<'a>(
+        &'a self,
+        _: message::Request,
+        _: &'a dyn Services,
+    ) -> component::handler::LocalFuture<'a, Result<component::handler::Outcome, message::Fault>>
+    {
+        Box::pin(async { Err(message::Fault::invalid("nobody is let in")) })
+    }
+}
+
 fn methods(text: &str) -> Methods {
     match text {
         "any" => Methods::Any,
@@ -51,6 +73,8 @@ fn table(routes: &[&str]) -> Table {
     let routes = routes.iter().map(|route| {
         let (names, path) = route.split_once(' ').unwrap();
         let names = names.strip_prefix("locked:").unwrap_or(names);
+        let judges = names.strip_prefix("judging:");
+        let names = judges.unwrap_or(names);
         RoutePlan {
             door: route
                 .starts_with("locked:")
@@ -59,7 +83,13 @@ fn table(routes: &[&str]) -> Table {
             methods: methods(names),
             path: pattern(path),
             edge: None,
-            target: RouteTarget::Forward(Arc::clone(&plan)),
+            target: match judges {
+                None => RouteTarget::Forward(Arc::clone(&plan)),
+                Some(_) => RouteTarget::Handle {
+                    handler: Arc::new(Judging),
+                    body_max: 1,
+                },
+            },
         }
     });
     let address = ListenAddress {
@@ -234,6 +264,31 @@ fn an_open_route_is_no_way_around_a_door() {
     // Without a door nobody is locked out.
     let open = table(&["any /*"]);
     assert!(find(&open, "GET //a;b%2fc").starts_with("any /*"));
+}
+
+/// Topics have no door at their routes: they judge those who name them.
+#[test]
+fn an_open_route_is_no_way_around_a_handler_that_judges() {
+    let locked = table(&[
+        "judging:GET /topics/sse",
+        "judging:GET /topics/{name}/ws",
+        "any /*",
+    ]);
+    for path in ["/topics/sse", "/topics/prices/ws"] {
+        assert!(
+            find(&locked, &format!("GET {path}")).starts_with("judging:"),
+            "{path}"
+        );
+    }
+    for path in [
+        "/topics/sse/",
+        "/Topics/SSE",
+        "/topics/prices/ws/",
+        "/topics/prices/W%53",
+    ] {
+        assert_eq!(find(&locked, &format!("GET {path}")), "400", "{path}");
+    }
+    assert!(find(&locked, "GET /other/sse/").starts_with("any /*"));
 }
 
 /// A back end that decodes more than unreserved characters reads both spellings as one path.
