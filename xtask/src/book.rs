@@ -16,7 +16,7 @@ pub fn build(root: &Path) -> Result<(), Failure> {
     tools::ensure(root, tools::FOR_BOOK)?;
     let book = root.join("target/book");
     for tool in tools::FOR_BOOK {
-        let log = program(tools::path(root, tool))
+        let log = program(tools::path(root, tool)?)
             .args(["build".as_ref(), root.join("docs").as_os_str()])
             .args(["--dest-dir".as_ref(), book.as_os_str()])
             .log()?;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Why a chore ends.
@@ -43,6 +43,13 @@ pub fn cargo(folder: &Path) -> Program {
         command.env("CARGO_INCREMENTAL", "0");
     }
     Program(command)
+}
+
+/// Cargo's target folder.
+pub fn target(root: &Path) -> Result<PathBuf, Failure> {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let chosen = chosen.unwrap_or_else(|| root.join("target"));
+    Ok(std::path::absolute(chosen)?)
 }
 
 /// A program by name.

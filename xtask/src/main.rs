@@ -4,6 +4,7 @@
 mod book;
 mod campaign;
 mod command;
+mod dist;
 mod editor;
 mod fuzz;
 mod instructions;
@@ -29,6 +30,8 @@ cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
 cargo xtask book                          build the docs as a book, target/book, and check its links
+cargo xtask dist                          the binary that is shipped, target/dist/intertie: built,
+                                          put under load, and built again with what was counted
 cargo xtask package [--check]             all packages, in target/package; installs and removes each
 cargo xtask instructions BINARY...        instructions a request of each, counted by valgrind
 cargo xtask campaign faults --minutes N [--seed N] [--binary FILE] [--only FAULT]
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Some("instructions") => instructions::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
         Some("book") => book::build(&root),
+        Some("dist") => dist::run(&root),
         Some("package") => package::run(&root, rest),
         Some("campaign") => campaign::run(&root, rest),
         Some("editor") => editor::check(&root),
@@ -96,8 +100,7 @@ fn test(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     }
     servers::ensure(servers::FOR_TESTS)?;
     tools::ensure(root, tools::FOR_TESTS)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    servers::ensure_python(&target)?;
+    servers::ensure_python(&command::target(root)?)?;
     if !is_all {
         return run(&["--workspace"]);
     }

@@ -12,10 +12,10 @@ mod systemd;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::{Failure, cargo, program};
+use crate::command::{Failure, cargo, program, target};
+use crate::dist;
 use crate::interop::bench::Bench;
 use crate::interop::report::Report;
-use crate::interop::tools::target;
 use crate::servers::{self, Needed};
 
 use check::check;
@@ -114,11 +114,7 @@ fn version(manifest: &str) -> Result<String, Failure> {
 impl Package {
     fn build(&self) -> Result<PathBuf, Failure> {
         let version = format!("{} ({} {})", self.version, self.commit, self.date);
-        cargo(&self.root)
-            .args(["build", "--locked", "--profile", "dist", "-p", "intertie"])
-            .env("INTERTIE_VERSION", &version)
-            .run()?;
-        Ok(target(&self.root)?.join("dist/intertie"))
+        dist::build(&self.root, Some(&version))
     }
 
     /// What all packages hold.
@@ -186,7 +182,7 @@ impl Package {
     fn sbom(&self) -> Result<(), Failure> {
         let metadata = cargo(&self.root)
             .args(["metadata", "--locked", "--format-version", "1"])
-            .args(["--filter-platform", &stage::triple()?])
+            .args(["--filter-platform", &dist::platform()?])
             .output()?;
         let file = self.out.join("work/metadata.json");
         fs::write(&file, metadata)?;

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::command::{Failure, cargo};
+use crate::command::{Failure, cargo, target};
 
 /// A program, and the exact package that has it.
 #[derive(Clone, Copy, Debug)]
@@ -33,23 +33,21 @@ pub const FOR_BOOK: &[Tool] = &[Tool {
 }];
 
 /// Where a program is, once it is there.
-pub fn path(root: &Path, tool: &Tool) -> PathBuf {
-    folder(root).join("bin").join(tool.program)
+pub fn path(root: &Path, tool: &Tool) -> Result<PathBuf, Failure> {
+    Ok(folder(root)?.join("bin").join(tool.program))
 }
 
 /// Makes sure that the programs are there, in these versions.
 pub fn ensure(root: &Path, tools: &[Tool]) -> Result<(), Failure> {
-    let folder = folder(root);
+    let folder = folder(root)?;
     for tool in tools.iter().filter(|tool| !is_there(&folder, tool)) {
         install(root, &folder, tool)?;
     }
     Ok(())
 }
 
-fn folder(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    root.join(target.unwrap_or_else(|| "target".into()))
-        .join("tools")
+fn folder(root: &Path) -> Result<PathBuf, Failure> {
+    Ok(target(root)?.join("tools"))
 }
 
 /// Cargo keeps a list of what it has put into a folder.

@@ -25,6 +25,7 @@ mod streams;
 mod system;
 mod table;
 mod template;
+mod tokens;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,7 +86,7 @@ enum Suite {
     /// NCHAN_MODULE point; Mercure, Centrifugo and HAProxy in the path, or where MERCURE,
     /// CENTRIFUGO and HAPROXY point.
     Streams(Box<StreamArgs>),
-    /// Write the report of earlier results again, as report.html and as a small table.
+    /// Write the report of earlier results again, as report.html or as a small table.
     Report {
         /// A results.json.
         results: PathBuf,
@@ -95,6 +96,9 @@ enum Suite {
         /// Write the medians of all rows to this file, as comma-separated values, instead.
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
+        /// Print a table in Markdown instead.
+        #[arg(long, conflicts_with = "csv")]
+        markdown: bool,
     },
     /// Copy bytes between connections: the floor of the comparison.
     #[command(hide = true)]
@@ -120,8 +124,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Suite::Glu(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
         Suite::Faults(arguments) => Ok(exit_code(faults::run(&arguments, programs)?)),
         Suite::Streams(arguments) => Ok(exit_code(streams::run(&arguments, programs)?)),
-        Suite::Report { results, out, csv } => {
-            rewrite(&results, &out, csv.as_deref())?;
+        Suite::Report {
+            results,
+            out,
+            csv,
+            markdown,
+        } => {
+            let form = match csv {
+                Some(file) => Form::Csv(file),
+                None if markdown => Form::Markdown,
+                None => Form::Page(out),
+            };
+            rewrite(&results, &form)?;
             Ok(ExitCode::SUCCESS)
         }
         Suite::Relay(arguments) => {
@@ -140,26 +154,41 @@ fn exit_code(is_good: bool) -> ExitCode {
     ExitCode::from(u8::from(!is_good))
 }
 
+/// What earlier results are written as.
+enum Form {
+    /// report.html in this folder.
+    Page(PathBuf),
+    /// Comma-separated values in this file.
+    Csv(PathBuf),
+    /// A table on stdout.
+    Markdown,
+}
+
 /// Writes the report of earlier results, of whichever suite they are.
-fn rewrite(file: &Path, out: &Path, csv: Option<&Path>) -> anyhow::Result<()> {
+fn rewrite(file: &Path, form: &Form) -> anyhow::Result<()> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let no_results = || format!("{} holds no results", file.display());
     let any: serde_json::Value = serde_json::from_str(&text).with_context(no_results)?;
-    if let Some(csv) = csv {
+    if let Form::Csv(csv) = form {
         return fs::write(csv, csv::table(&any))
             .with_context(|| format!("cannot write {}", csv.display()));
     }
-    fs::create_dir_all(out)?;
     if any
         .get("suite")
         .is_some_and(|suite| suite == streams::SUITE)
     {
         let results: streams::Results = serde_json::from_str(&text).with_context(no_results)?;
-        return write_page(out, &streams::html(&results));
+        return match form {
+            Form::Page(out) => write_page(out, &streams::html(&results)),
+            _ => table::print(&streams::markdown_of(&results)),
+        };
     }
     let results: Results = serde_json::from_str(&text).with_context(no_results)?;
-    write_page(out, &report::html(&results))
+    match form {
+        Form::Page(out) => write_page(out, &report::html(&results)),
+        _ => table::print(&table::markdown_of(&results)),
+    }
 }
 
 fn measure(
@@ -193,6 +222,8 @@ fn write(folder: &Path, results: &impl Serialize, page: &str) -> anyhow::Result<
 
 /// Writes report.html.
 fn write_page(folder: &Path, page: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let file = folder.join("report.html");
     fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))
 }

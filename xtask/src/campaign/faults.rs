@@ -22,7 +22,7 @@ use super::publishers::Publishers;
 use super::random::Random;
 use super::receiver::Receiver;
 use super::servers::Servers;
-use crate::command::{Failure, cargo};
+use crate::command::{Failure, cargo, target};
 use crate::servers::{FOR_TESTS, ensure};
 use report::Tally;
 
@@ -64,7 +64,7 @@ struct Campaign {
 pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
     println!("seed {}", options.seed);
     ensure(FOR_TESTS)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let target = target(root)?;
     let binary = match &options.binary {
         Some(binary) => fs::canonicalize(binary)?,
         None => {

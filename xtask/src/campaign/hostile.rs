@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::engine::free_port;
 use super::random::Random;
 use super::{Options, client};
-use crate::command::{Failure, cargo};
+use crate::command::{Failure, cargo, target};
 use crate::servers::{Needed, ensure};
 use attacker::Ports;
 use attacks::{Attack, Sums};
@@ -129,10 +129,7 @@ fn run_scenario(
         Some(binary) => fs::canonicalize(binary)?,
         None => {
             cargo(root).args(["build", "-p", "intertie"]).run()?;
-            let target = std::env::var_os("CARGO_TARGET_DIR");
-            target
-                .map_or(root.join("target"), PathBuf::from)
-                .join("debug/intertie")
+            target(root)?.join("debug/intertie")
         }
     };
     let name = format!("intertie-hostile-{}", std::process::id());

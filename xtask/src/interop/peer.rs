@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::bench::Ports;
-use super::tools;
-use crate::command::{Failure, cargo};
+use crate::command::{Failure, cargo, target};
 use crate::servers::{self, Needed};
 
 /// The server between clients and back end.
@@ -34,7 +33,7 @@ impl Peer {
         cargo(root)
             .args(["build", "--release", "--package", "intertie"])
             .run()?;
-        Ok(tools::target(root)?.join("release/intertie"))
+        Ok(target(root)?.join("release/intertie"))
     }
 
     /// The name and the text of the configuration, which lies beside the certificates.

@@ -29,8 +29,7 @@ use std::time::Instant;
 
 use super::bench::{Bench, Extent};
 use super::report::Report;
-use super::tools;
-use crate::command::Failure;
+use crate::command::{Failure, target};
 use backend::Backend;
 use client::{Clients, Link, MODES, Mode};
 use outcome::{Addresses, Difference, Outcome};
@@ -104,7 +103,7 @@ impl Kept {
             name.push("full".to_owned());
         }
         Ok(Self {
-            folder: tools::target(root)?.join("peers"),
+            folder: target(root)?.join("peers"),
             name: name.join("-").replace(' ', "_"),
             extent,
             has_all_scenarios: chosen.scenarios.is_empty(),

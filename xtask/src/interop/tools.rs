@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::{Failure, program};
+use crate::command::{Failure, program, target};
 use crate::servers::Needed;
 
 /// The latest version that the module proxy has; later ones are no valid modules.
@@ -103,13 +103,6 @@ pub const PEERS: &[Needed] = &[
         packages: &["caddy"],
     },
 ];
-
-/// Cargo's target folder.
-pub fn target(root: &Path) -> Result<PathBuf, Failure> {
-    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let chosen = chosen.unwrap_or_else(|| root.join("target"));
-    Ok(std::path::absolute(chosen)?)
-}
 
 /// Where client and back-end scripts lie.
 pub fn scripts(root: &Path) -> PathBuf {

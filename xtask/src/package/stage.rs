@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::Package;
-use crate::command::{Failure, cargo, program};
+use crate::command::{Failure, program};
 
 /// The goal for the stripped binary.
 const BINARY_GOAL: u64 = 25_000_000;
@@ -90,14 +90,6 @@ fn newest(text: &str) -> Option<(u32, u32)> {
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     });
     numbers.max()
-}
-
-/// The platform that cargo builds for when nobody says otherwise.
-pub(super) fn triple() -> Result<String, Failure> {
-    let text = cargo(Path::new(".")).args(["-vV"]).output()?;
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or_else(|| Failure::new("cargo -vV names no host"))?;
-    Ok(host.to_owned())
 }
 
 #[cfg(test)]

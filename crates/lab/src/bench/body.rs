@@ -54,6 +54,13 @@ impl Numbered {
         &self.text
     }
 
+    /// Puts other bytes in, from this place on.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(place) = self.text.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
     /// A text in which this number stands somewhere, if it does.
     fn found(text: &[u8], number: u64) -> Option<Self> {
         let digits = (FIRST + number % NUMBERS).to_string();
@@ -268,6 +275,8 @@ mod tests {
         assert_eq!(bodies.sent.with(NUMBERS), first);
         let mut request = bodies.sent.behind(b"head ");
         assert_eq!(request.with(0), [b"head ", first.as_slice()].concat());
+        request.put(1, b"ard");
+        assert_eq!(request.with(0), [b"hard ", first.as_slice()].concat());
     }
 
     #[test]

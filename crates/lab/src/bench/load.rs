@@ -21,11 +21,14 @@ use super::body::{self, Bodies};
 use super::glu::Ledger;
 use super::process;
 use super::stats::{Failure, Stats};
+use super::tokens::{Share, Tokens};
 use crate::units::Streams;
 use pace::Pace;
 
 /// How long all connections may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
+/// How long it may take to present every token once.
+const SHOW_MAX: Duration = Duration::from_secs(60);
 /// What a user waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(10);
 
@@ -48,6 +51,8 @@ pub(crate) struct Plan {
     pub status: u16,
     /// Where good replies are noted.
     pub ledger: Option<Arc<Ledger>>,
+    /// What stands in `Authorization`, over HTTP/1.1.
+    pub tokens: Option<Arc<Tokens>>,
     /// The cores of the generator; one thread on each.
     pub cores: Vec<usize>,
 }
@@ -60,6 +65,10 @@ struct Work {
     stats: Mutex<Stats>,
     /// The number in the next request.
     next: AtomicU64,
+    /// The first of the numbers.
+    begin: u64,
+    /// Which tokens are those of this thread.
+    share: Option<Share>,
     pace: Option<Pace>,
     /// Which connections have had a reply in the window.
     replied: Vec<AtomicBool>,
@@ -72,6 +81,29 @@ impl Work {
 
     fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What stands in `Authorization` of the request with this number.
+    fn token(&self, number: u64) -> Option<&[u8]> {
+        let (tokens, share) = self.plan.tokens.as_ref().zip(self.share)?;
+        let is_saved = tokens.is_cold && self.phase.load(Ordering::Relaxed) != MEASURE;
+        let index = match is_saved {
+            true => share.first(),
+            false => share.index(number),
+        };
+        Some(tokens.get(index))
+    }
+
+    /// Whether every token has been sent that may be sent twice.
+    fn has_shown_tokens(&self) -> bool {
+        let is_cold = self.plan.tokens.as_ref().is_none_or(|it| it.is_cold);
+        // The last ones may be on their way.
+        let users = self.plan.streams.users() as u64;
+        let sent = self.next.load(Ordering::Relaxed) - self.begin;
+        is_cold
+            || self
+                .share
+                .is_none_or(|it| it.is_done(sent.saturating_sub(users)))
     }
 
     /// Notes a good reply of connection `index`, and counts it when the window is open.
@@ -99,6 +131,7 @@ pub(crate) struct Load {
     phase: Arc<AtomicU8>,
     go: watch::Sender<u8>,
     threads: Vec<JoinHandle<anyhow::Result<Stats>>>,
+    works: Vec<Arc<Work>>,
 }
 
 impl Load {
@@ -115,11 +148,11 @@ impl Load {
             phase: Arc::clone(&phase),
             go,
             threads: Vec::new(),
+            works: Vec::new(),
         };
-        let mut works = Vec::new();
         for index in 0..count {
             let work = Arc::new(work(plan, index, count, &phase, &ready)?);
-            works.push(Arc::clone(&work));
+            load.works.push(Arc::clone(&work));
             let core = plan.cores.get(index).copied();
             let go = load.go.subscribe();
             let thread = thread::Builder::new().name(format!("load-{index}"));
@@ -128,7 +161,8 @@ impl Load {
         }
         let start = Instant::now();
         while ready.load(Ordering::Acquire) < plan.streams.connections {
-            let failed = works
+            let failed = load
+                .works
                 .iter()
                 .find_map(|work| work.stats().first_error.clone());
             if let Some(error) = failed {
@@ -144,6 +178,21 @@ impl Load {
         }
         load.go.send_replace(MEASURE);
         Ok(load)
+    }
+
+    /// Waits until the system has seen every token that may be sent twice.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn show_tokens(&self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while !self.works.iter().all(|work| work.has_shown_tokens()) {
+            if start.elapsed() > SHOW_MAX {
+                bail!("not all tokens were presented within {SHOW_MAX:?}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Opens the window.
@@ -195,14 +244,18 @@ fn work(
     plan.streams.connections = all / count + usize::from(index < all % count);
     plan.rate = plan.rate.map(|rate| rate / count as f64);
     let replied = (0..plan.streams.connections).map(|_| AtomicBool::new(false));
+    // Threads begin far apart.
+    let begin = index as u64 * (body::NUMBERS / count as u64);
+    let share = plan.tokens.as_ref();
     Ok(Work {
+        share: share.map(|tokens| Share::of(tokens, index, count)),
+        begin,
         replied: replied.collect(),
         pace: plan.rate.map(Pace::new),
         phase: Arc::clone(phase),
         ready: Arc::clone(ready),
         stats: Mutex::new(Stats::new()?),
-        // Threads begin far apart.
-        next: AtomicU64::new(index as u64 * (body::NUMBERS / count as u64)),
+        next: AtomicU64::new(begin),
         plan,
     })
 }

@@ -8,6 +8,7 @@ use super::glu::Delivered;
 use super::outcome::{self, FOREIGN_MAX, Sample};
 use super::scenario::System;
 use super::stats::{Latency, median};
+use super::tokens::IN_TURN;
 use crate::units::Streams;
 
 pub(crate) type Results = outcome::Results<System, Row>;
@@ -38,6 +39,10 @@ pub(crate) enum Variant {
     Queues(usize),
     /// The last leg goes on behind the reply.
     Detached,
+    /// So many tokens are presented in turn that have all been presented before.
+    Warm,
+    /// Each token is presented once.
+    Cold,
 }
 
 impl Variant {
@@ -69,6 +74,8 @@ impl Case {
             Variant::Queues(1) => text.push_str(", 1 queue"),
             Variant::Queues(count) => text.push_str(&format!(", {count} queues")),
             Variant::Detached => text.push_str(", last leg detached"),
+            Variant::Warm => text.push_str(&format!(", {IN_TURN} tokens in turn, all known")),
+            Variant::Cold => text.push_str(", a new token for each request"),
         }
         text
     }

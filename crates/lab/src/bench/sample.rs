@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,11 @@ use super::load::{Load, Plan};
 use super::mapping;
 use super::outcome::RunFacts;
 use super::process::{self, Cores, Process};
-use super::results::{Case, Figures};
+use super::results::{Case, Figures, Variant};
 use super::scenario::{Scenario, Side, System, Work};
 use super::stats::Stats;
 use super::system::{self, Place, Programs};
+use super::tokens::{self, IN_TURN, Issuer, KeyFiles, Tokens};
 use crate::pki::{self, Identity};
 use crate::units;
 
@@ -43,6 +45,8 @@ pub(crate) struct Stubs {
     back: (Process, SocketAddr),
     /// What clients are sent to without a proxy, where they speak otherwise than proxies.
     front: Option<(Process, SocketAddr)>,
+    /// What clients present.
+    tokens: Option<Arc<Tokens>>,
 }
 
 impl Stubs {
@@ -82,7 +86,28 @@ impl Bench {
             true => None,
             false => Some(self.stub(scenario.front, delay)?),
         };
-        Ok(Stubs { back, front })
+        let tokens = self.tokens(scenario, case)?;
+        Ok(Stubs {
+            back,
+            front,
+            tokens,
+        })
+    }
+
+    /// A new issuer, whose key the next systems get, and the tokens of a case.
+    fn tokens(&self, scenario: &Scenario, case: &Case) -> anyhow::Result<Option<Arc<Tokens>>> {
+        let Some(algorithm) = scenario.work.locked() else {
+            return Ok(None);
+        };
+        let is_cold = case.variant == Variant::Cold;
+        let count = match is_cold {
+            true => (self.window.as_secs_f64() * algorithm.per_second_max() as f64) as usize,
+            false => IN_TURN,
+        };
+        let issuer = Issuer::make(algorithm, &KeyFiles::in_folder(&self.folder))?;
+        let cores: Vec<usize> = self.cores.beside().into_iter().collect();
+        let tokens = issuer.tokens(count, &[&cores[..], &[self.cores.system]].concat())?;
+        Ok(Some(Arc::new(Tokens::new(&tokens, is_cold)?)))
     }
 
     fn stub(&self, side: Side, delay: Duration) -> anyhow::Result<(Process, SocketAddr)> {
@@ -117,7 +142,7 @@ impl Bench {
         }
         let beside = || self.beside(stubs);
         if system == System::Direct {
-            let plan = self.plan(system, scenario, case, stubs.for_clients())?;
+            let plan = self.plan(system, scenario, case, stubs)?;
             return Ok((
                 self.measure(&plan, None, self.warm_up, &beside)?,
                 facts(scenario, "", ""),
@@ -126,6 +151,7 @@ impl Bench {
         let folder = self.folder.join(system.name());
         let place = Place {
             scenario,
+            keys: &KeyFiles::in_folder(&self.folder),
             listen: process::free_address()?,
             backend: stubs.back.1,
             identity: &self.identity,
@@ -136,9 +162,20 @@ impl Bench {
         let (cores, own) = ([self.cores.system], &self.cores.load);
         let command = format!("{:?}", setup.command).replace('"', "");
         let running = Process::start(&mut setup.command, &cores, own, setup.address, &log)?;
-        let plan = self.plan(system, scenario, case, setup.address)?;
+        let plan = Plan {
+            address: setup.address,
+            ..self.plan(system, scenario, case, stubs)?
+        };
+        let is_locked = !matches!(system, System::Passthrough | System::Floor);
+        let tokens = plan.tokens.as_ref().filter(|_| is_locked);
+        if let Some(tokens) = tokens {
+            tokens::ensure_checked(plan.address, &plan.path, tokens.get(0))?;
+        }
         let warm_up = self.warm_up_of(system);
         let figures = self.measure(&plan, Some(&running), warm_up, &beside)?;
+        if tokens.is_some() {
+            check_tokens(&plan, &figures, self.window)?;
+        }
         Ok((figures, facts(scenario, &command, &setup.config)))
     }
 
@@ -160,7 +197,7 @@ impl Bench {
         system: System,
         scenario: &Scenario,
         case: &Case,
-        address: SocketAddr,
+        stubs: &Stubs,
     ) -> anyhow::Result<Plan> {
         let tls = match scenario.front.is_tls() {
             true => {
@@ -176,7 +213,7 @@ impl Bench {
             false => Bodies::new(case.bytes, work == Work::ToXml)?,
         };
         Ok(Plan {
-            address,
+            address: stubs.for_clients(),
             is_h2: scenario.front.is_h2(),
             tls,
             path: scenario.path().to_owned(),
@@ -185,6 +222,7 @@ impl Bench {
             bodies,
             status: 200,
             ledger: None,
+            tokens: stubs.tokens.clone(),
             cores: self.cores.load.clone(),
         })
     }
@@ -202,6 +240,7 @@ impl Bench {
     ) -> anyhow::Result<Figures> {
         let load = Load::start(plan)?;
         thread::sleep(warm_up);
+        load.show_tokens()?;
         let beside = beside();
         let family = system.map(Process::family).unwrap_or_default();
         load.measure();
@@ -237,6 +276,19 @@ impl Bench {
             beside_cores: process::busy(&self.cores.beside())?,
         })
     }
+}
+
+/// Refuses a sample in which tokens were presented again that should not.
+fn check_tokens(plan: &Plan, figures: &Figures, window: Duration) -> anyhow::Result<()> {
+    let tokens = plan.tokens.as_ref().filter(|tokens| tokens.is_cold);
+    let requests = figures.throughput * window.as_secs_f64();
+    if let Some(tokens) = tokens.filter(|it| requests > it.count() as f64) {
+        anyhow::bail!(
+            "{requests:.0} requests in the window, and {} tokens: measure with --rate",
+            tokens.count()
+        );
+    }
+    Ok(())
 }
 
 pub(crate) fn facts(scenario: &Scenario, command: &str, config: &str) -> RunFacts {

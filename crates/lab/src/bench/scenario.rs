@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Contender;
+use super::tokens::Algorithm;
 
 /// What one side of a proxy speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ impl Side {
 pub(crate) enum Work {
     /// Nothing.
     Relay,
+    /// Nothing, for clients with a token that is signed like this.
+    Locked(Algorithm),
     /// JSON becomes XML.
     ToXml,
     /// An order becomes an object of ten fields, all of them copied.
@@ -73,6 +76,14 @@ impl Work {
     /// Whether JSON is mapped.
     pub fn maps(self) -> bool {
         matches!(self, Self::Map | Self::Compute)
+    }
+
+    /// How clients' tokens are signed, where they must have one.
+    pub fn locked(self) -> Option<Algorithm> {
+        match self {
+            Self::Locked(algorithm) => Some(algorithm),
+            _ => None,
+        }
     }
 
     /// Whether it takes a broker.
@@ -99,7 +110,7 @@ impl Scenario {
     /// Where clients send their requests.
     pub fn path(&self) -> &'static str {
         match self.work {
-            Work::Relay | Work::ToXml => "/passthrough",
+            Work::Relay | Work::Locked(_) | Work::ToXml => "/passthrough",
             Work::Map | Work::Compute => "/map",
             Work::Enqueue | Work::Await | Work::Orchestrate => "/orders",
         }
@@ -178,6 +189,36 @@ pub(crate) const HTTP: [Scenario; 9] = [
     },
 ];
 
+/// More scenarios of `intertie-bench http`, which are measured where they are named: the same
+/// passthrough for clients with JSON Web Tokens, beside an open flow that gets the same requests.
+pub(crate) const JWT: [Scenario; 3] = [
+    locked(
+        "jwt-rs256",
+        "Passthrough behind JWT, RS256 (h1c -> h1c)",
+        Algorithm::Rs256,
+    ),
+    locked(
+        "jwt-es256",
+        "Passthrough behind JWT, ES256 (h1c -> h1c)",
+        Algorithm::Es256,
+    ),
+    locked(
+        "jwt-eddsa",
+        "Passthrough behind JWT, EdDSA with Ed25519 (h1c -> h1c)",
+        Algorithm::EdDsa,
+    ),
+];
+
+const fn locked(name: &'static str, title: &'static str, algorithm: Algorithm) -> Scenario {
+    Scenario {
+        name,
+        title,
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Locked(algorithm),
+    }
+}
+
 /// The scenarios of `intertie-bench map`.
 pub(crate) const MAP: [Scenario; 2] = [
     Scenario {
@@ -223,7 +264,7 @@ pub(crate) const GLU: [Scenario; 3] = [
 
 /// The scenarios of all suites.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    HTTP.iter().chain(&MAP).chain(&GLU)
+    HTTP.iter().chain(&JWT).chain(&MAP).chain(&GLU)
 }
 
 /// The scenario of this name.
@@ -262,8 +303,8 @@ pub(crate) fn chosen(all: &'static [Scenario], names: &[String]) -> Vec<&'static
 pub(crate) enum System {
     /// The binary under test.
     Intertie,
-    /// The binary under test without the conversion or the mapping, where a scenario has one: what
-    /// that costs.
+    /// The binary under test without the conversion, the mapping or the lock, where a scenario has
+    /// one: what that costs.
     Passthrough,
     /// Another build of Intertie, named in INTERTIE_BASELINE: what a change has cost.
     Baseline,
@@ -352,6 +393,12 @@ impl System {
             Self::RedpandaConnect | Self::Camel => Some("is set up for mappings only"),
             _ if scenario.work.maps() => Some("does not map JSON"),
             _ if scenario.work == Work::ToXml => Some("does not convert JSON to XML"),
+            Self::Nginx if scenario.work.locked().is_some() => {
+                Some("verifies no tokens in the version that is free")
+            }
+            Self::HaProxy if scenario.work == Work::Locked(Algorithm::EdDsa) => {
+                Some("does not verify EdDSA")
+            }
             Self::Floor if is_mixed => Some("copies bytes, and the two sides speak differently"),
             Self::Nginx if scenario.back.is_h2() => Some("has no HTTP/2 to its back ends"),
             Self::HaProxy | Self::Envoy if scenario.back == Side::H2Clear => {
@@ -384,7 +431,7 @@ mod tests {
             System::RedpandaConnect,
             System::Camel,
         ];
-        assert_eq!(systems.map(count), [14, 4, 4, 4, 6, 4, 5]);
+        assert_eq!(systems.map(count), [17, 7, 7, 4, 8, 4, 5]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
     }

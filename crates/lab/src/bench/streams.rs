@@ -22,6 +22,7 @@ mod sample;
 mod system;
 mod table;
 mod topic;
+mod turnover;
 mod unit;
 
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ pub(super) use floor::{WriteLoopArgs, run as write_loop};
 pub(super) use report::html;
 pub(super) use results::{Results, SUITE};
 use system::{ALL, System};
+pub(super) use table::markdown_of;
 
 /// Arguments of `intertie-bench streams`.
 #[derive(Debug, clap::Args)]
@@ -87,6 +89,10 @@ pub(super) struct StreamArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(value_parser = ["nchan", "mercure", "centrifugo", "haproxy", "nginx", "none"])]
     peers: Vec<String>,
+    /// Measure Intertie alone, with everything open and behind JWT, where each client has an ES256
+    /// token of its own.
+    #[arg(long, conflicts_with_all = ["system", "peers"])]
+    jwt: bool,
     /// The folder for results.json and report.html.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
@@ -123,6 +129,9 @@ impl StreamArgs {
             let named = self.peers.iter().any(|name| name == system.name());
             let is_asked = named || self.system.contains(&system);
             let is_open = match system {
+                System::Intertie => true,
+                System::IntertieJwt => self.jwt,
+                _ if self.jwt => false,
                 // Another build is measured when it is asked for.
                 System::Baseline => false,
                 _ if system.is_peer() => self.peers.is_empty() || named,

@@ -10,6 +10,7 @@ use anyhow::Context;
 use super::mapping;
 use super::scenario::{Scenario, Side, System, Work};
 use super::template::Values;
+use super::tokens::{self, Algorithm, KeyFiles};
 use crate::pki::Identity;
 
 const NGINX: &str = include_str!("../../peers/nginx.conf");
@@ -111,6 +112,8 @@ pub(crate) struct Place<'a> {
     pub listen: SocketAddr,
     pub backend: SocketAddr,
     pub identity: &'a Identity,
+    /// The public key of the issuer, where clients must have a token.
+    pub keys: &'a KeyFiles,
     /// A folder of the system's own.
     pub folder: &'a Path,
 }
@@ -147,6 +150,9 @@ pub(crate) fn set_up(
         System::Passthrough => Work::Relay,
         _ => place.scenario.work,
     };
+    if work.locked().is_some() {
+        place.keys.copy_jwks(place.folder)?;
+    }
     let config = values(place, work).fill(template)?;
     start_with(system, (name, config), place.listen, place.folder, programs)
 }
@@ -224,6 +230,13 @@ fn values(place: &Place<'_>, work: Work) -> Values {
         .text("backend_host", place.backend.ip())
         .text("backend_port", place.backend.port())
         .text("folder", place.folder.display())
+        .text("jwks", place.keys.jwks.display())
+        .text("issuer_pem", place.keys.pem.display())
+        .text("issuer", tokens::ISSUER)
+        .text("audience", tokens::AUDIENCE)
+        .text("tokens", 2 * tokens::IN_TURN)
+        .text("algorithm", work.locked().map_or("", Algorithm::name))
+        .flag("locked", work.locked().is_some())
         .text("ca", place.identity.ca.display())
         .text("cert", place.identity.cert.display())
         .text("key", place.identity.key.display())
@@ -264,6 +277,7 @@ mod tests {
             listen: "127.0.0.1:1".parse().unwrap(),
             backend: "127.0.0.1:2".parse().unwrap(),
             identity: &identity(),
+            keys: &KeyFiles::in_folder(Path::new("keys")),
             folder: Path::new("folder"),
         };
         values(&place, scenario.work).fill(template).unwrap()
@@ -295,6 +309,23 @@ mod tests {
             "  - convert: { from: json, to: xml }\n  - forward: backend:/echo\n",
         ] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_verifies_tokens_is_told_whose() {
+        let scenario = scenario::find("jwt-es256").unwrap();
+        for (template, parts) in [
+            (INTERTIE, ["jwks: jwks.json", "\nauth: callers\n"]),
+            (HAPROXY, ["keys/issuer.pem", "-m str ES256"]),
+            (ENVOY, ["filename: keys/jwks.json", "jwt_cache_size: 20000"]),
+        ] {
+            let text = filled(template, scenario);
+            for part in [parts.as_slice(), &[tokens::ISSUER]].concat() {
+                assert!(text.contains(part), "{part}\n{text}");
+            }
+            let open = filled(template, scenario::find("h1c").unwrap());
+            assert!(!open.contains("jwks") && !open.contains("jwt"), "{open}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::glu::facts::{self, Landmark};
 use super::published;
-use super::results::{Case, Row};
+use super::results::{Case, Results, Row};
 use super::scenario::{Scenario, System};
 
 const HEAD: [&str; 14] = [
@@ -61,7 +61,8 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn case_text(scenario: &Scenario, case: &Case, rows: &[Row]) -> String {
+/// The table of a case, with the names of its columns.
+fn lines(case: &Case, rows: &[Row]) -> Vec<Vec<String>> {
     let mut lines = vec![HEAD.map(str::to_owned).to_vec()];
     if let Some(first) = lines.first_mut() {
         first.push(RATIO.to_owned());
@@ -78,6 +79,11 @@ fn case_text(scenario: &Scenario, case: &Case, rows: &[Row]) -> String {
         ]));
     }
     lines.extend(facts::landmarks(case).iter().map(landmark));
+    lines
+}
+
+fn case_text(scenario: &Scenario, case: &Case, rows: &[Row]) -> String {
+    let lines = lines(case, rows);
     let mut text = format!("\n{}: {}\n", scenario.title, case.label());
     text.push_str(&aligned(&lines));
     for line in facts::lines(case, &rows.iter().collect::<Vec<_>>()) {
@@ -150,6 +156,60 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     ]
 }
 
+/// Some columns of tables as Markdown, each line behind the name of its case. A bar in a cell
+/// would begin another one.
+pub(super) fn markdown(tables: &[(String, Vec<Vec<String>>)], columns: &[&str]) -> String {
+    let row = |cells: &mut dyn Iterator<Item = String>| {
+        let cells: Vec<String> = cells.map(|it| it.replace('|', "/")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let mut text = String::new();
+    for (case, lines) in tables {
+        let Some((head, lines)) = lines.split_first() else {
+            continue;
+        };
+        let at = |column: &&str| head.iter().position(|name| name == column);
+        let places: Vec<usize> = columns.iter().filter_map(at).collect();
+        let cell = |line: &[String], at: usize| line.get(at).cloned().unwrap_or_default();
+        let header: Vec<&String> = places.iter().filter_map(|at| head.get(*at)).collect();
+        if text.is_empty() {
+            let names = header.iter().map(|name| (*name).clone());
+            text.push_str(&row(&mut ["case".to_owned()].into_iter().chain(names)));
+            let rules = places.iter().enumerate();
+            let rules = rules.map(|(index, _)| if index == 0 { "---" } else { "---:" }.to_owned());
+            text.push_str(&row(&mut ["---".to_owned()].into_iter().chain(rules)));
+        }
+        for line in lines {
+            let cells = places.iter().map(|at| cell(line, *at));
+            text.push_str(&row(&mut [case.clone()].into_iter().chain(cells)));
+        }
+    }
+    text
+}
+
+/// All rows of a run as Markdown.
+pub(super) fn markdown_of(results: &Results) -> String {
+    let mut tables: Vec<(String, Vec<Vec<String>>)> = Vec::new();
+    let mut rows = results.rows.as_slice();
+    while let Some(first) = rows.first() {
+        let count = rows.iter().take_while(|row| row.case == first.case).count();
+        let (of_case, rest) = rows.split_at(count);
+        let case = format!("{}: {}", first.case.scenario, first.case.label());
+        tables.push((case, lines(&first.case, of_case)));
+        rows = rest;
+    }
+    let columns = [
+        "system",
+        "req/s",
+        "p50",
+        "p99",
+        "CPU us/req",
+        RATIO,
+        "errors",
+    ];
+    markdown(&tables, &columns)
+}
+
 /// Columns under each other: the first to the left, numbers to the right.
 pub(super) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
@@ -177,6 +237,17 @@ mod tests {
     use super::super::results::testing::row;
     use super::super::scenario::HTTP;
     use super::*;
+
+    #[test]
+    fn tables_become_markdown_of_the_columns_that_are_wanted() {
+        let line = |texts: [&str; 3]| texts.map(str::to_owned).to_vec();
+        let table = vec![line(["system", "p50", "errors"]), line(["a|b", "1", "0"])];
+        let tables = [("x".to_owned(), table.clone()), ("y".to_owned(), table)];
+        let text = markdown(&tables, &["system", "errors", "absent"]);
+        let wanted = "| case | system | errors |\n| --- | --- | ---: |\n\
+                      | x | a/b | 0 |\n| y | a/b | 0 |\n";
+        assert_eq!(text, wanted);
+    }
 
     #[test]
     fn a_case_becomes_a_table() {

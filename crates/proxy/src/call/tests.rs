@@ -119,14 +119,7 @@ async fn answer_h1(stream: TcpStream) {
 async fn answer_h2(stream: TcpStream) {
     let wire = Wire::accept(stream, None).await.unwrap();
     let connection = Connection::start(wire, Role::Server);
-    loop {
-        let opened = connection.wait(|state| match &state.ended {
-            Some(_) => Some(None),
-            None => state.opened.pop_front().map(Some),
-        });
-        let Some(stream) = opened.await else {
-            return;
-        };
+    while let Some(stream) = connection.accept().await {
         tokio::task::spawn_local(answer_stream(connection.clone(), stream));
     }
 }
@@ -142,20 +135,18 @@ async fn answer_stream(connection: Connection, stream: u32) {
         assert!(piece.iter().all(|byte| *byte == b'x'), "mixed up");
         size += piece.len();
     }
-    let given_up = |state: &mut testkit::http2::State| {
-        state.streams[&stream].peer_reset.is_some() || state.ended.is_some()
-    };
     let body = content(&path, size);
     let (first, second) = body.split_at(size / 2);
     connection.send_head(stream, &[(":status", "103")], false);
     tokio::time::sleep(Duration::from_millis(2)).await;
-    if connection.with(given_up) {
+    if connection.is_given_up(stream) {
         return;
     }
     connection.send_head(stream, &[(":status", "200")], false);
     for (piece, is_last) in [(first, false), (second, true)] {
         tokio::time::sleep(Duration::from_millis(2)).await;
-        if connection.with(given_up) || !connection.send_data(stream, piece, is_last, 0).await {
+        if connection.is_given_up(stream) || !connection.send_data(stream, piece, is_last, 0).await
+        {
             return;
         }
     }

@@ -160,6 +160,21 @@ impl Connection {
         }
     }
 
+    /// The next stream that the client opens, of which the head is there; `None` when the connection
+    /// ends first.
+    pub async fn accept(&self) -> Option<u32> {
+        self.wait(|state| match state.opened.pop_front() {
+            Some(stream) => Some(Some(stream)),
+            None => state.ended.is_some().then_some(None),
+        })
+        .await
+    }
+
+    /// Whether the peer does not want the rest of a stream: it has reset it, or is gone.
+    pub fn is_given_up(&self, stream: u32) -> bool {
+        self.with(|state| state.streams[&stream].peer_reset.is_some() || state.ended.is_some())
+    }
+
     /// Looks at the state or changes it.
     pub fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         let result = work(&mut self.0.state.borrow_mut());

@@ -13,7 +13,7 @@ use super::backend::{Backend, NAMES, Starter};
 use super::client::{Clients, Start};
 use super::outcome::{self, Outcome};
 use super::scenario::{self, Scenario};
-use crate::command::{Failure, program};
+use crate::command::{Failure, program, target};
 use crate::interop::bench::Bench;
 use crate::interop::process::Process;
 use crate::interop::{report, tools};
@@ -154,7 +154,7 @@ impl Ports {
 
 /// A program of one file, built into the target folder.
 fn build_go(bench: &Bench, name: &str) -> Result<PathBuf, Failure> {
-    let folder = tools::target(&bench.root)?.join("interop");
+    let folder = target(&bench.root)?.join("interop");
     fs::create_dir_all(&folder)?;
     let built = folder.join(format!("bin/peers-{name}"));
     let source = bench.script(&format!("peers/{name}.go"));
@@ -169,7 +169,7 @@ fn build_go(bench: &Bench, name: &str) -> Result<PathBuf, Failure> {
 }
 
 fn build_java(bench: &Bench) -> Result<PathBuf, Failure> {
-    let folder = tools::target(&bench.root)?.join("interop/java");
+    let folder = target(&bench.root)?.join("interop/java");
     let source = bench.script("peers/Client.java");
     let words = ["-d".as_ref(), folder.as_os_str(), source.as_os_str()];
     program("javac").args(words).run()?;

@@ -2,6 +2,7 @@
 //! beside the published ones, what became of the messages, and how full the flight was.
 
 use super::super::results::{Case, Row, Variant};
+use super::super::scenario::System;
 
 const TABLE: &str = include_str!("../../../published/glu.csv");
 
@@ -79,6 +80,7 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
     if is_glu {
         lines.extend(per_second(rows, &landmarks));
     }
+    lines.extend(lock(case, rows));
     for row in rows {
         let name = row.system.name();
         if let Some(flight) = row.median.flight {
@@ -99,6 +101,19 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// What tokens cost beside an open flow that gets the same requests.
+fn lock(case: &Case, rows: &[&Row]) -> Option<String> {
+    let cpu = |system: System| rows.iter().find(|row| row.system == system)?.median.cpu;
+    if !matches!(case.variant, Variant::Warm | Variant::Cold) {
+        return None;
+    }
+    let (ours, open) = (cpu(System::Intertie)?, cpu(System::Passthrough)?);
+    Some(format!(
+        "the lock costs {:.2} us of CPU for a request",
+        ours - open
+    ))
 }
 
 /// Transactions for a second of the engine's CPU.

@@ -154,6 +154,7 @@ impl Bench {
                 200
             },
             ledger: Some(Arc::clone(ledger)),
+            tokens: None,
             cores: self.cores.load.clone(),
         }
     }

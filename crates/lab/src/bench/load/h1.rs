@@ -27,7 +27,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let plan = &work.plan;
-    let mut request = plan.bodies.sent.behind(request_head(work).as_bytes());
+    let (text, token_at) = request_head(work);
+    let mut request = plan.bodies.sent.behind(text.as_bytes());
     let mut expected = plan.bodies.expected.clone();
     let (mut input, mut head, mut chunks) = (Buffer::default(), Head::default(), Vec::new());
     let mut now = Instant::now();
@@ -37,6 +38,9 @@ where
             None => now,
         };
         let number = work.next_number();
+        if let Some(token) = work.token(number) {
+            request.put(token_at, token);
+        }
         stream.write_all(request.with(number)).await?;
         stream.flush().await?;
         let taken = loop {
@@ -75,15 +79,25 @@ where
     }
 }
 
-fn request_head(work: &Work) -> String {
+/// The head of all requests, and where a token stands in it.
+fn request_head(work: &Work) -> (String, usize) {
     let plan = &work.plan;
-    format!(
+    let mut text = format!(
         "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n",
+         Content-Length: {}\r\n",
         plan.path,
         plan.address,
         plan.bodies.sent.len()
-    )
+    );
+    let mut token_at = text.len();
+    if let Some(token) = work.token(0) {
+        text.push_str("Authorization: Bearer ");
+        token_at = text.len();
+        text.push_str(&String::from_utf8_lossy(token));
+        text.push_str("\r\n");
+    }
+    text.push_str("\r\n");
+    (text, token_at)
 }
 
 /// The bytes of the reply at the start, if it is whole.

@@ -21,6 +21,7 @@ fn plan(address: SocketAddr, streams: &str, is_h2: bool) -> Plan {
         bodies: Bodies::new(50, false).unwrap(),
         status: 200,
         ledger: None,
+        tokens: None,
         cores: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Options, Part, Plan, peers};
 use crate::bench::results::{Case, Variant};
-use crate::bench::scenario::{self, HTTP, Scenario, System};
+use crate::bench::scenario::{self, HTTP, JWT, Scenario, System, Work};
 use crate::bench::system::Programs;
 use crate::units::{self, Streams};
 
@@ -13,8 +13,8 @@ use crate::units::{self, Streams};
 pub(crate) struct HttpArgs {
     #[command(flatten)]
     pub options: Options,
-    /// Only these scenarios.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenario::names(&HTTP))]
+    /// Only these scenarios; those with JWT are measured where they are named.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenarios_parser())]
     pub scenario: Vec<String>,
     /// Bytes of a request's body.
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
@@ -29,6 +29,11 @@ pub(crate) struct HttpArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(value_parser = ["nginx", "haproxy", "envoy", "none"])]
     pub peers: Vec<String>,
+}
+
+fn scenarios_parser() -> clap::builder::PossibleValuesParser {
+    let all = HTTP.iter().chain(&JWT);
+    all.map(|scenario| scenario.name).collect::<Vec<_>>().into()
 }
 
 impl HttpArgs {
@@ -52,7 +57,13 @@ impl HttpArgs {
     }
 
     fn scenarios(&self) -> Vec<&'static Scenario> {
-        scenario::chosen(&HTTP, &self.scenario)
+        match self.scenario.as_slice() {
+            [] => scenario::chosen(&HTTP, &[]),
+            named => [&HTTP[..], &JWT]
+                .into_iter()
+                .flat_map(|all| scenario::chosen(all, named))
+                .collect(),
+        }
     }
 
     /// The systems, in the order of their turns.
@@ -77,18 +88,22 @@ impl HttpArgs {
             [] => vec![Duration::ZERO],
             given => given.to_vec(),
         };
+        let variants: &[Variant] = match scenario.work {
+            Work::Locked(_) => &[Variant::Warm, Variant::Cold],
+            _ => &[Variant::Plain],
+        };
         let mut cases = Vec::new();
         for delay in &delays {
             for streams in self.streams_of(scenario, &users) {
                 for bytes in &sizes {
-                    cases.push(Case {
+                    cases.extend(variants.iter().map(|variant| Case {
                         scenario: scenario.name.to_owned(),
                         streams,
                         bytes: *bytes,
                         delay_ms: delay.as_secs_f64() * 1e3,
                         rate: self.options.rate,
-                        variant: Variant::Plain,
-                    });
+                        variant: *variant,
+                    }));
                 }
             }
         }
@@ -140,6 +155,23 @@ mod tests {
         let h2 = labels(&arguments, "h2-h2");
         assert_eq!(h2.len(), 4 * 2 * 2);
         assert!(h2.contains(&"1000 users (10x100), 1024 B, delay 30 ms".to_owned()));
+    }
+
+    #[test]
+    fn locked_scenarios_are_measured_where_they_are_named_with_known_and_new_tokens() {
+        let mut arguments = HttpArgs::default();
+        let locked = |it: &Scenario| it.work.locked().is_some();
+        assert!(!arguments.scenarios().into_iter().any(locked));
+        arguments.scenario = vec!["jwt-es256".to_owned(), "h1c".to_owned()];
+        let scenarios = arguments.scenarios();
+        assert_eq!(scenarios.len(), 2);
+        let cases = arguments.cases(scenarios[1]);
+        let labels: Vec<String> = cases.iter().map(Case::label).collect();
+        let wanted = [
+            "100 users, 50 B, 10000 tokens in turn, all known",
+            "100 users, 50 B, a new token for each request",
+        ];
+        assert_eq!(labels, wanted);
     }
 
     #[test]

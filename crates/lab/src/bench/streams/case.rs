@@ -93,9 +93,19 @@ pub(crate) struct Case {
     /// How many events are on their way at once, without a period.
     #[serde(default)]
     pub window: usize,
+    /// Credentials of others that expire in a minute.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub expiring: usize,
+    /// Credentials of others that are revoked in a minute.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub revoked: usize,
     /// The number of users in the table, where one load core cannot have as many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_from: Option<usize>,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Case {
@@ -133,12 +143,32 @@ impl Case {
         if self.stalled > 0 {
             text.push_str(&format!(", {} beside them do not read", self.stalled));
         }
+        if self.expiring > 0 {
+            text.push_str(&format!(", {} credentials expire a minute", self.expiring));
+        }
+        if self.revoked > 0 {
+            text.push_str(&format!(", {} are revoked", self.revoked));
+        }
         text
     }
 
     /// How many deliveries, or answers, should come in a second; `None` without a period.
     pub fn offered(&self) -> Option<f64> {
         (self.period_ms > 0.0).then(|| self.users as f64 * 1e3 / self.period_ms)
+    }
+
+    /// Whether clients need credentials whoever serves them.
+    pub fn is_locked(&self) -> bool {
+        self.scenario == "turnover"
+    }
+
+    /// The same without credentials that end.
+    pub fn without_turnover(&self) -> Self {
+        Self {
+            expiring: 0,
+            revoked: 0,
+            ..self.clone()
+        }
     }
 
     /// The documents of the source.
@@ -201,7 +231,7 @@ const AXWAY: &str = include_str!("../../../published/axway-streams.csv");
 const WSO2: &str = include_str!("../../../published/mware-esb.csv");
 
 /// Everything that can be measured.
-pub(crate) const SCENARIOS: [(&str, &str); 8] = [
+pub(crate) const SCENARIOS: [(&str, &str); 9] = [
     (
         "axway-sse",
         "Axway Streams: documents polled, subscribers by SSE",
@@ -215,6 +245,10 @@ pub(crate) const SCENARIOS: [(&str, &str); 8] = [
     ("saturation", "One topic as fast as it goes"),
     ("idle", "Connections on which nothing happens"),
     ("stalled", "Readers that stop reading, beside good ones"),
+    (
+        "turnover",
+        "Credentials that expire and are revoked, beside subscribers that stay",
+    ),
     ("floor", "Bursts, compared with a bare write loop"),
 ];
 
@@ -254,6 +288,7 @@ impl Choice {
             "saturation" => self.each(&[2000], &[82], &[0.0], |case| case.window = 4),
             "idle" => self.idle(),
             "stalled" => self.stalled(),
+            "turnover" => self.turnover(),
             _ => self.each(&[100, 1000, 3000, 5000], &[82, 20_000], &[1000.0], |_| {}),
         }
         .into_iter()
@@ -359,6 +394,23 @@ impl Choice {
             })
         };
         [0, 1].into_iter().flat_map(of).collect()
+    }
+}
+
+impl Choice {
+    /// The same subscribers alone, beside credentials that expire, and beside some that are revoked
+    /// too.
+    fn turnover(&self) -> Vec<Case> {
+        let of = |(expiring, revoked): (usize, usize)| {
+            self.each(&[5000], &[82], &[100.0], |case| {
+                case.expiring = expiring;
+                case.revoked = revoked;
+            })
+        };
+        [(0, 0), (1000, 0), (1000, 100)]
+            .into_iter()
+            .flat_map(of)
+            .collect()
     }
 }
 

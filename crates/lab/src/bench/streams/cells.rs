@@ -138,8 +138,8 @@ pub(super) fn published_cells(case: &Case) -> Option<Vec<String>> {
     Some(cells)
 }
 
-/// What a case shows, one sentence each.
-pub(super) fn sentences(case: &Case, rows: &[&Row]) -> Vec<String> {
+/// What a case shows, one sentence each; `all` are the rows of the whole run.
+pub(super) fn sentences(case: &Case, rows: &[&Row], all: &[Row]) -> Vec<String> {
     let of = |system: System| {
         let row = rows.iter().find(|row| row.system == system);
         row.map(|row| &row.median)
@@ -167,7 +167,12 @@ pub(super) fn sentences(case: &Case, rows: &[&Row]) -> Vec<String> {
             ratio(|it| it.burst.at(50.0)),
         ));
     }
-    for row in rows.iter().filter(|row| row.system != System::Intertie) {
+    lines.extend(behind_jwt(rows));
+    lines.extend(turnover(case, ours, all));
+    let others = rows
+        .iter()
+        .filter(|row| !matches!(row.system, System::Intertie | System::IntertieJwt));
+    for row in others {
         if let Some((our, their)) = ours.cpu.zip(row.median.cpu).filter(|(our, _)| *our > 0.0) {
             lines.push(format!(
                 "deliveries for a second of CPU: {:.2} of {}",
@@ -196,9 +201,73 @@ pub(super) fn sentences(case: &Case, rows: &[&Row]) -> Vec<String> {
     lines
 }
 
+/// What tokens cost, beside the same case with everything open.
+fn behind_jwt(rows: &[&Row]) -> Vec<String> {
+    let of = |system: System| rows.iter().find(|row| row.system == system);
+    let Some((open, locked)) = of(System::Intertie).zip(of(System::IntertieJwt)) else {
+        return Vec::new();
+    };
+    let (before, behind) = (&open.median, &locked.median);
+    let ratio = |figure: fn(&Figures) -> f64| figure(behind) / figure(before).max(1e-6);
+    let cpu = locked.cpu_for(open);
+    let mut lines = vec![format!(
+        "behind JWT, of the figures without: CPU {}, p50 {:.2}, p99 {:.2}, deliveries {:.3}; {} \
+         errors behind it and {} without",
+        cpu.map_or_else(|| NONE.to_owned(), |cpu| cpu.to_string()),
+        ratio(|it| it.latency.at(50.0)),
+        ratio(|it| it.latency.at(99.0)),
+        ratio(|it| it.throughput),
+        behind.faults(),
+        before.faults(),
+    )];
+    if let Some((before, behind)) = before.connected.zip(behind.connected) {
+        lines.push(format!(
+            "{} clients, each with a token of its own, were let in within {behind:.2} s; without \
+             tokens within {before:.2} s",
+            locked.case.users
+        ));
+    }
+    lines
+}
+
+/// How streams ended, and whether the others noticed.
+fn turnover(case: &Case, ours: &Figures, all: &[Row]) -> Vec<String> {
+    let Some(ends) = &ours.turnover else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    for (what, count, times) in [
+        ("tokens expired", ends.expired, &ends.expiry),
+        ("keys were revoked", ends.revoked, &ends.revocation),
+    ] {
+        if count > 0 {
+            lines.push(format!(
+                "{count} {what}, and streams ended after {} ms (p50), {} ms at most",
+                short(times.at(50.0)),
+                short(times.max)
+            ));
+        }
+    }
+    let alone = case.without_turnover();
+    let is_alone = |row: &&Row| row.system == System::Intertie && row.case == alone;
+    if let Some(alone) = all.iter().find(is_alone).map(|row| &row.median) {
+        let ratio = |figure: fn(&Figures) -> f64| figure(ours) / figure(alone).max(1e-6);
+        lines.push(format!(
+            "beside the row in which no credential ends, the others had p50 {:.2}, p99 {:.2}, the \
+             latest of all {:.2}, and {} errors",
+            ratio(|it| it.latency.at(50.0)),
+            ratio(|it| it.latency.at(99.0)),
+            ratio(|it| it.latency.max),
+            ours.faults() - ends.faults(),
+        ));
+    }
+    lines
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::case::Choice;
+    use super::super::turnover::Ends;
     use super::*;
     use crate::bench::stats::Latency;
 
@@ -270,10 +339,48 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_tokens_cost_is_told() {
+        let case = &cases("wso2-sse")[0];
+        let mut rows = [row(case, System::Intertie), row(case, System::IntertieJwt)];
+        for (row, cpu) in rows.iter_mut().zip([5.0, 5.2]) {
+            row.rounds[0].cpu = Some(cpu);
+            row.median.connected = Some(cpu / 10.0);
+        }
+        rows[1].median.cut = 2;
+        let lines = sentences(case, &rows.iter().collect::<Vec<_>>(), &[]);
+        let wanted = "behind JWT, of the figures without: CPU 1.04, p50 1.00, p99 1.00, \
+                      deliveries 1.000; 2 errors behind it and 0 without";
+        assert_eq!(lines[0], wanted);
+        let wanted = "5000 clients, each with a token of its own, were let in within 0.52 s; \
+                      without tokens within 0.50 s";
+        assert_eq!(lines[1..], [wanted]);
+    }
+
+    #[test]
+    fn those_that_stay_are_compared_with_a_row_in_which_nobody_goes() {
+        let cases = cases("turnover");
+        let alone = row(&cases[0], System::Intertie);
+        let mut beside = row(&cases[2], System::Intertie);
+        beside.median.latency.max = 12.0;
+        beside.median.turnover = Some(Ends {
+            expired: 80,
+            revoked: 8,
+            late: 1,
+            ..Ends::default()
+        });
+        let lines = sentences(&cases[2], &[&beside], &[alone]);
+        assert!(lines[0].starts_with("80 tokens expired, and"), "{lines:?}");
+        assert!(lines[1].starts_with("8 keys were revoked"), "{lines:?}");
+        let wanted = "p50 1.00, p99 1.00, the latest of all 1.50, and 0 errors";
+        assert!(lines[2].ends_with(wanted), "{lines:?}");
+        assert!(!beside.is_good());
+    }
+
+    #[test]
     fn cases_are_compared() {
         let case = &cases("axway-sse")[0];
         let rows = [row(case, System::Intertie), row(case, System::Floor)];
-        let lines = sentences(case, &rows.iter().collect::<Vec<_>>());
+        let lines = sentences(case, &rows.iter().collect::<Vec<_>>(), &[]);
         assert_eq!(lines[0], "p99 5.00 ms, 0.24 of the published 21.0 ms");
         assert!(
             lines[1].contains("p99 1.25, the last subscriber of an event 1.00"),
@@ -281,6 +388,6 @@ pub(super) mod tests {
         );
         assert_eq!(lines[2], "deliveries for a second of CPU: 3.00 of floor");
         assert!(lines[3].contains("late by"), "{lines:?}");
-        assert!(sentences(case, &[&rows[1]]).is_empty());
+        assert!(sentences(case, &[&rows[1]], &[]).is_empty());
     }
 }

@@ -60,6 +60,8 @@ pub(super) struct Echo<'a> {
     poll: Poll,
     room: Vec<u8>,
     letters: Vec<u8>,
+    /// The tokens of clients, where they need one.
+    pub tokens: Vec<String>,
     clients: Vec<Client>,
     /// The numbers of clients that are open at the start.
     open: Vec<usize>,
@@ -86,6 +88,7 @@ impl<'a> Echo<'a> {
             poll: Poll::new()?,
             room: vec![0; ROOM],
             letters,
+            tokens: Vec::new(),
             clients: Vec::new(),
             open: Vec::new(),
             sent: 0,
@@ -107,8 +110,11 @@ impl<'a> Echo<'a> {
         while made < self.case.users {
             let begin = self.clients.len();
             let end = (made + PORTION).min(self.case.users);
-            for _ in made..end {
-                let first = system::subscription(system, self.case, address, 1);
+            for index in made..end {
+                let mut first = system::subscription(system, self.case, address, 1);
+                if let Some(token) = self.tokens.get(index) {
+                    first = system::with_field(&first, &system::bearer(token));
+                }
                 match net::connect(address, &first) {
                     Ok(stream) => self.add(stream)?,
                     Err(error) => self.fail(&error),

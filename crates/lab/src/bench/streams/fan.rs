@@ -13,7 +13,7 @@ use super::case::{Case, Feed, Mode, Transport};
 use super::clock::{Clock, Watch};
 use super::net;
 use super::pacer::Pacer;
-use super::publisher::Publisher;
+use super::publisher::{self, Publisher};
 use super::reader::{Reader, Tally};
 use super::system::{self, System};
 use super::topic::Topic;
@@ -46,6 +46,8 @@ pub(super) struct Fan<'a> {
     case: &'a Case,
     poll: Poll,
     room: Vec<u8>,
+    /// The tokens of subscribers and, behind them, of publishers, where they need one.
+    pub tokens: Vec<String>,
     readers: Vec<Reader>,
     topics: Vec<Topic>,
     /// How many good subscribers each topic has.
@@ -102,6 +104,7 @@ impl<'a> Fan<'a> {
             case,
             poll: Poll::new()?,
             room: vec![0; ROOM],
+            tokens: Vec::new(),
             readers: Vec::new(),
             topics: (0..case.topics).map(topic).collect(),
             subscribers: vec![0; case.topics],
@@ -167,7 +170,10 @@ impl<'a> Fan<'a> {
         index: usize,
     ) -> anyhow::Result<()> {
         let topic = index % self.case.topics.max(1);
-        let first = system::subscription(system, self.case, address, topic + 1);
+        let mut first = system::subscription(system, self.case, address, topic + 1);
+        if let Some(token) = self.tokens.get(index) {
+            first = system::with_field(&first, &system::bearer(token));
+        }
         let stream = net::connect(address, &first);
         let stream = stream.with_context(|| format!("connection {index} was not made"))?;
         let status = match self.case.transport {
@@ -216,7 +222,9 @@ impl<'a> Fan<'a> {
     fn connect_publishers(&mut self, system: System, address: SocketAddr) -> anyhow::Result<()> {
         for topic in 0..self.case.topics {
             let stream = net::connect(address, b"").context("a publisher was not connected")?;
+            let token = self.tokens.get(self.case.users + self.case.stalled + topic);
             let request = system::publication(system, address, topic + 1);
+            let request = publisher::with_token(request, token);
             let mut publisher = Publisher::new(stream, request, self.case.bytes);
             let interest = Interest::READABLE | Interest::WRITABLE;
             let token = Token(PUBLISHERS + topic);

@@ -113,12 +113,12 @@ fn scenario(page: &mut String, results: &Results, name: &str, title: &str) {
     }
     for case in cases {
         let rows = results.rows.iter().filter(|row| row.case == *case);
-        table(page, case, &rows.collect::<Vec<_>>());
+        table(page, case, &rows.collect::<Vec<_>>(), &results.rows);
     }
     page.push_str("</section>\n");
 }
 
-fn table(page: &mut String, case: &Case, rows: &[&Row]) {
+fn table(page: &mut String, case: &Case, rows: &[&Row], all: &[Row]) {
     let _ = write!(
         page,
         "<h3>{}</h3>\n<div class=\"wide\"><table>\n<thead><tr>",
@@ -139,7 +139,7 @@ fn table(page: &mut String, case: &Case, rows: &[&Row]) {
         line(page, " class=\"published\"", &cells, false);
     }
     page.push_str("</tbody></table></div>\n");
-    for sentence in cells::sentences(case, rows) {
+    for sentence in cells::sentences(case, rows, all) {
         let _ = writeln!(page, "<p>{}.</p>", escape(&sentence));
     }
     notes(page, rows);

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::case::Case;
+use super::case::{Case, Feed};
 use super::clock::Used;
 use super::system::System;
+use super::turnover::Ends;
 use crate::bench::outcome::{self, FOREIGN_MAX, Sample};
 use crate::bench::stats::{Latency, median};
 
@@ -74,6 +75,12 @@ pub(crate) struct Figures {
     pub memory_before: Option<u64>,
     pub memory_peak: Option<u64>,
     pub memory_settled: Option<u64>,
+    /// Seconds from the first connection to when the last client was let in.
+    #[serde(default)]
+    pub connected: Option<f64>,
+    /// How streams ended whose credentials did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turnover: Option<Ends>,
     /// Memory of connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
@@ -100,7 +107,8 @@ impl Figures {
     /// How many things went wrong.
     pub fn faults(&self) -> u64 {
         let lost = self.lost + self.behind + self.duplicates + self.disordered + self.corrupt;
-        lost + self.gaps + self.failed + self.cut + self.refused
+        let ends = self.turnover.as_ref().map_or(0, Ends::faults);
+        lost + self.gaps + self.failed + self.cut + self.refused + ends
     }
 
     /// How many went wrong of all that should have come, in percent.
@@ -144,6 +152,10 @@ impl Sample for Figures {
         let latency = |figure: &dyn Fn(&Self) -> &Latency| {
             Latency::median(&rounds.iter().map(figure).collect::<Vec<_>>())
         };
+        let ends: Vec<&Ends> = rounds
+            .iter()
+            .filter_map(|it| it.turnover.as_ref())
+            .collect();
         let idle: Vec<Idle> = rounds.iter().filter_map(|it| it.idle).collect();
         Self {
             throughput: of(&|it| it.throughput),
@@ -173,6 +185,8 @@ impl Sample for Figures {
             memory_before: bytes(&|it| it.memory_before),
             memory_peak: bytes(&|it| it.memory_peak),
             memory_settled: bytes(&|it| it.memory_settled),
+            connected: some(&|it| it.connected),
+            turnover: (!ends.is_empty()).then(|| Ends::median(&ends)),
             idle: (!idle.is_empty()).then(|| Idle::median(&idle)),
             stalled_cut: bytes(&|it| it.stalled_cut),
         }
@@ -191,6 +205,8 @@ impl Idle {
     }
 }
 
+/// Clients should all be let in within so many seconds.
+const CONNECTED_MAX: f64 = 5.0;
 /// The part of a core above which the load side is the limit.
 const BUSY: f64 = 0.95;
 /// The part of the wanted rate that must be reached.
@@ -215,6 +231,14 @@ pub(crate) fn warnings(case: &Case, figures: &Figures) -> Vec<String> {
             figures.throughput
         ));
     }
+    // Subscribers of polled documents come slowly on purpose.
+    let connected = figures.connected.filter(|_| case.feed != Feed::Poll);
+    if let Some(connected) = connected.filter(|it| *it > CONNECTED_MAX) {
+        warnings.push(format!(
+            "{} clients were let in within {connected:.1} s",
+            case.users
+        ));
+    }
     if figures.foreign > FOREIGN_MAX {
         warnings.push(format!(
             "others used {:.0} % of a core",
@@ -233,11 +257,21 @@ pub(crate) fn warnings(case: &Case, figures: &Figures) -> Vec<String> {
         (figures.refused, "publications refused or not answered"),
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
-    let counts: Vec<String> = counts
+    let mut counts: Vec<String> = counts
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
+    let ends = figures.turnover.as_ref().filter(|ends| ends.faults() > 0);
+    counts.extend(ends.map(|ends| {
+        format!(
+            "of streams whose credentials ended {} ended too early, {} went on for two seconds, {} \
+             were not told why, {} were not let in",
+            ends.early, ends.late, ends.untold, ends.refused
+        )
+    }));
     if !counts.is_empty() {
-        let first = figures.first_error.as_deref().unwrap_or_default();
+        let first = figures.first_error.as_deref();
+        let first = first.or_else(|| ends?.first_error.as_deref());
+        let first = first.unwrap_or_default();
         let first = if first.is_empty() {
             String::new()
         } else {
@@ -305,6 +339,12 @@ mod tests {
             ..Figures::default()
         };
         assert!(warnings(&case, &figures).is_empty());
+        figures.connected = Some(5.1);
+        assert_eq!(
+            warnings(&case, &figures),
+            ["100 clients were let in within 5.1 s"]
+        );
+        figures.connected = Some(4.9);
         figures.throughput = 900.0;
         figures.load_core = 0.99;
         figures.foreign = 0.2;

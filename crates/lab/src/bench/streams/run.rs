@@ -1,6 +1,7 @@
 //! A run: cases, rounds in which the systems take turns, and results that are written as they come.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::case::{Case, Feed};
@@ -15,6 +16,7 @@ use crate::bench::process::{self, Cores};
 use crate::bench::progress::Progress;
 use crate::bench::system::Programs;
 use crate::bench::table::print_end;
+use crate::bench::tokens::{Algorithm, Issuer, KeyFiles};
 
 /// How often a spoiled sample is taken again.
 const REPEATS_MAX: usize = 2;
@@ -46,6 +48,8 @@ pub(super) fn run(
     let versions = systems.iter().map(|it| (*it, it.version(&programs)));
     let results = Results::new(SUITE, &cores, method, versions);
     process::pin(&cores.load)?;
+    let keys = KeyFiles::in_folder(&folder);
+    let issuer = Issuer::make(Algorithm::Es256, &keys)?;
     let able = |case: &Case| {
         systems
             .iter()
@@ -62,6 +66,8 @@ pub(super) fn run(
             window: seconds,
             warm_up: args.warm_up,
             files,
+            issuer: Arc::new(issuer),
+            keys,
         },
         results,
         progress: Progress::new(samples),
@@ -115,7 +121,7 @@ impl Run<'_> {
             row.warnings = warnings(case, &row.median);
         }
         self.progress.clear();
-        table::print_case(case, &rows)?;
+        table::print_case(case, &rows, &self.results.rows)?;
         self.results.rows.extend(rows);
         bench::write(&self.args.out, &self.results, &report::html(&self.results))
     }
@@ -123,7 +129,9 @@ impl Run<'_> {
     /// Both ends of a proxied connection are files of the proxy.
     fn check_files(&self, case: &Case) -> anyhow::Result<()> {
         let each = if case.feed == Feed::Echo { 2 } else { 1 };
-        let needed = (case.users + case.stalled + case.topics) as u64 * each + FILES_OTHER;
+        let needed = (case.users + case.stalled + case.topics) as u64 * each;
+        // Those whose credentials end are there for a part of a minute each.
+        let needed = needed + (case.expiring + case.revoked) as u64 + FILES_OTHER;
         anyhow::ensure!(
             needed <= self.bench.files,
             "{} connections need {needed} open files, and this machine allows {} (ulimit -Hn)",
@@ -163,7 +171,10 @@ impl Run<'_> {
     }
 
     fn is_good(&self) -> bool {
-        let is_bad = |row: &Row| row.system == System::Intertie && !row.is_good();
-        !self.results.rows.iter().any(is_bad) && !self.results.has_failed()
+        let is_ours = |it: System| matches!(it, System::Intertie | System::IntertieJwt);
+        let is_bad = |row: &Row| is_ours(row.system) && !row.is_good();
+        let mut left_out = self.results.left_out.iter();
+        let has_failed = left_out.any(|it| it.is_failure && is_ours(it.system));
+        !self.results.rows.iter().any(is_bad) && !has_failed
     }
 }

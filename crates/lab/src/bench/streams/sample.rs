@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,16 +19,20 @@ use super::http;
 use super::memory::{self, Memory};
 use super::results::{Figures, Idle};
 use super::system::{self, Place, System};
+use super::turnover::{ApiKeys, Setup, Turnover};
 use crate::bench::outcome::RunFacts;
 use crate::bench::process::{self, Cores, Process};
 use crate::bench::stats::Latency;
 use crate::bench::system::Programs;
+use crate::bench::tokens::{Issuer, KeyFiles};
 
 /// How long a system rests before its settled memory is read.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How long idle connections are looked at.
 const IDLE: Duration = Duration::from_secs(3);
 const ASK_MAX: Duration = Duration::from_secs(5);
+/// Beside window and warm-up a sample has so long a time in which keys are revoked.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// What samples have in common.
 pub(super) struct Bench {
@@ -38,6 +43,9 @@ pub(super) struct Bench {
     pub warm_up: Duration,
     /// How many files a process may open.
     pub files: u64,
+    /// Who signs the tokens of clients, and the files with its key.
+    pub issuer: Arc<Issuer>,
+    pub keys: KeyFiles,
 }
 
 /// Everything that runs for a sample.
@@ -48,6 +56,8 @@ struct Running {
     stub: Option<Process>,
     stub_address: SocketAddr,
     facts: RunFacts,
+    /// The keys of clients that have them instead of tokens.
+    api_keys: Option<ApiKeys>,
 }
 
 impl Bench {
@@ -101,18 +111,22 @@ impl Bench {
                 scenario: case.scenario.clone(),
                 ..RunFacts::default()
             },
+            api_keys: None,
         };
         if system == System::Direct {
             return Ok(running);
         }
         let folder = self.folder.join(system.name());
         running.address = process::free_address()?;
+        running.api_keys = self.api_keys(system, case)?;
         let place = Place {
             case,
             listen: running.address,
             backend: stub_address,
             folder: &folder,
             files: self.files,
+            keys: system.is_locked(case).then_some(&self.keys),
+            has_api_keys: running.api_keys.is_some(),
         };
         let mut setup = system::set_up(system, &place, &self.programs)?;
         let log = self.folder.join(format!("{}.log", system.name()));
@@ -122,6 +136,32 @@ impl Bench {
         let process = Process::start(&mut setup.command, &cores, own, running.address, &log)?;
         running.system = Some(process);
         Ok(running)
+    }
+
+    fn api_keys(&self, system: System, case: &Case) -> anyhow::Result<Option<ApiKeys>> {
+        let program = system.find(&self.programs);
+        let folder = self.folder.join(system.name());
+        fs::create_dir_all(&folder)?;
+        let file = folder.join(system::API_KEYS);
+        // One of a sample that failed.
+        if file.exists() {
+            fs::remove_file(&file)?;
+        }
+        match program.filter(|_| system.is_locked(case)) {
+            Some(program) => {
+                ApiKeys::make(program, file, case, self.warm_up + self.window + MARGIN)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// A token for each subscriber and each publisher, where they need one.
+    fn tokens(&self, system: System, case: &Case) -> anyhow::Result<Vec<String>> {
+        if !system.is_locked(case) {
+            return Ok(Vec::new());
+        }
+        let count = case.users + case.stalled + case.topics;
+        self.issuer.tokens(count, &self.cores.load)
     }
 
     /// Starts what stands behind the system, on its core.
@@ -156,10 +196,19 @@ impl Bench {
 
     fn fan(&self, system: System, case: &Case, running: &Running) -> anyhow::Result<Figures> {
         let mut fan = Fan::new(case, system)?;
+        fan.tokens = self.tokens(system, case)?;
+        let begun = Instant::now();
         fan.connect(system, running.address)?;
+        let connected = begun.elapsed();
         let watch = self.watch(running);
         let (_, memory_before) = process::memory(&watch.system);
         let ticks = || ticks(running.stub_address, case.topics);
+        let turnover = Turnover::start(Setup {
+            case: case.clone(),
+            address: running.address,
+            issuer: Arc::clone(&self.issuer),
+            keys: running.api_keys.clone(),
+        })?;
         let edges = fan.run(&Plan {
             warm_up: self.warm_up,
             seconds: self.window,
@@ -176,6 +225,8 @@ impl Bench {
             },
             refused: fan.books.refused + fan.tally.unanswered,
             cut: fan.cut,
+            connected: Some(connected.as_secs_f64()),
+            turnover: turnover.map(Turnover::finish).transpose()?,
             ..Figures::default()
         };
         if case.stalled > 0 {
@@ -194,7 +245,10 @@ impl Bench {
 
     fn echo(&self, system: System, case: &Case, running: &Running) -> anyhow::Result<Figures> {
         let mut echo = Echo::new(case)?;
+        echo.tokens = self.tokens(system, case)?;
+        let begun = Instant::now();
         echo.connect(system, running.address)?;
+        let connected = begun.elapsed();
         let watch = self.watch(running);
         let (_, memory_before) = process::memory(&watch.system);
         let edges = echo.run(&Plan {
@@ -207,6 +261,7 @@ impl Bench {
             latency: echo.books.latency.latency(),
             failed: echo.failed,
             cut: echo.cut,
+            connected: Some(connected.as_secs_f64()),
             ..Figures::default()
         };
         count(&mut figures, &echo.tally, &edges, running.system.is_some());
@@ -222,6 +277,7 @@ impl Bench {
     fn idle(&self, system: System, case: &Case, running: &Running) -> anyhow::Result<Figures> {
         let watch = self.watch(running);
         let mut fan = Fan::new(case, system)?;
+        fan.tokens = self.tokens(system, case)?;
         fan.rest(SETTLE)?;
         let before = memory::read(&watch.system);
         fan.connect(system, running.address)?;

@@ -15,6 +15,7 @@ use super::publisher::Request;
 use crate::bench::outcome::Contender;
 use crate::bench::system::Programs;
 use crate::bench::template::Values;
+use crate::bench::tokens::{AUDIENCE, ISSUER, KeyFiles};
 use crate::bench::{self, process};
 use crate::websocket;
 
@@ -22,6 +23,8 @@ const NCHAN: &str = include_str!("../../../peers/nchan.conf");
 const CENTRIFUGO: &str = include_str!("../../../peers/centrifugo.json");
 const HAPROXY: &str = include_str!("../../../peers/haproxy-websocket.cfg");
 const NGINX: &str = include_str!("../../../peers/nginx-websocket.conf");
+/// The file of API keys, beside the flow file.
+pub(super) const API_KEYS: &str = "api.keys";
 /// Where Debian has the module.
 const NCHAN_MODULE: &str = "/usr/lib/nginx/modules/ngx_nchan_module.so";
 /// More than this nobody is told to open, where the machine sets no limit.
@@ -50,6 +53,9 @@ const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 #[serde(rename_all = "lowercase")]
 pub(crate) enum System {
     Intertie,
+    /// Intertie where each client needs a token of its own.
+    #[serde(rename = "intertie-jwt")]
+    IntertieJwt,
     /// Another build of Intertie, named in INTERTIE_BASELINE: what a change has cost.
     Baseline,
     /// A bare write loop; for WebSocket proxying, a relay that reads nothing.
@@ -64,8 +70,9 @@ pub(crate) enum System {
 }
 
 /// All of them, in the order of their turns.
-pub(crate) const ALL: [System; 9] = [
+pub(crate) const ALL: [System; 10] = [
     System::Intertie,
+    System::IntertieJwt,
     System::Baseline,
     System::Floor,
     System::Nchan,
@@ -88,6 +95,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             Self::Intertie => "intertie",
+            Self::IntertieJwt => "intertie-jwt",
             Self::Baseline => "baseline",
             Self::Floor => "floor",
             Self::Direct => "direct",
@@ -101,7 +109,12 @@ impl System {
 
     /// Whether it is a build of Intertie.
     pub fn is_intertie(self) -> bool {
-        matches!(self, Self::Intertie | Self::Baseline)
+        matches!(self, Self::Intertie | Self::IntertieJwt | Self::Baseline)
+    }
+
+    /// Whether its clients need credentials.
+    pub fn is_locked(self, case: &Case) -> bool {
+        self == Self::IntertieJwt || (self.is_intertie() && case.is_locked())
     }
 
     pub fn is_peer(self) -> bool {
@@ -112,7 +125,9 @@ impl System {
     pub fn refuses(self, case: &Case) -> Option<&'static str> {
         let is_proxy = matches!(self, Self::Direct | Self::Haproxy | Self::Nginx);
         match (self, case.feed) {
+            (Self::IntertieJwt, _) if case.is_locked() => Some("all is locked here"),
             _ if self.is_intertie() => None,
+            _ if case.is_locked() => Some("it is not set up with credentials"),
             (Self::Floor, Feed::Nothing) => Some("it keeps nothing that could be measured"),
             (Self::Floor, _) if case.stalled > 0 => Some("it bounds nothing"),
             (Self::Floor, _) => None,
@@ -133,7 +148,7 @@ impl System {
     /// Where its program is.
     pub fn find(self, programs: &Programs) -> Option<PathBuf> {
         match self {
-            Self::Intertie => Some(programs.intertie.clone()),
+            Self::Intertie | Self::IntertieJwt => Some(programs.intertie.clone()),
             Self::Baseline => programs.find(bench::scenario::System::Baseline),
             Self::Floor | Self::Direct => Some(programs.own.clone()),
             Self::Nchan if !nchan_module().is_file() => None,
@@ -160,7 +175,9 @@ impl System {
                 "build it (crates/lab/peers/centrifugo), and say with CENTRIFUGO where it is"
             }
             Self::Baseline => bench::scenario::System::Baseline.advice(),
-            Self::Intertie | Self::Floor | Self::Direct => "it is part of this program",
+            Self::Intertie | Self::IntertieJwt | Self::Floor | Self::Direct => {
+                "it is part of this program"
+            }
         }
     }
 
@@ -170,7 +187,7 @@ impl System {
             Self::Floor | Self::Direct => return "part of the lab".to_owned(),
             Self::Nchan | Self::Nginx | Self::Haproxy => "-v",
             Self::Centrifugo => "version",
-            Self::Intertie | Self::Baseline | Self::Mercure => "--version",
+            Self::Intertie | Self::IntertieJwt | Self::Baseline | Self::Mercure => "--version",
         };
         let output = self.find(programs);
         let output = output.and_then(|it| Command::new(it).arg(argument).output().ok());
@@ -207,6 +224,10 @@ pub(super) struct Place<'a> {
     pub folder: &'a Path,
     /// How many files it may open.
     pub files: u64,
+    /// The public key of the issuer, where clients need tokens.
+    pub keys: Option<&'a KeyFiles>,
+    /// Whether some clients have API keys instead, of [`API_KEYS`] in the folder.
+    pub has_api_keys: bool,
 }
 
 /// Writes the configuration of a system, and says how to start it.
@@ -230,12 +251,10 @@ pub(super) fn set_up(
         Ok(file)
     };
     let config = match system {
-        System::Intertie | System::Baseline => {
+        System::Intertie | System::IntertieJwt | System::Baseline => {
             let config = intertie(place);
             command.arg("run").arg(write("streams.yaml", &config)?);
-            let admin = process::free_address()?.to_string();
-            command.args(["--workers", "1", "--admin", &admin]);
-            command.arg("--data").arg(place.folder.join("data"));
+            add_intertie(&mut command, place)?;
             config
         }
         System::Floor if place.case.feed == Feed::Echo => {
@@ -282,6 +301,17 @@ pub(super) fn set_up(
     Ok(Setup { command, config })
 }
 
+/// What Intertie is told beside its flow file, and the keys that this file names.
+fn add_intertie(command: &mut Command, place: &Place<'_>) -> anyhow::Result<()> {
+    let admin = process::free_address()?.to_string();
+    command.args(["--workers", "1", "--admin", &admin]);
+    command.arg("--data").arg(place.folder.join("data"));
+    match place.keys {
+        Some(keys) => keys.copy_jwks(place.folder),
+        None => Ok(()),
+    }
+}
+
 fn values(place: &Place<'_>) -> Values {
     let files = place.files.min(FILES_MAX);
     let mut values = Values::default();
@@ -306,12 +336,23 @@ fn intertie(place: &Place<'_>) -> String {
         backend,
         ..
     } = place;
+    let mut text = ways(place);
+    let door = match (place.keys, place.has_api_keys) {
+        (None, _) => None,
+        (Some(_), false) => Some("callers"),
+        (Some(_), true) => Some("{ any: [callers, keys] }"),
+    };
     if case.feed == Feed::Echo {
-        return format!(
-            "flow: reverse\nfrom:\n  http: any {listen}/*\nsteps:\n  - forward: http://{backend}/\n"
+        let auth = door.map_or_else(String::new, |door| format!("auth: {door}\n"));
+        // invariant: writing to a String does not fail.
+        let _ = write!(
+            text,
+            "flow: reverse\n{auth}from:\n  http: any {listen}/*\nsteps:\n  \
+             - forward: http://{backend}/\n"
         );
+        return text;
     }
-    let mut text = String::new();
+    let auth = door.map_or_else(String::new, |door| format!(", auth: {door}"));
     for topic in 1..=case.topics {
         let payload = match case.mode {
             Mode::Event => "event",
@@ -322,7 +363,7 @@ fn intertie(place: &Place<'_>) -> String {
                 "{{ poll: {{ url: \"http://{backend}/documents/{topic}\", every: {}ms }} }}",
                 case.period_ms
             ),
-            _ => format!("{{ http: \"POST {listen}/topics/t{topic}\" }}"),
+            _ => format!("{{ http: \"POST {listen}/topics/t{topic}\"{auth} }}"),
         };
         let separator = if topic > 1 { "---\n" } else { "" };
         // invariant: writing to a String does not fail.
@@ -330,12 +371,39 @@ fn intertie(place: &Place<'_>) -> String {
             text,
             "{separator}topic: t{topic}\npayload: {payload}\ndurability: {}\n\
              publish: {publish}\n\
-             subscribe: {{ listen: \"{listen}\", via: [sse, websocket] }}\n\
+             subscribe: {{ listen: \"{listen}\", via: [sse, websocket]{auth} }}\n\
              keep: {{ events: 1000 }}\n",
             case.durability.name()
         );
     }
     text
+}
+
+/// How clients are known. Tokens are refused in the second in which they expire.
+fn ways(place: &Place<'_>) -> String {
+    if place.keys.is_none() {
+        return String::new();
+    }
+    let keys = match place.has_api_keys {
+        true => format!("    keys: {{ api_key: {{ keys: {API_KEYS} }} }}\n"),
+        false => String::new(),
+    };
+    format!(
+        "engine:\n  auth:\n    callers: {{ jwt: {{ issuer: \"{ISSUER}\", audience: {AUDIENCE}, \
+         jwks: jwks.json, clock_skew: 0s }} }}\n{keys}---\n"
+    )
+}
+
+/// A request with a field more, behind the request line.
+pub(super) fn with_field(request: &[u8], field: &str) -> Vec<u8> {
+    let line = memchr::memchr(b'\n', request).map_or(0, |at| at + 1);
+    let (line, rest) = request.split_at(line);
+    [line, field.as_bytes(), b"\r\n", rest].concat()
+}
+
+/// The field that carries a token.
+pub(super) fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}")
 }
 
 /// What a subscriber of a topic, counted from 1, sends first.
@@ -349,7 +417,7 @@ pub(super) fn subscription(
     let kind = if is_websocket { "ws" } else { "sse" };
     let path = match system {
         _ if system.is_intertie() && is_websocket => format!("/topics/t{topic}/ws"),
-        System::Intertie | System::Baseline => {
+        System::Intertie | System::IntertieJwt | System::Baseline => {
             format!("/topics/t{topic}/sse?mode={}", case.mode.name())
         }
         System::Nchan => format!("/subscribe?id=t{topic}"),
@@ -377,7 +445,7 @@ pub(super) fn subscription(
 pub(super) fn greeting(system: System, topic: usize) -> Vec<u8> {
     let text = match system {
         System::Centrifugo => format!("{{\"subs\":{{\"t{topic}\":{{}}}}}}"),
-        System::Intertie | System::Baseline => "{\"type\":\"subscribe\"}".to_owned(),
+        _ if system.is_intertie() => "{\"type\":\"subscribe\"}".to_owned(),
         _ => return Vec::new(),
     };
     let mut frame = Vec::new();
@@ -388,7 +456,7 @@ pub(super) fn greeting(system: System, topic: usize) -> Vec<u8> {
 /// How an event is published to a topic, counted from 1.
 pub(super) fn publication(system: System, address: SocketAddr, topic: usize) -> Request {
     let path = match system {
-        System::Intertie | System::Baseline => format!("/topics/t{topic}"),
+        _ if system.is_intertie() => format!("/topics/t{topic}"),
         System::Nchan => format!("/publish?id=t{topic}"),
         System::Mercure => "/.well-known/mercure".to_owned(),
         System::Centrifugo => "/api/publish".to_owned(),
@@ -454,6 +522,8 @@ mod tests {
             backend: "127.0.0.1:2".parse().unwrap(),
             folder,
             files: 1000,
+            keys: None,
+            has_api_keys: false,
         }
     }
 
@@ -486,6 +556,49 @@ mod tests {
         case.feed = Feed::Echo;
         let text = intertie(&place(&case, Path::new("x")));
         assert!(text.contains("forward: http://127.0.0.1:2/"), "{text}");
+    }
+
+    #[test]
+    fn locked_topics_and_flows_name_ways_that_there_are() {
+        let mut case = Case {
+            topics: 1,
+            ..Case::default()
+        };
+        let keys = KeyFiles::in_folder(Path::new("keys"));
+        let text = intertie(&Place {
+            keys: Some(&keys),
+            ..place(&case, Path::new("x"))
+        });
+        for part in [
+            "jwks: jwks.json",
+            "via: [sse, websocket], auth: callers }",
+            "POST 127.0.0.1:1/topics/t1\", auth: callers }",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let text = intertie(&Place {
+            keys: Some(&keys),
+            has_api_keys: true,
+            ..place(&case, Path::new("x"))
+        });
+        assert!(
+            text.contains("keys: { api_key: { keys: api.keys } }\n---\n"),
+            "{text}"
+        );
+        assert!(text.contains("auth: { any: [callers, keys] }"), "{text}");
+        case.feed = Feed::Echo;
+        let text = intertie(&Place {
+            keys: Some(&keys),
+            ..place(&case, Path::new("x"))
+        });
+        assert!(text.contains("flow: reverse\nauth: callers\n"), "{text}");
+    }
+
+    #[test]
+    fn tokens_stand_behind_the_request_line() {
+        let request = with_field(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &bearer("abc"));
+        let wanted = b"GET / HTTP/1.1\r\nAuthorization: Bearer abc\r\nHost: x\r\n\r\n";
+        assert_eq!(request, wanted);
     }
 
     #[test]
@@ -551,12 +664,16 @@ mod tests {
             let able = ALL.iter().filter(|system| system.refuses(case).is_none());
             able.map(|system| system.name()).collect()
         };
-        assert_eq!(able(&case), ["intertie", "baseline", "floor", "mercure"]);
+        assert_eq!(
+            able(&case),
+            ["intertie", "intertie-jwt", "baseline", "floor", "mercure"]
+        );
         case.durability = Durability::Memory;
         assert_eq!(
             able(&case),
             [
                 "intertie",
+                "intertie-jwt",
                 "baseline",
                 "floor",
                 "nchan",
@@ -565,15 +682,35 @@ mod tests {
             ]
         );
         case.feed = Feed::Poll;
-        assert_eq!(able(&case), ["intertie", "baseline", "floor"]);
+        assert_eq!(
+            able(&case),
+            ["intertie", "intertie-jwt", "baseline", "floor"]
+        );
         case.feed = Feed::Echo;
         assert_eq!(
             able(&case),
             [
-                "intertie", "baseline", "floor", "haproxy", "nginx", "direct"
+                "intertie",
+                "intertie-jwt",
+                "baseline",
+                "floor",
+                "haproxy",
+                "nginx",
+                "direct"
             ]
         );
         (case.feed, case.transport) = (Feed::Nothing, Transport::WebSocket);
-        assert_eq!(able(&case), ["intertie", "baseline", "nchan", "centrifugo"]);
+        assert_eq!(
+            able(&case),
+            [
+                "intertie",
+                "intertie-jwt",
+                "baseline",
+                "nchan",
+                "centrifugo"
+            ]
+        );
+        "turnover".clone_into(&mut case.scenario);
+        assert_eq!(able(&case), ["intertie", "baseline"]);
     }
 }

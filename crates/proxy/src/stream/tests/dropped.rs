@@ -342,21 +342,11 @@ async fn write_all<'a>(wire: &Wire, pieces: impl Iterator<Item = &'a [u8]>) -> b
 async fn answer_h2(stream: TcpStream) {
     let wire = Wire::accept(stream, None).await.unwrap();
     let connection = Http2::start(wire, testkit::http2::Role::Server);
-    loop {
-        let opened = connection.wait(|state| match &state.ended {
-            Some(_) => Some(None),
-            None => state.opened.pop_front().map(Some),
-        });
-        let Some(stream) = opened.await else {
-            return;
-        };
+    while let Some(stream) = connection.accept().await {
         let connection = connection.clone();
         tokio::task::spawn_local(async move {
-            let given_up = |state: &mut testkit::http2::State| {
-                state.streams[&stream].peer_reset.is_some() || state.ended.is_some()
-            };
             tokio::time::sleep(PAUSE).await;
-            if connection.with(given_up) {
+            if connection.is_given_up(stream) {
                 return;
             }
             let head = [(":status", "200"), ("content-type", "text/event-stream")];
@@ -364,7 +354,7 @@ async fn answer_h2(stream: TcpStream) {
             for (at, piece) in EVENTS.iter().enumerate() {
                 tokio::time::sleep(PAUSE).await;
                 let is_last = at + 1 == EVENTS.len();
-                if connection.with(given_up)
+                if connection.is_given_up(stream)
                     || !connection
                         .send_data(stream, piece.as_bytes(), is_last, 0)
                         .await

@@ -107,14 +107,8 @@ impl Backend {
     async fn serve_h2(self: Rc<Self>, wire: Wire, number: usize) {
         let connection = http2::Connection::start(wire, Role::Server);
         self.h2.borrow_mut().push(connection.clone());
-        loop {
-            let opened = connection.wait(|state| match state.opened.pop_front() {
-                Some(stream) => Some(Some((stream, state.streams[&stream].heads[0].clone()))),
-                None => state.ended.is_some().then_some(None),
-            });
-            let Some((stream, fields)) = opened.await else {
-                return;
-            };
+        while let Some(stream) = connection.accept().await {
+            let fields = connection.with(|state| state.streams[&stream].heads[0].clone());
             let request = match Request::of_http2(fields) {
                 Ok(request) => request,
                 Err(problem) => {
