@@ -35,7 +35,8 @@ pub(crate) struct Route {
     pub target: Target,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
-    /// Whether some of its requests are refused by their credentials, by the door or the handler.
+    /// Whether some of its requests are refused by their credentials, by the door or the handler,
+    /// or were when the plan was taken over.
     is_locked: bool,
     /// What its requests have to pass before.
     pub gate: Option<Arc<Gate>>,
@@ -61,6 +62,16 @@ pub(crate) enum Target {
 }
 
 impl Route {
+    /// Whether some of its requests are refused by their credentials now: a handler's answer may
+    /// depend on topics of the plan before, which go only when this plan is served.
+    fn is_locked_now(&self) -> bool {
+        let is_locked = match &self.target {
+            Target::Handle { handler, .. } => handler.is_locked(),
+            Target::Forward(_) => false,
+        };
+        self.door.is_some() || is_locked
+    }
+
     /// The parameters of the query that carry credentials: logs must not show them.
     pub fn secret_parameters(&self) -> Vec<Arc<str>> {
         let door = self.door.as_deref().map(Door::secret_parameters);

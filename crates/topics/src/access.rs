@@ -335,7 +335,7 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use component::access::Judgement;
+    use component::access::{Judgement, RequestHead};
     use component::edge::RouteEdge;
     use component::state::States;
     use component::trigger::ListenAddress;

@@ -106,10 +106,12 @@ impl Endpoint {
 }
 
 /// The topics that are served, to be found by their names.
-#[derive(Default)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Directory {
     known: Mutex<Known>,
-    changes: Arc<AtomicU64>,
+    /// Serves and withdraws the topics, and counts that: the hub that a later plan's topics belong
+    /// to must be this one.
+    hub: Arc<Hub>,
 }
 
 /// By topic: a start puts thousands of them in, and looks at none of the others for it.
@@ -204,10 +206,10 @@ impl Directory {
             kind: "topic directory",
             settings: String::new(),
         };
-        let changes = Arc::clone(Hub::of(states).changes());
+        let hub = Hub::of(states);
         let make = || Self {
             known: Mutex::default(),
-            changes,
+            hub,
         };
         states.get(key, make)
     }
@@ -236,9 +238,9 @@ impl Directory {
             counts,
             limits,
             identity: of_topic.identity(text),
-            changes: Arc::clone(&self.changes),
+            changes: Arc::clone(self.hub.changes()),
         });
-        self.changes.fetch_add(1, Ordering::Release);
+        self.hub.note_change();
         of_topic.endpoints.push(Arc::downgrade(&endpoint));
         endpoint
     }
@@ -255,7 +257,7 @@ impl Directory {
         let mut known = self.known();
         let key = (listen.clone(), protocol, right);
         // Read before looking: what changes meanwhile is looked at the next time.
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.hub.changes().load(Ordering::Acquire);
         if let Some((at, locks)) = known.locks.get(&key)
             && *at == changes
         {
@@ -271,7 +273,7 @@ impl Directory {
 
     /// The parameters of the query that carry credentials for one of a listener's topics.
     pub fn secret_parameters(&self, listen: &ListenAddress) -> SecretParameters {
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.hub.changes().load(Ordering::Acquire);
         let kept = self.known().secret_parameters.get(listen).cloned();
         if let Some((at, names)) = kept
             && at == changes

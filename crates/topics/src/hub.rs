@@ -111,7 +111,7 @@ impl Hub {
         &self.changes
     }
 
-    fn note_change(&self) {
+    pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 

@@ -85,7 +85,7 @@ impl Locks {
         found.is_some_and(|route| {
             let is_rest = route.parameters.last().is_some_and(|it| **it == *"rest");
             let takes_both = is_rest && captures.last().is_some_and(|(from, to)| from < to);
-            route.is_locked && !(variant && takes_both)
+            route.is_locked_now() && !(variant && takes_both)
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Which route a path finds.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use component::access::{Door, Judgement, RequestHead};
 use component::forward::ForwardPlan;
 use component::handler::Services;
@@ -38,8 +40,8 @@ impl Door for Shut {
     }
 }
 
-/// A handler that judges credentials itself.
-struct Judging;
+/// A handler that judges credentials itself, as long as this says so.
+struct Judging(Arc<AtomicBool>);
 
 impl component::handler::Handler for Judging {
     fn reads_body(&self) -> bool {
@@ -47,7 +49,7 @@ impl component::handler::Handler for Judging {
     }
 
     fn is_locked(&self) -> bool {
-        true
+        self.0.load(Ordering::Relaxed)
     }
 
     fn handle<'a>(
@@ -68,6 +70,11 @@ fn methods(text: &str) -> Methods {
 }
 
 fn table(routes: &[&str]) -> Table {
+    table_judged(routes, &Arc::new(AtomicBool::new(true)))
+}
+
+/// The same, with a word for the handlers that judge.
+fn table_judged(routes: &[&str], judging: &Arc<AtomicBool>) -> Table {
     let upstream = component::upstream::UpstreamPlan::single("127.0.0.1", 1, None);
     let plan = Arc::new(ForwardPlan::new(Arc::new(upstream), "/"));
     let routes = routes.iter().map(|route| {
@@ -86,7 +93,7 @@ fn table(routes: &[&str]) -> Table {
             target: match judges {
                 None => RouteTarget::Forward(Arc::clone(&plan)),
                 Some(_) => RouteTarget::Handle {
-                    handler: Arc::new(Judging),
+                    handler: Arc::new(Judging(Arc::clone(judging))),
                     body_max: 1,
                 },
             },
@@ -269,11 +276,13 @@ fn an_open_route_is_no_way_around_a_door() {
 /// Topics have no door at their routes: they judge those who name them.
 #[test]
 fn an_open_route_is_no_way_around_a_handler_that_judges() {
-    let locked = table(&[
+    let judging = Arc::new(AtomicBool::new(true));
+    let routes = [
         "judging:GET /topics/sse",
         "judging:GET /topics/{name}/ws",
         "any /*",
-    ]);
+    ];
+    let locked = table_judged(&routes, &judging);
     for path in ["/topics/sse", "/topics/prices/ws"] {
         assert!(
             find(&locked, &format!("GET {path}")).starts_with("judging:"),
@@ -289,6 +298,9 @@ fn an_open_route_is_no_way_around_a_handler_that_judges() {
         assert_eq!(find(&locked, &format!("GET {path}")), "400", "{path}");
     }
     assert!(find(&locked, "GET /other/sse/").starts_with("any /*"));
+    // The last topic with a lock was one of the plan before, and is gone.
+    judging.store(false, Ordering::Relaxed);
+    assert!(find(&locked, "GET /Topics/SSE").starts_with("any /*"));
 }
 
 /// A back end that decodes more than unreserved characters reads both spellings as one path.

@@ -1,7 +1,6 @@
 //! What putting topics into the directory costs, and what is found there.
 
 use super::*;
-use crate::hub::Hub;
 use crate::testing::endpoint_settings;
 
 /// A directory, and what it takes to put topics into it.
@@ -91,7 +90,7 @@ fn topics_that_no_plan_has_any_more_are_forgotten() {
 fn topics_of_a_plan_that_is_not_served_are_not_found() {
     let start = Start::new();
     let first = start.put("prices");
-    let changes = || start.directory.changes.load(Ordering::Acquire);
+    let changes = || start.directory.hub.changes().load(Ordering::Acquire);
     let before = changes();
     let loading = start.put("prices");
     loading.topic.set_served(false);
@@ -119,7 +118,7 @@ async fn topics_are_found_from_when_they_are_served_until_they_are_withdrawn() {
         let settings = (endpoint_settings(&start.listen), Default::default());
         start.directory.put(&topic, settings, Default::default())
     };
-    let changes = || start.directory.changes.load(Ordering::Acquire);
+    let changes = || start.directory.hub.changes().load(Ordering::Acquire);
     let _endpoint = declare();
     assert!(start.find("prices").is_none());
     let prepared = hub.prepare().await.unwrap();
@@ -139,4 +138,16 @@ async fn topics_are_found_from_when_they_are_served_until_they_are_withdrawn() {
     let served = declare();
     hub.open().await.unwrap();
     assert!(Arc::ptr_eq(&start.find("prices").unwrap(), &served));
+}
+
+/// A connection keeps the directory when a reload has taken all topics away. What is served later
+/// has to be noticed there, or locks that were gathered before would hold.
+#[test]
+fn a_directory_that_outlives_its_topics_notices_what_is_served_later() {
+    let start = Start::new();
+    start.states.measures(std::time::Instant::now());
+    let before = start.directory.hub.changes().load(Ordering::Acquire);
+    Hub::of(&start.states).note_change();
+    assert!(start.directory.hub.changes().load(Ordering::Acquire) > before);
+    assert!(Arc::ptr_eq(&Directory::of(&start.states), &start.directory));
 }
