@@ -286,40 +286,6 @@ fn publishing_over_websocket_needs_the_right_to_publish() {
     engine.stop();
 }
 
-/// What is signed is a body of HTTP: a message over WebSocket has no signature, however the
-/// handshake was signed.
-#[test]
-fn publishing_over_websocket_is_refused_where_bodies_are_signed() {
-    let (publish, listen) = (free_port(), free_port());
-    let signed = topic("hooks", (publish, listen), "auth: staff")
-        .replace("publish: { http: ", "publish: { auth: github, http: ");
-    let folder = TempDir::new();
-    let engine = format!(
-        "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', audience: shop, \
-         secret: '{SECRET}' }} }}\n    github: {{ hmac: {{ scheme: github, secret: '{SECRET}' }} }}\n"
-    );
-    let file = folder.write("topics.yaml", &[engine, signed].join("---\n"));
-    let engine = Engine::run(&[&file], &[]);
-    let mut reader = Stream::open(listen, "/topics/hooks/sse", &bearer(60, ""));
-    reader.place();
-    let signature = format!("X-Hub-Signature-256: sha256={}\r\n", "0".repeat(64));
-    for path in ["/topics/ws", "/topics/hooks/ws"] {
-        for more in ["", signature.as_str()] {
-            let fields = format!("{}{more}", bearer(60, ""));
-            let (_, mut socket) = WebSocket::connect(listen, path, &fields);
-            for _ in 0..2 {
-                socket.text(r#"{"type":"publish","topic":"hooks","data":1}"#);
-                let refused = socket.next_text();
-                assert!(
-                    refused.contains("\"type\":\"error\""),
-                    "{path} {more}: {refused}"
-                );
-            }
-        }
-    }
-    engine.stop();
-}
-
 #[test]
 fn only_selects_events_for_each_caller_on_every_way() {
     let (publish, listen) = (free_port(), free_port());
