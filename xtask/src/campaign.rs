@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::command::Failure;
 
-const USAGE: &str = "cargo xtask campaign faults|hostile|doors --minutes N [--seed N] [--binary FILE] \
-                     [--only NAME]";
+const USAGE: &str = "cargo xtask campaign faults|hostile|doors --minutes N [--seed N] \
+                     [--binary FILE] [--only NAME]";
 
 /// What is asked for.
 struct Options {

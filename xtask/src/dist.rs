@@ -18,8 +18,10 @@ const NEEDED: &[Needed] = &[
 /// path that the results in `docs/results` are about has to be in here, or it is taken for cold.
 const LOADS: &[&str] = &[
     "http --peers none --users 100 --sizes 50,1024 --delays 0ms --seconds 0.7 --warm-up 200ms",
+    "http --scenario jwt-eddsa --peers none --users 100 --seconds 0.7 --warm-up 200ms",
     "map --peers none --users 100 --seconds 1 --warm-up 200ms",
-    "glu --peers none --seconds 2 --warm-up 500ms",
+    "glu --scenario straight,complex --peers none --seconds 2 --warm-up 500ms",
+    "glu --scenario latency --delays 100ms --peers none --seconds 1 --warm-up 500ms",
     "streams --scenario wso2-sse,saturation --peers none --users 1000 --seconds 2",
     "streams --scenario wso2-websocket --peers none --users 300 --sizes 500 --seconds 2",
     "streams --scenario axway-sse --peers none --users 100 --topics 100 --sizes 20000 --seconds 2",

@@ -2,19 +2,21 @@
 //! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
 //! topics stay while the engine is killed and started again; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
-//! libraries. With `--haproxy` they talk to HAProxy instead, and all must pass: that tells a fault
-//! of the harness from one of the engine. What HAProxy does not have, flows and topics, is not
-//! asked then.
+//! libraries; and browsers log in at real OpenID providers. With `--haproxy` they talk to HAProxy
+//! instead, and all must pass: that tells a fault of the harness from one of the engine. What
+//! HAProxy does not have, flows and topics, is not asked then.
 
 pub mod bench;
 mod curl;
 mod h2;
+mod identity;
 mod peer;
 mod peers;
 pub mod process;
 pub mod report;
 mod run;
 mod scripts;
+mod spellings;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -36,7 +38,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 15] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -96,6 +98,16 @@ const CHECKS: [Check; 13] = [
         name: "tokens",
         needs: tools::TOKENS,
         run: tokens::check,
+    },
+    Check {
+        name: "spellings",
+        needs: tools::SPELLINGS,
+        run: spellings::check,
+    },
+    Check {
+        name: "identity",
+        needs: tools::IDENTITY,
+        run: identity::check,
     },
     Check {
         name: "packages",

@@ -140,6 +140,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let folders = folders.chain(versions("/usr/lib/postgresql"));
+    let folders =
+        folders.chain(["/usr/share/tomcat10/bin", "/usr/share/tomcat9/bin"].map(PathBuf::from));
     let mut files = folders.map(|folder| folder.join(name));
     files.find(|file: &PathBuf| Path::is_file(file))
 }

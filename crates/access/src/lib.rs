@@ -4,11 +4,12 @@
 //! when those keys are fetched, and [`jwt::TokenCache`] remembers tokens that have been verified.
 //! [`api_keys`] knows callers by keys of our own, [`basic`] by passwords, [`certificate`] by
 //! certificates, [`signed_body`] by the signature of what they send. [`introspection`] reads what
-//! the issuer of an opaque token says about it. [`credentials`] finds what a request carries, and
-//! has the challenges for one that is refused; [`guessing`] bounds the checks that fail, [`deny`]
-//! lists what is refused although it is good. What we show to other systems is made here too:
-//! [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web Services. Who reads requests,
-//! fetches keys and writes replies is somebody else's matter; the time is an argument everywhere.
+//! the issuer of an opaque token says about it, [`oidc`] logs browsers in. [`credentials`] finds
+//! what a request carries, and has the challenges for one that is refused; [`guessing`] bounds the
+//! checks that fail, [`deny`] lists what is refused although it is good. What we show to other
+//! systems is made here too: [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web
+//! Services. Who reads requests, fetches keys and writes replies is somebody else's matter; the
+//! time is an argument everywhere.
 
 pub mod api_keys;
 pub mod basic;
@@ -21,6 +22,7 @@ mod hex;
 pub mod introspection;
 pub mod jwt;
 mod keyed_hash;
+pub mod oidc;
 mod percent;
 mod sha256;
 pub mod signed_body;

@@ -4,9 +4,10 @@ use config::Spanned;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use steps::TlsConfig;
+use steps::{PrivateKeyConfig, TlsConfig};
 
-/// One way to know a caller: exactly one of `jwt`, `api_key`, `hmac`, `introspect` and `ask`.
+/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `hmac`, `introspect`, `ask`
+/// and `oidc`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WayConfig {
@@ -25,6 +26,8 @@ pub(crate) struct WayConfig {
     pub introspect: Option<Spanned<IntrospectConfig>>,
     /// An HTTP service that decides, as nginx's `auth_request` and Envoy's `ext_authz` ask one.
     pub ask: Option<Spanned<AskConfig>>,
+    /// Logins of people in browsers at an OpenID provider, with a session kept here.
+    pub oidc: Option<Spanned<OidcConfig>>,
     /// Whether the credential is passed on by `forward` and visible to steps. By default it goes no
     /// further than the door. Signatures, and what `ask` sends, are always passed on.
     pub pass: Option<Spanned<bool>>,
@@ -154,6 +157,77 @@ pub(crate) struct IntrospectConfig {
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<Spanned<config::Duration>>,
     /// TLS for an `https` URL.
+    pub tls: Option<Spanned<TlsConfig>>,
+}
+
+/// Logins at an OpenID provider (OpenID Connect Core 1.0): the code flow with PKCE (S256). A
+/// browser that navigates without a session is sent to the provider and comes back with one; every
+/// other request without one gets 401. The browser has a cookie with an identifier only
+/// (`HttpOnly`, `SameSite=Lax`; `Secure` and `__Host-` unless `public_url` is of this machine).
+/// Sessions are kept in the data folder, encrypted by what stands in the cookie: they survive
+/// reloads and restarts.
+///
+/// With a session, requests that may change something (all but `GET`, `HEAD` and `OPTIONS`, and
+/// WebSocket handshakes) must come from a page of `public_url`, by `Sec-Fetch-Site` or `Origin`;
+/// others get 403. `scopes` are those that the provider has granted.
+///
+/// The pages under `callback`, `logout` and `backchannel_logout` are served on the address of each
+/// flow and topic whose `auth` names the way. Nobody needs a credential for them, and no flow may
+/// have their paths.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OidcConfig {
+    /// The provider, as `iss` of its tokens has it. Its endpoints and keys are found by OpenID
+    /// Connect Discovery 1.0.
+    pub issuer: Spanned<String>,
+    /// The client identifier at the provider.
+    pub client_id: Spanned<String>,
+    /// The client secret (`client_secret_basic`). Without this and `private_key` the client is a
+    /// public one.
+    pub client_secret: Option<Spanned<String>>,
+    /// The key that the client signs a token with instead of sending a secret (`private_key_jwt`,
+    /// RFC 7523). The token is for the issuer, unless `audience` says otherwise.
+    pub private_key: Option<Spanned<PrivateKeyConfig>>,
+    /// Where browsers reach the engine, such as `https://shop.example`: scheme, host and port.
+    /// `http` only for `localhost` and loopback addresses.
+    pub public_url: Spanned<String>,
+    /// The path to which the provider sends browsers back. With `public_url` before it, it is the
+    /// redirect URI to register there.
+    #[schemars(extend("default" = "/login/callback"))]
+    pub callback: Option<Spanned<String>>,
+    /// The path that ends the session of a browser, here and at the provider (OpenID Connect
+    /// RP-Initiated Logout 1.0). By default there is none.
+    pub logout: Option<Spanned<String>>,
+    /// The path to return to after `logout`, which a flow must serve to everybody. With
+    /// `public_url` before it, it is the post logout redirect URI to register at the provider.
+    /// Without it the provider shows a page of its own.
+    pub signed_out: Option<Spanned<String>>,
+    /// The path where the provider reports ended sessions (OpenID Connect Back-Channel Logout 1.0).
+    /// By default there is none.
+    pub backchannel_logout: Option<Spanned<String>>,
+    /// What is asked for: names separated by spaces, `openid` among them. Many providers give a
+    /// refresh token for `offline_access` only.
+    #[schemars(extend("default" = "openid"))]
+    pub scope: Option<Spanned<String>>,
+    /// How long a session may stand still, from 1m to 90d.
+    #[schemars(extend("default" = "1h"))]
+    pub idle: Option<Spanned<config::Duration>>,
+    /// How long a session lasts at the most, from 1m to 365d.
+    #[schemars(extend("default" = "12h"))]
+    pub lifetime: Option<Spanned<config::Duration>>,
+    /// The claim that says who calls: `$auth.id`. Who has none is not logged in.
+    #[schemars(extend("default" = "sub"))]
+    pub id: Option<String>,
+    /// The claim that names the caller's plan: `$auth.plan`.
+    pub plan: Option<String>,
+    /// The token endpoint, where it is at another host than the issuer.
+    pub token_url: Option<Spanned<String>>,
+    /// The URL of the keys, where they are at another host than the issuer.
+    pub jwks: Option<Spanned<String>>,
+    /// How long one request to the provider may take, from 1ms to 1m.
+    #[schemars(extend("default" = "5s"))]
+    pub timeout: Option<Spanned<config::Duration>>,
+    /// TLS for `https` URLs of the provider.
     pub tls: Option<Spanned<TlsConfig>>,
 }
 

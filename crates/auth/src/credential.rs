@@ -17,6 +17,8 @@ pub(crate) enum Carrier {
     Field(Arc<str>),
     /// A parameter of the query.
     Query(Arc<str>),
+    /// A cookie.
+    Cookie(Arc<str>),
     /// The header field of this name has a signature of the body; its name in lower case.
     Signature(&'static str),
     /// There is nothing to look for: every request is for the way.
@@ -30,6 +32,7 @@ impl Carrier {
             Self::Bearer | Self::Basic => Place::Field(AUTHORIZATION.into()),
             Self::Field(name) => Place::Field(Arc::clone(name)),
             Self::Query(name) => Place::Query(Arc::clone(name)),
+            Self::Cookie(name) => Place::Cookie(Arc::clone(name)),
             Self::Signature(_) | Self::Always => return None,
         })
     }
@@ -55,6 +58,7 @@ pub(crate) struct Finder {
     keys: Vec<(KeyPlace, usize)>,
     /// The fields with signatures.
     signatures: Vec<(&'static str, usize)>,
+    cookies: Vec<(Arc<str>, usize)>,
 }
 
 impl Finder {
@@ -65,6 +69,7 @@ impl Finder {
     pub fn new(carriers: Vec<Carrier>) -> Result<Self, &'static str> {
         let mut wanted = Wanted::default();
         let (mut keys, mut signatures) = (Vec::new(), Vec::new());
+        let mut cookies = Vec::new();
         for (at, carrier) in carriers.iter().enumerate() {
             match carrier {
                 Carrier::Bearer => wanted.scheme(Scheme::Bearer),
@@ -72,6 +77,7 @@ impl Finder {
                 Carrier::Field(name) => keys.push((wanted.key_field(name)?, at)),
                 Carrier::Query(name) => keys.push((wanted.key_parameter(name)?, at)),
                 Carrier::Signature(name) => signatures.push((*name, at)),
+                Carrier::Cookie(name) => cookies.push((Arc::clone(name), at)),
                 Carrier::Always => {}
             }
         }
@@ -80,6 +86,7 @@ impl Finder {
             wanted,
             keys,
             signatures,
+            cookies,
         })
     }
 
@@ -128,6 +135,27 @@ impl Finder {
                 if found.replace(Credential { carrier, value }).is_some() {
                     return Err(Problem::SeveralCredentials);
                 }
+            }
+        }
+        // A browser adds its cookies by itself: what a request shows on purpose counts, right or
+        // wrong.
+        if found.is_none() && !self.cookies.is_empty() {
+            return self.find_cookie(head);
+        }
+        Ok(found)
+    }
+
+    fn find_cookie<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
+        let fields = head.headers.iter().map(|(_, name, value)| (name, value));
+        let mut found = None;
+        for (name, value) in access::oidc::browser::cookies(fields) {
+            let mut known = self.cookies.iter();
+            let Some((_, carrier)) = known.find(|(it, _)| it.as_bytes() == name) else {
+                continue;
+            };
+            let (carrier, value) = (*carrier, Cow::Borrowed(value));
+            if found.replace(Credential { carrier, value }).is_some() {
+                return Err(Problem::SeveralCredentials);
             }
         }
         Ok(found)

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use component::access::{Admitted, Caller, Door, DoorContext, Judgement, RequestHead};
+use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, Judgement, RequestHead};
 use component::definition::compile_expression;
 use component::exchange::{Exchange, FlowContext};
 use component::handler::Services;
@@ -109,6 +109,17 @@ impl AccessDoor {
         let told = ways().find(|it| it.tells_apart() && it.takes(credential));
         let other = || ways().find(|it| !it.tells_apart());
         Some(told.or_else(other).or(self.always()).unwrap_or(first))
+    }
+
+    /// What the first way that has an answer for it makes of a request without a credential.
+    #[cold]
+    fn invite<'a>(
+        &'a self,
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Option<(&'a Arc<dyn Way>, Check<'a>)> {
+        let mut ways = self.ways.iter();
+        ways.find_map(|way| Some((way, way.invite(head, services)?)))
     }
 
     /// The way that takes every request that no other one takes.
@@ -225,10 +236,14 @@ impl Door for AccessDoor {
             Ok(None) => (self.always(), Cow::Borrowed(&[][..])),
             Err(problem) => return Judgement::Ready(Err(self.refusals.unreadable(problem))),
         };
-        let Some(way) = way else {
-            return Judgement::Ready(Err(self.refusals.unknown()));
+        let (way, check) = match way {
+            Some(way) => (way, way.check(credential, head, services)),
+            None => match self.invite(head, services) {
+                Some(invited) => invited,
+                None => return Judgement::Ready(Err(self.refusals.unknown())),
+            },
         };
-        match way.check(credential, head, services) {
+        match check {
             Check::NeedsBody => Judgement::NeedsBody,
             Check::Ready(checked) => Judgement::Ready(self.decide(&**way, checked, head, services)),
             Check::Pending(check) => Judgement::Pending(Box::pin(async move {
@@ -236,6 +251,10 @@ impl Door for AccessDoor {
                 self.decide(&**way, checked, head, services)
             })),
         }
+    }
+
+    fn pages(&self) -> Vec<AccessPage> {
+        self.ways.iter().flat_map(|it| it.pages()).collect()
     }
 
     fn needs_message(&self) -> bool {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::jwt::{Algorithm, Fetch, KeySet, KeySource, Lookup, Snapshot, Times, Waiter};
+use access::oidc::Description;
 use component::handler::{LocalFuture, Services, within};
 use component::source::{Source, Started};
 use component::state::{Measure, State};
@@ -23,6 +24,8 @@ const WAIT: Duration = Duration::from_secs(12);
 /// The keys of one issuer in this process, whatever plan is served.
 pub(crate) struct IssuerKeys {
     machine: Mutex<KeySource>,
+    /// What the issuer says about itself, where it was asked and has endpoints for logins.
+    description: Mutex<Option<Arc<Description>>>,
     /// Changes when a fetch ends.
     ended: watch::Sender<()>,
     counts: Mutex<Counts>,
@@ -41,13 +44,25 @@ pub(crate) enum Place {
     /// Where the issuer's own description says (OpenID Connect Discovery 1.0, section 4), which
     /// has to name this issuer.
     Discovery(FixedUrl, String),
+    /// At the second URL, with the description at the first one.
+    DescribedJwks(FixedUrl, String, FixedUrl),
 }
 
 impl Place {
     /// The system that is asked.
     pub fn url(&self) -> &FixedUrl {
         match self {
-            Self::Jwks(url) | Self::Discovery(url, _) => url,
+            Self::Jwks(url) | Self::Discovery(url, _) | Self::DescribedJwks(url, ..) => url,
+        }
+    }
+}
+
+impl Place {
+    /// Another system that has the keys, where it is another one.
+    pub fn keys_url(&self) -> Option<&FixedUrl> {
+        match self {
+            Self::DescribedJwks(_, _, url) => Some(url),
+            Self::Jwks(_) | Self::Discovery(..) => None,
         }
     }
 }
@@ -66,6 +81,7 @@ impl Default for IssuerKeys {
     fn default() -> Self {
         Self {
             machine: Mutex::new(KeySource::new(Times::default())),
+            description: Mutex::default(),
             ended: watch::Sender::new(()),
             counts: Mutex::default(),
         }
@@ -79,6 +95,17 @@ impl IssuerKeys {
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn describe(&self, description: Option<Description>) {
+        let inner = self.description.lock();
+        *inner.unwrap_or_else(PoisonError::into_inner) = description.map(Arc::new);
+    }
+
+    /// The endpoints of the issuer, unless they are not known, or are not all there.
+    pub fn description(&self) -> Option<Arc<Description>> {
+        let inner = self.description.lock();
+        inner.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The keys, unless there are none.
@@ -182,6 +209,17 @@ impl Fetcher {
         self.keys.ended.send_replace(());
     }
 
+    /// Keeps the endpoints of the issuer. One that only signs tokens has none.
+    fn describe(&self, reply: &Reply, issuer: &str) {
+        let description = Description::parse(reply.body.as_bytes(), issuer);
+        if let Err(problem) = &description {
+            tracing::debug!(
+                target: "auth", way = %self.name, ?problem, "the issuer has no endpoints for logins"
+            );
+        }
+        self.keys.describe(description.ok());
+    }
+
     async fn ask(&self, services: &dyn Services) -> Result<KeySet, String> {
         let found;
         let url = match &self.place {
@@ -189,8 +227,14 @@ impl Fetcher {
             Place::Discovery(url, issuer) => {
                 let reply = get(url, services).await?;
                 let (path, query) = keys_path(&reply, issuer)?;
+                self.describe(&reply, issuer);
                 found = url.at(&path, query);
                 &found
+            }
+            Place::DescribedJwks(url, issuer, jwks) => {
+                let reply = get(url, services).await?;
+                self.describe(&reply, issuer);
+                jwks
             }
         };
         let reply = get(url, services).await?;
@@ -243,7 +287,7 @@ fn keys_path(reply: &Reply, issuer: &str) -> Result<(String, Option<String>), St
 }
 
 /// What stands behind scheme and authority of a URL, when they are the other's.
-fn same_origin<'a>(url: &'a str, other: &str) -> Option<&'a str> {
+pub(crate) fn same_origin<'a>(url: &'a str, other: &str) -> Option<&'a str> {
     let origin = |url: &str| -> Option<usize> {
         let start = url.find("://")? + 3;
         let end = url.get(start..)?.find('/').map(|at| start + at);

@@ -445,11 +445,11 @@ impl Reading<'_> {
     fn fetched(&self, place: Place, rsa: Algorithm, surroundings: &Surroundings<'_>) -> Keys {
         let kind = match &place {
             Place::Jwks(_) => "jwks",
-            Place::Discovery(..) => "discovery",
+            Place::Discovery(..) | Place::DescribedJwks(..) => "discovery",
         };
         let issuer = match &place {
             Place::Jwks(_) => None,
-            Place::Discovery(_, issuer) => Some(issuer),
+            Place::Discovery(_, issuer) | Place::DescribedJwks(_, issuer, _) => Some(issuer),
         };
         let key = StateKey {
             // All that the keys depend on.

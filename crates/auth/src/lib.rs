@@ -3,10 +3,10 @@
 //!
 //! [`config`] reads both. A [`way`] takes one kind of credential: [`jwt`] with the keys of an
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`hmac`] with signed
-//! bodies; [`introspect`] and [`ask`] have another system decide and keep its [`answers`]. A
-//! [`door`] finds the credential of a request ([`credential`]), has its way check it, and decides;
-//! [`refusal`] is what whoever is not let in is told. What is right and wrong about a credential is
-//! the business of the crate `access`.
+//! bodies; [`oidc`] logs browsers in; [`introspect`] and [`ask`] have another system decide and
+//! keep its [`answers`]. A [`door`] finds the credential of a request ([`credential`]), has its way
+//! check it, and decides; [`refusal`] is what whoever is not let in is told. What is right and
+//! wrong about a credential is the business of the crate `access`.
 
 mod answers;
 mod api_key;
@@ -23,6 +23,7 @@ mod introspect;
 mod issuer_keys;
 mod jwt;
 mod key_file;
+mod oidc;
 mod refusal;
 mod source;
 #[cfg(test)]

@@ -15,8 +15,8 @@ const REALM: &str = "intertie";
 #[derive(Debug)]
 pub(crate) struct Refusals {
     challenges: Challenges,
-    /// Those of signatures, for which no scheme is registered: a 401 must have a challenge all the
-    /// same, and clients ignore those that they do not know.
+    /// Those of signatures and cookies, for which no scheme is registered: a 401 must have a
+    /// challenge all the same, and clients ignore those that they do not know.
     signatures: Vec<String>,
 }
 
@@ -28,6 +28,9 @@ impl Refusals {
     pub fn new(finder: &Finder) -> Result<Self, &'static str> {
         let signature = |carrier: &Carrier| match carrier {
             Carrier::Signature(name) => Some(format!(r#"HMAC realm="{REALM}", header="{name}""#)),
+            Carrier::Cookie(name) => {
+                Some(format!(r#"Cookie realm="{REALM}", cookie-name="{name}""#))
+            }
             _ => None,
         };
         Ok(Self {

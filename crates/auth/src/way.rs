@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{Caller, RequestHead, Settlement};
+use component::access::{AccessPage, Caller, RequestHead, Settlement};
 use component::handler::{LocalFuture, Services};
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
@@ -93,6 +93,21 @@ pub(crate) trait Way: Send + Sync {
         services: &'a dyn Services,
     ) -> Check<'a>;
 
+    /// What it does about a request without a credential, in place of a refusal: one that sends
+    /// browsers to log in answers those that navigate. The check never lets it in.
+    fn invite<'a>(
+        &'a self,
+        _head: RequestHead<'a>,
+        _services: &'a dyn Services,
+    ) -> Option<Check<'a>> {
+        None
+    }
+
+    /// The pages that it needs on each listener where it is used.
+    fn pages(&self) -> Vec<AccessPage> {
+        Vec::new()
+    }
+
     /// What it does by itself.
     fn source(&self) -> Option<SourcePlan> {
         None
@@ -101,5 +116,10 @@ pub(crate) trait Way: Send + Sync {
     /// The system that it asks.
     fn upstream(&self) -> Option<&Arc<UpstreamPlan>> {
         None
+    }
+
+    /// The systems that it asks beside that one.
+    fn more_upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
+        Vec::new()
     }
 }

@@ -18,6 +18,7 @@ use crate::door::AccessDoor;
 use crate::hmac::HmacWay;
 use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
+use crate::oidc::OidcWay;
 use crate::way::Way;
 
 /// The word that opens a door.
@@ -68,6 +69,7 @@ fn read_way(
         hmac,
         introspect,
         ask,
+        oidc,
         pass,
     } = &config;
     let passes = pass.as_ref().is_some_and(|it| it.value);
@@ -76,7 +78,17 @@ fn read_way(
         let hint = "leave it out";
         report.error(BAD_WAY, pass.span, message).hint(hint);
     }
+    if let Some(oidc) = oidc
+        && [jwt.is_some(), basic.is_some(), api_key.is_some()] == [false; 3]
+        && [hmac.is_some(), introspect.is_some(), ask.is_some()] == [false; 3]
+    {
+        return arc(OidcWay::read(name, oidc, passes, surroundings, report));
+    }
     match (jwt, basic, api_key, hmac, introspect, ask) {
+        _ if oidc.is_some() => {
+            refuse_several(name, node, report);
+            None
+        }
         (Some(jwt), None, None, None, None, None) => {
             arc(JwtWay::read(name, jwt, passes, surroundings, report))
         }
@@ -97,15 +109,19 @@ fn read_way(
             arc(AskWay::read(name, ask, surroundings, report))
         }
         _ => {
-            let message = format!(
-                "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `hmac`, \
-                 `introspect` and `ask`"
-            );
-            let hint = "write two ways, and name both under `any`";
-            report.error(BAD_WAY, node.span, message).hint(hint);
+            refuse_several(name, node, report);
             None
         }
     }
+}
+
+fn refuse_several(name: &str, node: &Node, report: &mut Report) {
+    let message = format!(
+        "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `hmac`, `introspect`, `ask` \
+         and `oidc`"
+    );
+    let hint = "write two ways, and name both under `any`";
+    report.error(BAD_WAY, node.span, message).hint(hint);
 }
 
 fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
@@ -217,6 +233,7 @@ impl Ways for NamedWays {
 
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
         let ways = self.0.iter().filter_map(|(_, way)| way.as_ref());
-        ways.filter_map(|way| way.upstream()).cloned().collect()
+        let both = ways.flat_map(|way| way.upstream().into_iter().chain(way.more_upstreams()));
+        both.cloned().collect()
     }
 }

@@ -5,14 +5,15 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use config::{Node, Report};
+use config::{Node, Report, Span};
 use expr::Value;
-use message::{HeadersView, Reply, Request};
+use message::{Headers, HeadersView, Reply, Request};
 
 use crate::definition::Surroundings;
 use crate::evaluation::Evaluation;
-use crate::handler::{LocalFuture, Services};
+use crate::handler::{Handler, LocalFuture, Services};
 use crate::source::SourcePlan;
+use crate::trigger::{Methods, PathPattern};
 use crate::upstream::UpstreamPlan;
 
 /// Who has sent a request. One value serves all requests with the same credential.
@@ -109,6 +110,8 @@ pub enum Place {
     Field(Arc<str>),
     /// In the parameter of the query of this name.
     Query(Arc<str>),
+    /// In the cookie of this name.
+    Cookie(Arc<str>),
 }
 
 /// A request that may come in.
@@ -162,6 +165,8 @@ impl Admitted {
         match self.strip.as_ref()? {
             Place::Field(name) => Some(name),
             Place::Query(_) => None,
+            // Nobody says which of the cookies is meant.
+            Place::Cookie(_) => Some("cookie"),
         }
     }
 
@@ -173,6 +178,9 @@ impl Admitted {
             Some(Place::Query(name)) => {
                 let query = request.query.take();
                 request.query = query.and_then(|query| without_parameter(&query, name));
+            }
+            Some(Place::Cookie(name)) => {
+                request.headers = without_cookie(&request.headers, name);
             }
         }
         request.caller = Some(Arc::clone(&self.caller) as _);
@@ -186,6 +194,36 @@ pub fn without_parameter(query: &str, name: &str) -> Option<String> {
     let is_other = |part: &&str| parameter_name(part) != name;
     let rest: Vec<&str> = query.split('&').filter(is_other).collect();
     (!rest.is_empty()).then(|| rest.join("&"))
+}
+
+/// Header fields without a cookie.
+fn without_cookie(headers: &Headers, name: &str) -> Headers {
+    let mut others = Headers::new();
+    for (_, field, value) in headers.view().iter() {
+        let is_cookies = field.eq_ignore_ascii_case(b"cookie");
+        let field = String::from_utf8_lossy(field);
+        match is_cookies {
+            false => others.append(&field, value),
+            true => {
+                if let Some(rest) = cookies_without(value, name) {
+                    others.append(&field, rest);
+                }
+            }
+        }
+    }
+    others
+}
+
+/// The value of a field `Cookie` without the cookie of this name; `None` when nothing is left.
+#[must_use]
+pub fn cookies_without(value: &[u8], name: &str) -> Option<Vec<u8>> {
+    let is_other = |pair: &&[u8]| {
+        let own = pair.split(|&byte| byte == b'=').next().unwrap_or_default();
+        own.trim_ascii() != name.as_bytes()
+    };
+    let pairs = value.split(|&byte| byte == b';').filter(is_other);
+    let pairs: Vec<&[u8]> = pairs.map(<[u8]>::trim_ascii).collect();
+    (!pairs.is_empty()).then(|| pairs.join(&b"; "[..]))
 }
 
 /// The decoded name of `NAME=VALUE`.
@@ -249,6 +287,29 @@ pub trait Door: Send + Sync {
     fn secret_parameters(&self) -> &[Arc<str>] {
         &[]
     }
+
+    /// Pages that have to be served on each listener with this door, in front of which there is
+    /// none, such as the one that a login comes back to.
+    fn pages(&self) -> Vec<AccessPage> {
+        Vec::new()
+    }
+}
+
+/// A page that a way to know a caller has on a listener.
+#[derive(Clone)]
+pub struct AccessPage {
+    /// The way that it belongs to. Its pages are the same on all doors.
+    pub way: Arc<str>,
+    /// The methods that it takes.
+    pub methods: Methods,
+    /// Its path, of literals only.
+    pub path: PathPattern,
+    /// Who takes its requests.
+    pub handler: Arc<dyn Handler>,
+    /// The most bytes of a body.
+    pub body_max: u64,
+    /// Where it is written.
+    pub span: Span,
 }
 
 /// What a door may know of its surroundings while it is built.
@@ -307,6 +368,19 @@ pub struct AccessDefinition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cookie_is_taken_out_and_others_stay() {
+        for (cookies, expected) in [
+            ("s=1", None),
+            ("a=1; s=2; b=3", Some("a=1; b=3")),
+            (" s =2;a=1", Some("a=1")),
+            ("s=1; s=2; ss=3", Some("ss=3")),
+        ] {
+            let rest = cookies_without(cookies.as_bytes(), "s");
+            assert_eq!(rest.as_deref(), expected.map(str::as_bytes), "{cookies}");
+        }
+    }
 
     #[test]
     fn a_parameter_is_taken_out_however_its_name_is_spelt() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::{Node, Report, Span};
 
-use crate::access::{Door, Ways};
+use crate::access::{AccessPage, Door, Ways};
 use crate::connection::Connections;
 use crate::definition::Surroundings;
 use crate::edge::RouteEdge;
@@ -55,6 +55,8 @@ pub struct DeclaredRoute {
     pub handler: Arc<dyn Handler>,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// What doors that the handler asks by itself need on the listener.
+    pub pages: Vec<AccessPage>,
 }
 
 /// What a document declares under a name, for flows to use.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use component::access::Door;
-use component::document::Declared;
+use component::access::{AccessPage, Door};
+use component::document::{Declared, Entrance};
 use component::edge::RouteEdge;
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::tls::{ListenerTls, Protocol};
@@ -28,6 +28,82 @@ struct Routed<'a> {
     door: &'a Option<Arc<dyn Door>>,
     edge: &'a RouteEdge,
     span: Span,
+    /// Whether it is a page of access control, which no other route may hide.
+    is_page: bool,
+}
+
+/// A page of access control on one listener.
+struct ListenerPage {
+    page: AccessPage,
+    http: HttpTrigger,
+    tls: Option<ListenerTls>,
+    protocols: Vec<Protocol>,
+}
+
+/// The pages that the doors of these routes need, once on each listener.
+fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
+    let mut known = BTreeSet::new();
+    let mut all = Vec::new();
+    // Also those of routes that share a handler with others.
+    let asked = declared.iter().flat_map(|it| &it.routes).map(|route| {
+        let Entrance {
+            http,
+            tls,
+            protocols,
+            ..
+        } = &route.entrance;
+        (http, tls, protocols, route.pages.clone())
+    });
+    let guarded = routed(flows, declared).map(|(it, _)| {
+        let pages = it.door.iter().flat_map(|door| door.pages()).collect();
+        (it.http, it.tls, it.protocols, pages)
+    });
+    for (http, tls, protocols, pages) in guarded.chain(asked) {
+        for page in pages {
+            let listen = http.listen.clone();
+            if !known.insert((listen.clone(), Arc::clone(&page.way), page.path.shape())) {
+                continue;
+            }
+            all.push(ListenerPage {
+                http: HttpTrigger {
+                    methods: page.methods.clone(),
+                    listen,
+                    path: page.path.clone(),
+                    body_max: page.body_max,
+                    decode: None,
+                },
+                tls: tls.clone(),
+                protocols: protocols.clone(),
+                page,
+            });
+        }
+    }
+    all
+}
+
+/// The same as routes.
+fn page_routes<'a>(
+    pages: &'a [ListenerPage],
+    (edge, door): (&'a RouteEdge, &'a Option<Arc<dyn Door>>),
+) -> impl Iterator<Item = (Routed<'a>, Option<RouteTarget>)> {
+    pages.iter().map(move |it| {
+        let routed = Routed {
+            kind: "way",
+            name: &it.page.way,
+            http: &it.http,
+            tls: &it.tls,
+            protocols: &it.protocols,
+            door,
+            edge,
+            span: it.page.span,
+            is_page: true,
+        };
+        let target = RouteTarget::Handle {
+            handler: Arc::clone(&it.page.handler),
+            body_max: it.page.body_max,
+        };
+        (routed, Some(target))
+    })
 }
 
 /// What requests start, in the order of the files: flows whose trigger could be read, then the
@@ -47,6 +123,7 @@ fn routed<'a>(
             door: &flow.door,
             edge: &flow.edge,
             span: start.span,
+            is_page: false,
         };
         Some((routed, flow.target.clone()))
     });
@@ -62,6 +139,7 @@ fn routed<'a>(
                 door: &route.door,
                 edge: &route.edge,
                 span: entrance.span,
+                is_page: false,
             };
             let target = RouteTarget::Handle {
                 handler: Arc::clone(&route.handler),
@@ -89,7 +167,9 @@ pub(crate) fn check(
     listeners: Option<&Listeners>,
     report: &mut Report,
 ) {
-    let routed: Vec<Routed<'_>> = routed(flows, declared).map(|(routed, _)| routed).collect();
+    let (pages, open) = (pages(flows, declared), (&RouteEdge::default(), &None));
+    let routed = routed(flows, declared).chain(page_routes(&pages, open));
+    let routed: Vec<Routed<'_>> = routed.map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
     check_listeners(&routed, report);
     // A trigger that could not be read may be the one that listens there.
@@ -105,7 +185,8 @@ pub(crate) fn group(
     configured: &Listeners,
 ) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
-    for (routed, target) in routed(flows, declared) {
+    let (pages, open) = (pages(flows, declared), (&RouteEdge::default(), &None));
+    for (routed, target) in routed(flows, declared).chain(page_routes(&pages, open)) {
         let Some(target) = target else {
             continue;
         };
@@ -119,8 +200,13 @@ pub(crate) fn group(
                 routes: Vec::new(),
             });
         let edge = routed.edge.within(&listener.edge.requests);
+        // Its counters are no flow's.
+        let name = match routed.is_page {
+            true => format!("auth {}", routed.name).into(),
+            false => routed.name.clone(),
+        };
         listener.routes.push(RoutePlan {
-            flow: routed.name.clone(),
+            flow: name,
             methods: routed.http.methods.clone(),
             path: routed.http.path.clone(),
             edge: Some(edge).filter(|edge| !edge.is_empty()).map(Arc::new),
@@ -138,7 +224,10 @@ fn check_conflicts(routed: &[Routed<'_>], report: &mut Report) {
         let http = this.http;
         let others = places.entry((&http.listen, http.path.shape())).or_default();
         for other in others.iter() {
-            let Some(shared) = overlap(&http.methods, &other.http.methods) else {
+            let is_page = this.is_page || other.is_page;
+            let hidden = || is_page.then(|| "requests for".to_owned());
+            let overlap = overlap(&http.methods, &other.http.methods);
+            let Some(shared) = overlap.or_else(hidden) else {
                 continue;
             };
             let message = format!(

@@ -58,7 +58,7 @@ impl KeyedState {
 impl State for KeyedState {}
 
 /// What a step has of the keyed state.
-pub(crate) struct KeyedUse {
+pub struct KeyedUse {
     state: Arc<KeyedState>,
     _use: Arc<()>,
 }

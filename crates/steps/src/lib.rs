@@ -63,8 +63,8 @@ mod write_file;
 
 pub use fixed_url::FixedUrl;
 pub use http_call::{Asker, CallOptions};
-pub use keyed_state::KeyedState;
-pub use oauth2::basic_authorization;
+pub use keyed_state::{KeyedState, KeyedUse};
+pub use oauth2::{Assertion, PrivateKeyConfig, basic_authorization};
 pub use status::status_fault;
 pub use tls::TlsConfig;
 pub use url_template::push_encoded;

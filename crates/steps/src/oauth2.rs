@@ -7,7 +7,7 @@ mod client_auth;
 mod kept;
 mod refresh;
 
-pub use client_auth::basic_authorization;
+pub use client_auth::{Assertion, PrivateKeyConfig, basic_authorization};
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::range;
 use crate::tls::TlsConfig;
 use crate::url_template::push_encoded;
 use answer::Token;
-use client_auth::{ClientAuth, PrivateKeyConfig};
+use client_auth::ClientAuth;
 use kept::{Kept, Look};
 use refresh::Refresh;
 

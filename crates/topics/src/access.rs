@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{Admitted, Caller, Door, DoorContext};
+use component::access::{AccessPage, Admitted, Caller, Door, DoorContext};
 use component::document::DocumentContext;
 use component::handler::Services;
 use config::Node;
@@ -74,6 +74,12 @@ impl Access {
     pub fn secret_parameters(&self) -> impl Iterator<Item = &Arc<str>> {
         let locks = self.subscribe.iter().chain(&self.publish);
         locks.flat_map(|it| it.door.secret_parameters())
+    }
+
+    /// What its doors need on the listener.
+    pub fn pages(&self) -> Vec<AccessPage> {
+        let locks = self.subscribe.iter().chain(&self.publish);
+        locks.flat_map(|it| it.door.pages()).collect()
     }
 
     /// Whether somebody may be refused.

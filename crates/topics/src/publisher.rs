@@ -60,6 +60,7 @@ pub(crate) fn read(
             gate: limits.publish.as_ref().map(Arc::clone),
         }),
         door,
+        pages: Vec::new(),
     })
 }
 

@@ -665,6 +665,7 @@ impl Routes {
                 edge: self.own.clone(),
                 handler,
                 door: None,
+                pages: self.endpoint.access.pages(),
             })
         });
         routes.collect()

@@ -62,6 +62,38 @@ pub const TOPICS: &[Needed] = &[A_CHROMIUM, A_CURL, NODE, NPM];
 /// Another judge of tokens.
 pub const TOKENS: &[Needed] = &[NODE, NPM];
 
+/// Back ends that forgive odd paths, each in its own way.
+pub const SPELLINGS: &[Needed] = &[
+    NODE,
+    NPM,
+    Needed {
+        name: "nginx",
+        packages: &["nginx-light", "nginx"],
+    },
+    Needed {
+        name: "catalina.sh",
+        packages: &["tomcat10-common", "tomcat9-common"],
+    },
+];
+
+/// OpenID providers.
+pub const IDENTITY: &[Needed] = &[
+    NODE,
+    NPM,
+    Needed {
+        name: "java",
+        packages: &["openjdk-17-jre-headless", "default-jre-headless"],
+    },
+    Needed {
+        name: "mvn",
+        packages: &["maven"],
+    },
+    Needed {
+        name: "unzip",
+        packages: &["unzip"],
+    },
+];
+
 const NODE: Needed = Needed {
     name: "node",
     packages: &["nodejs"],

@@ -44,7 +44,8 @@ impl Rules {
     }
 
     /// Takes only these values of `typ`, in either case, with or without `application/`. Without
-    /// any it is `JWT`, `at+jwt` (RFC 9068), or none.
+    /// any it is `JWT`, `at+jwt` (RFC 9068), or none. An empty text stands for a token without
+    /// `typ`.
     #[must_use]
     pub fn with_types(mut self, types: &[&str]) -> Self {
         self.types = types.iter().map(|it| plain_type(it)).collect();
@@ -189,7 +190,9 @@ impl Rules {
 
     fn check_type(&self, kind: Option<&str>) -> Result<(), Refused> {
         let is_taken = match kind {
-            _ if !self.types.is_empty() => self.types.iter().any(|it| Some(&**it) == kind),
+            _ if !self.types.is_empty() => {
+                self.types.iter().any(|it| it == kind.unwrap_or_default())
+            }
             Some(kind) => matches!(kind, "jwt" | "at+jwt"),
             None => true,
         };

@@ -68,6 +68,12 @@ impl<'a> Compact<'a> {
         Ok((compact, header))
     }
 
+    /// The algorithm that it names.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// The identifier of the key that has signed it, as it says.
     #[must_use]
     pub fn key_id(&self) -> Option<&str> {

@@ -13,6 +13,7 @@ mod guessing;
 mod issuer;
 mod key_source;
 mod keys;
+mod oidc;
 mod random;
 mod signed_body;
 mod signer;

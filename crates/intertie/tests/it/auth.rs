@@ -15,7 +15,7 @@ fn base64(bytes: &[u8]) -> String {
     Base64UrlUnpadded::encode_string(bytes)
 }
 
-fn now() -> u64 {
+pub fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap().as_secs()
 }
@@ -100,7 +100,7 @@ impl Issuer {
     }
 }
 
-fn ask(port: u16, request: &str, fields: &[(&str, &str)]) -> Response {
+pub fn ask(port: u16, request: &str, fields: &[(&str, &str)]) -> Response {
     let mut client = RawClient::connect(port);
     let fields: String = fields
         .iter()
@@ -122,7 +122,7 @@ fn ask_with(port: u16, request: &str, token: &str) -> Response {
 }
 
 /// Runs flows in a folder of their own.
-fn run(folder: &TempDir, engine: &str, flows: &str) -> (Engine, u16) {
+pub fn run(folder: &TempDir, engine: &str, flows: &str) -> (Engine, u16) {
     let port = free_port();
     let text = format!("engine:\n  listen: \"127.0.0.1:{port}\"\n{engine}---\n{flows}");
     folder.write("flows.yaml", &text);

@@ -21,6 +21,7 @@ mod idempotent;
 mod keys;
 mod life;
 mod limits;
+mod login;
 mod mail;
 mod outage;
 mod outbound;

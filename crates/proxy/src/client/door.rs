@@ -184,10 +184,19 @@ pub(crate) fn undecided() -> Fault {
 /// What is taken out of a request that is forwarded as it lies in the client's buffer.
 #[derive(Debug)]
 pub(crate) struct Stripped {
-    /// The lines of this name are left out.
-    pub field: Option<Arc<str>>,
+    /// What is left out of the lines.
+    pub lines: Option<StrippedLines>,
     /// The query as it goes on, when it is not the client's.
     pub query: Option<Option<String>>,
+}
+
+/// What is left out of the lines of a request.
+#[derive(Debug)]
+pub(crate) enum StrippedLines {
+    /// Those of this name.
+    Field(Arc<str>),
+    /// This cookie.
+    Cookie(Arc<str>),
 }
 
 impl Stripped {
@@ -195,13 +204,17 @@ impl Stripped {
     pub fn of(admitted: Option<&Admitted>, query: Option<&[u8]>) -> Option<Box<Self>> {
         Some(Box::new(match admitted?.strip.as_ref()? {
             Place::Field(name) => Self {
-                field: Some(Arc::clone(name)),
+                lines: Some(StrippedLines::Field(Arc::clone(name))),
+                query: None,
+            },
+            Place::Cookie(name) => Self {
+                lines: Some(StrippedLines::Cookie(Arc::clone(name))),
                 query: None,
             },
             Place::Query(name) => {
                 let query = String::from_utf8_lossy(query.unwrap_or_default());
                 Self {
-                    field: None,
+                    lines: None,
                     query: Some(without_parameter(&query, name)),
                 }
             }

@@ -325,7 +325,7 @@ impl StreamSession {
             sent_by: SentBy::Peer(settings.trusted_proxies.as_deref()),
             is_secure: self.origin.is_secure,
             came_by: CameBy::Http2,
-            strip: stripped.as_ref().and_then(|it| it.field.as_deref()),
+            strip: stripped.as_ref().and_then(|it| it.lines.as_ref()),
         };
         let time = target.plan.timeouts.total;
         let inbound = Inbound {

@@ -259,7 +259,7 @@ impl Downstream for Http1Downstream<'_> {
             sent_by: SentBy::Peer(self.session.settings.trusted_proxies.as_deref()),
             is_secure: self.session.client.is_tls(),
             came_by: CameBy::Http1,
-            strip: stripped.and_then(|it| it.field.as_deref()),
+            strip: stripped.and_then(|it| it.lines.as_ref()),
         }
     }
 

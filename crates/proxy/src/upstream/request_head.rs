@@ -12,6 +12,7 @@ use message::{Body, Entry, Field, FieldLine, Headers, HeadersView, Method, Reque
 use net::http1::{ConnectionOptions, Framing};
 use net::http2::Fields;
 
+use crate::client::door::StrippedLines;
 use crate::relay::authorize::Authorizer;
 use crate::upstream::Upstream;
 use crate::upstream::upstreams::Upstreams;
@@ -111,7 +112,7 @@ pub(crate) struct Outgoing<'a> {
     pub is_secure: bool,
     pub came_by: CameBy,
     /// The field that is left out: the client's credential.
-    pub strip: Option<&'a str>,
+    pub strip: Option<&'a StrippedLines>,
 }
 
 /// How a request came to us, which decides about what it says of its way.
@@ -443,13 +444,27 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         if ours
             || listed.is_some_and(|(options, head)| options.lists(head, line.name()))
             || edits.is_some_and(|edits| edits.drops(line.name()))
-            || request
-                .strip
-                .is_some_and(|it| line.name().eq_ignore_ascii_case(it.as_bytes()))
         {
             continue;
         }
+        match request.strip {
+            None => out.copy(line),
+            Some(StrippedLines::Field(name)) => {
+                if !line.name().eq_ignore_ascii_case(name.as_bytes()) {
+                    out.copy(line);
+                }
+            }
+            Some(StrippedLines::Cookie(name)) => copy_without_cookie(name, line, out),
+        }
+    }
+}
+
+/// Copies a line, if it has cookies without the one of this name.
+fn copy_without_cookie(name: &str, line: FieldLine<'_>, out: &mut impl Lines) {
+    if !line.name().eq_ignore_ascii_case(b"cookie") {
         out.copy(line);
+    } else if let Some(rest) = component::access::cookies_without(line.value(), name) {
+        out.line(line.name(), &rest);
     }
 }
 

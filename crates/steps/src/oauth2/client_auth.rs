@@ -5,9 +5,9 @@ use std::fmt;
 
 use access::jwt::{Algorithm, Signer, unique_id};
 use base64ct::{Base64, Encoding as _};
-use component::definition::ConnectionContext;
+use component::definition::{ConnectionContext, Surroundings};
 use component::handler::Services;
-use config::{Report, Spanned};
+use config::{Code, Report, Spanned};
 use message::{Fault, Kind, Origin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-be
 /// A key that the client signs tokens with instead of sending a secret.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PrivateKeyConfig {
+pub struct PrivateKeyConfig {
     /// The file with the private key, in PEM format (PKCS #8, PKCS #1 or SEC 1), not encrypted.
     file: Spanned<String>,
     /// The algorithm of the signature.
@@ -63,8 +63,8 @@ pub(super) enum ClientAuth {
     Assertion(Box<Assertion>),
 }
 
-/// Signs tokens that say who asks.
-pub(super) struct Assertion {
+/// Signs tokens that say who asks (`private_key_jwt`, RFC 7523).
+pub struct Assertion {
     signer: Signer,
     client_id: String,
     audience: String,
@@ -87,7 +87,10 @@ impl ClientAuth {
                 context.report.error(BAD_OAUTH2, span, message);
             }
             push_parameter(form, "client_id", client_id);
-            return read_key(config, key, context).map(Self::of_assertion);
+            let parties = (client_id.as_str(), config.token_url.value.as_str());
+            let around = context.surroundings;
+            let read = Assertion::read(key, parties, around, BAD_OAUTH2, context.report);
+            return read.map(Self::of_assertion);
         }
         let Some(secret) = secret else {
             if let Some(mode) = mode {
@@ -134,12 +137,14 @@ impl ClientAuth {
         let Self::Assertion(assertion) = self else {
             return Ok(());
         };
-        let token = assertion.token(services.wall().as_secs()).ok_or_else(|| {
+        let made = assertion.parameters(services.wall().as_secs());
+        let made = made.ok_or_else(|| {
             let detail = "a token that says who asks cannot be signed";
             Fault::new(Kind::Internal, Origin::Engine, detail)
         })?;
-        push_parameter(form, "client_assertion_type", ASSERTION_TYPE);
-        push_parameter(form, "client_assertion", &token);
+        for (name, value) in &made {
+            push_parameter(form, name, value);
+        }
         Ok(())
     }
 }
@@ -156,6 +161,48 @@ impl fmt::Debug for ClientAuth {
 }
 
 impl Assertion {
+    /// Reads the key. For whom its tokens are is `audience`, unless the key says otherwise. Every
+    /// problem is reported under this code.
+    pub fn read(
+        key: &PrivateKeyConfig,
+        (client_id, audience): (&str, &str),
+        surroundings: &Surroundings<'_>,
+        code: Code,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let file = &key.file;
+        let bytes = (surroundings.files)(file.span.source, &file.value);
+        let bytes = bytes.map_err(|problem| refuse_file(file, &problem, code, report));
+        let algorithm = match key.algorithm {
+            AlgorithmName::RS256 => Algorithm::Rs256,
+            AlgorithmName::PS256 => Algorithm::Ps256,
+            AlgorithmName::ES256 => Algorithm::Es256,
+            AlgorithmName::EdDSA => Algorithm::EdDsa,
+        };
+        let key_id = key.key_id.as_ref().map(|it| it.value.as_str());
+        let signer = Signer::from_pem(&bytes.ok()?, algorithm, key_id);
+        let signer =
+            signer.map_err(|problem| refuse_file(file, &problem.to_string(), code, report));
+        let other = key.audience.as_ref().map(|it| it.value.as_str());
+        Some(Self {
+            signer: signer.ok()?,
+            client_id: client_id.to_owned(),
+            audience: other.unwrap_or(audience).to_owned(),
+        })
+    }
+
+    /// The parameters of a request that have a new token, which is good for a minute (RFC 7523,
+    /// sections 2.2 and 3); `None` when the machine has no randomness. `now` is in seconds since
+    /// 1970.
+    #[must_use]
+    pub fn parameters(&self, now: u64) -> Option<[(&'static str, String); 2]> {
+        let token = self.token(now)?;
+        Some([
+            ("client_assertion_type", ASSERTION_TYPE.to_owned()),
+            ("client_assertion", token),
+        ])
+    }
+
     /// A token that is good for a minute (RFC 7523, section 3). Some servers compare `iat` with
     /// their own clock, so it has no `nbf`.
     fn token(&self, now: u64) -> Option<String> {
@@ -171,35 +218,9 @@ impl Assertion {
     }
 }
 
-fn read_key(
-    config: &Oauth2Config,
-    key: &PrivateKeyConfig,
-    context: &mut ConnectionContext<'_>,
-) -> Option<Assertion> {
-    let file = &key.file;
-    let report = &mut *context.report;
-    let bytes = (context.surroundings.files)(file.span.source, &file.value);
-    let bytes = bytes.map_err(|problem| refuse_file(file, &problem, report));
-    let algorithm = match key.algorithm {
-        AlgorithmName::RS256 => Algorithm::Rs256,
-        AlgorithmName::PS256 => Algorithm::Ps256,
-        AlgorithmName::ES256 => Algorithm::Es256,
-        AlgorithmName::EdDSA => Algorithm::EdDsa,
-    };
-    let key_id = key.key_id.as_ref().map(|it| it.value.as_str());
-    let signer = Signer::from_pem(&bytes.ok()?, algorithm, key_id);
-    let signer = signer.map_err(|problem| refuse_file(file, &problem.to_string(), report));
-    let audience = key.audience.as_ref().unwrap_or(&config.token_url);
-    Some(Assertion {
-        signer: signer.ok()?,
-        client_id: config.client_id.value.clone(),
-        audience: audience.value.clone(),
-    })
-}
-
-fn refuse_file(file: &Spanned<String>, problem: &str, report: &mut Report) {
+fn refuse_file(file: &Spanned<String>, problem: &str, code: Code, report: &mut Report) {
     let message = format!("`{}` cannot be used: {problem}", file.value.escape_debug());
-    report.error(BAD_OAUTH2, file.span, message);
+    report.error(code, file.span, message);
 }
 
 /// The `Authorization` of a client that shows its name and secret: both are encoded as in a form

@@ -160,8 +160,8 @@ impl Connection {
         }
     }
 
-    /// The next stream that the client opens, of which the head is there; `None` when the connection
-    /// ends first.
+    /// The next stream that the client opens, of which the head is there; `None` when the
+    /// connection ends first.
     pub async fn accept(&self) -> Option<u32> {
         self.wait(|state| match state.opened.pop_front() {
             Some(stream) => Some(Some(stream)),

@@ -4,12 +4,14 @@
 pub const SECRET: &str = "a secret of the issuer that has more than 32 bytes";
 
 /// The head and claims of a token that is good until 2100: `iss`, `aud` and `sub`.
-pub const SIGNED: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOi\
+pub const SIGNED: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.\
+                          eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOi\
                           Jkb29ycyIsInN1YiI6ImFubiIsImV4cCI6NDEwMjQ0NDgwMH0";
 
 /// A header line with that token.
 pub const TOKEN: &str = "Authorization: Bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.\
-                         eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJkb29ycyIsInN1YiI6ImFubiIsImV4cCI6NDEwMjQ0NDgwMH0.\
+                         eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJkb29y\
+                         cyIsInN1YiI6ImFubiIsImV4cCI6NDEwMjQ0NDgwMH0.\
                          hJe7YDCgGBN-mQBSAaYiRMxa85QCc9ecX7ExSfVqPfY\r\n";
 
 /// A header line with an API key.

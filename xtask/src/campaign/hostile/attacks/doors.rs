@@ -157,7 +157,8 @@ fn opaque(attacker: &mut Attacker) -> io::Result<()> {
 fn slow(attacker: &mut Attacker) -> io::Result<()> {
     let ports = attacker.ports;
     let body = "POST /signed HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\
-                X-Hub-Signature-256: sha256=0000000000000000000000000000000000000000000000000000000000000000\r\n\r\n";
+                X-Hub-Signature-256: sha256=00000000000000000000000000000000\
+                00000000000000000000000000000000\r\n\r\n";
     let h2 = http2::opening(&[]);
     let (port, opening): (u16, &[u8]) = match attacker.random.below(5) {
         0 => (
