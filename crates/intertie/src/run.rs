@@ -142,7 +142,9 @@ impl Application<'_> {
             data::accept_loss(&self.arguments.data)?;
         }
         let topics = data::open(&self.arguments.data, &self.states).await?;
-        crew.commit(crew.prepare(plan, &self.tls.table)?).await?;
+        let prepared = crew.prepare(plan, &self.tls.table)?;
+        topics.serve();
+        crew.commit(prepared).await?;
         topics.commit().await;
         set_body_memory(&limits, body_max);
         let (subject, mut reloads) = Subject::new(&engine, &self.states, &ready);
@@ -331,6 +333,7 @@ impl Application<'_> {
         let admin = admin.transpose().map_err(Refused::Failed)?;
         let topics = data::open(&self.arguments.data, &states).await;
         let topics = topics.map_err(Refused::Failed)?;
+        topics.serve();
         if let Err(error) = crew.commit(prepared).await {
             topics.withdraw().await;
             return Err(Refused::Failed(error));

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -155,6 +155,8 @@ pub struct Topic {
     slot: Arc<Slot>,
     /// There once the plan of the document is served.
     pub(crate) log: OnceLock<Arc<Log>>,
+    /// Whether the plan of the document is served: until then nobody finds the topic by its name.
+    is_served: AtomicBool,
     /// Keeps the thread that orders events.
     hub: Arc<Hub>,
 }
@@ -166,8 +168,19 @@ impl Topic {
             settings,
             slot,
             log: OnceLock::new(),
+            is_served: AtomicBool::new(false),
             hub,
         }
+    }
+
+    /// Whether requests may name the topic: not while its plan is being loaded or when it was
+    /// refused.
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_served.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_served(&self, is_served: bool) {
+        self.is_served.store(is_served, Ordering::Release);
     }
 
     /// The topic's name.

@@ -1,5 +1,6 @@
 //! Requests for WebSocket connections to topics.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use component::access::Caller;
@@ -44,10 +45,17 @@ impl Handler for WebSocketHandler {
         true
     }
 
+    fn is_locked(&self) -> bool {
+        match &self.only {
+            Some(endpoint) => endpoint.access.is_locked(),
+            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
+        }
+    }
+
     fn secret_parameters(&self) -> Vec<Arc<str>> {
         match &self.only {
             Some(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
-            None => self.directory.secret_parameters(&self.listen),
+            None => self.directory.secret_parameters(&self.listen).to_vec(),
         }
     }
 
@@ -79,10 +87,7 @@ impl WebSocketHandler {
         };
         let handshake = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
         // Each order of the client is judged by what it has sent here.
-        let is_judged = match only {
-            Some(endpoint) => endpoint.access.is_locked(),
-            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
-        };
+        let is_judged = self.is_locked();
         let Handshake {
             mut reply, deflate, ..
         } = handshake;
@@ -95,6 +100,7 @@ impl WebSocketHandler {
             head: None,
             connection: OpenConnection::default(),
             handshake: is_judged.then(|| Arc::new(request.clone())),
+            verdicts: Rc::default(),
         };
         let mut first = Subscriber::default();
         let mut wishes = Vec::new();
