@@ -8,8 +8,8 @@ use steps::{PrivateKeyConfig, TlsConfig};
 
 use crate::possession::Dpop;
 
-/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`, `introspect`,
-/// `ask` and `oidc`.
+/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`,
+/// `introspect`, `ask` and `oidc`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WayConfig {

@@ -194,7 +194,10 @@ impl IntrospectWay {
         let asker = Arc::clone(&self.asker);
         // The question has it, not the request: a client that leaves does not get it back. Where
         // the answer to another one's question is waited for it ends at once: one failure for each.
-        let begun = self.guesses.begin(head.peer, self.timeout, services).await?;
+        let begun = self
+            .guesses
+            .begin(head.peer, self.timeout, services)
+            .await?;
         let question: Question<_> = Box::new(move |services| {
             Box::pin(async move {
                 let asked = asker.ask((key, &token.into()), services).await;

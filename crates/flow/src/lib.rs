@@ -151,11 +151,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let defaults = defaults(&engine, callers);
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
     let settings = shared_settings(&documents);
-    let nodes = AccessNodes {
-        ways: settings.and_then(|it| it.get("auth")),
-        deny: settings.and_then(|it| it.get("deny")),
-    };
-    let ways = (input.table.access.build)(nodes, input.surroundings, report);
+    let ways = read_ways(settings, input.table, input.surroundings, report);
     engine.listeners.check_auth(&*ways, &evaluation, report);
     let admin = admin::read(settings, &*ways, &evaluation, report);
     let reader = declared::Reader {
@@ -208,6 +204,20 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
+}
+
+/// The ways to know a caller, and the deny list beside them.
+fn read_ways(
+    settings: Option<&Node>,
+    table: Table<'_>,
+    surroundings: &Surroundings<'_>,
+    report: &mut Report,
+) -> Arc<dyn Ways> {
+    let nodes = AccessNodes {
+        ways: settings.and_then(|it| it.get("auth")),
+        deny: settings.and_then(|it| it.get("deny")),
+    };
+    (table.access.build)(nodes, surroundings, report)
 }
 
 /// Puts values in for names in all documents, and reads the settings.

@@ -154,9 +154,8 @@ fn the_auth_of_a_listener_holds_for_all_that_share_it() {
 #[test]
 fn a_bad_auth_of_a_listener_is_reported_once() {
     let folder = TempDir::new();
-    let flows = "engine:\n  listeners: { '127.0.0.1:1': { auth: AUTH } }\n  \
-                 auth: { hook: { hmac: { scheme: github, secret: a secret that both share } } }\n---\n\
-                 flow: a\nfrom: { http: 'GET 127.0.0.1:1/a' }\nsteps: [ reply: {} ]\n---\n\
+    let flows = "engine:\n  listeners: { '127.0.0.1:1': { auth: AUTH } }\n  auth: { hook: { hmac: \
+                 { scheme: github, secret: a secret that both share } } }\n---\nflow: a\nfrom: { http: 'GET 127.0.0.1:1/a' }\nsteps: [ reply: {} ]\n---\n\
                  flow: b\nfrom: { http: 'GET 127.0.0.1:1/b' }\nsteps: [ reply: {} ]\n";
     let topic = "---\ntopic: t\nsubscribe: { auth: none, listen: '127.0.0.1:1', \
                  websocket: { publish: true } }\n";
@@ -636,22 +635,28 @@ fn tests_of_a_locked_flow_say_who_calls() {
         folder.write(
             "flows.yaml",
             &format!(
-                "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: \"https://id.example\", audience: a }} }}\n    \
-                 desk: {{ jwt: {{ issuer: \"https://desk.example\", audience: a }} }}\n---\n\
-                 flow: a\nfrom: {{ http: 'GET /t/{{tenant}}' }}\nauth: {{ any: [staff, desk], scopes: [read], \
-                 require: '$auth.claims.tenant == $path.tenant' }}\n\
+                "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: \"https://id.example\", \
+                 audience: a }} }}\n    desk: {{ jwt: {{ issuer: \"https://desk.example\", audience: a }} }}\n---\n\
+                 flow: a\nfrom: {{ http: 'GET /t/{{tenant}}' }}\nauth: {{ any: [staff, desk], \
+                 scopes: [read], require: '$auth.claims.tenant == $path.tenant' }}\n\
                  steps: [ map: '{{ way: $auth.way, id: $auth.id }}' ]\ntests:\n{tests}"
             ),
         )
     };
     let ann = "id: ann, scopes: [read], claims: { tenant: x }";
     let good = format!(
-        "  - {{ name: nobody, in: {{ path: /t/x }}, expect: {{ status: 401, headers: {{ Content-Type: application/problem+json }} }} }}\n  \
-         - {{ name: none, in: {{ path: /t/x, auth: none }}, expect: {{ error: unauthorized }} }}\n  \
-         - {{ name: few rights, in: {{ path: /t/x, auth: {{ id: ann, claims: {{ tenant: x }} }} }}, expect: {{ status: 403 }} }}\n  \
-         - {{ name: another tenant, in: {{ path: /t/y, auth: {{ {ann} }} }}, expect: {{ error: {{ kind: forbidden }} }} }}\n  \
-         - {{ name: first way, in: {{ path: /t/x, auth: {{ {ann} }} }}, expect: {{ status: 200, body: {{ way: staff, id: ann }} }} }}\n  \
-         - {{ name: other way, in: {{ path: /t/x, auth: {{ way: desk, {ann} }} }}, expect: {{ body: {{ way: desk, id: ann }} }} }}\n"
+        "  - {{ name: nobody, in: {{ path: /t/x }}, \
+            expect: {{ status: 401, headers: {{ Content-Type: application/problem+json }} }} }}\n  \
+         - {{ name: none, in: {{ path: /t/x, auth: none }}, \
+            expect: {{ error: unauthorized }} }}\n  \
+         - {{ name: few rights, in: {{ path: /t/x, auth: {{ id: ann, claims: {{ tenant: x }} }} }}, \
+            expect: {{ status: 403 }} }}\n  \
+         - {{ name: another tenant, in: {{ path: /t/y, auth: {{ {ann} }} }}, \
+            expect: {{ error: {{ kind: forbidden }} }} }}\n  \
+         - {{ name: first way, in: {{ path: /t/x, auth: {{ {ann} }} }}, \
+            expect: {{ status: 200, body: {{ way: staff, id: ann }} }} }}\n  \
+         - {{ name: other way, in: {{ path: /t/x, auth: {{ way: desk, {ann} }} }}, \
+            expect: {{ body: {{ way: desk, id: ann }} }} }}\n"
     );
     let path = file(&good);
     let result = output(&["test", path.to_str().unwrap()]);
