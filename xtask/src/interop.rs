@@ -1,12 +1,14 @@
 //! Real clients and a conformance suite talk to every kind of listener: h2spec, curl, nghttp,
 //! h2load, httpx, gRPC, Chromium, WebSocket and its 517 cases of Autobahn; and subscribers of
-//! topics stay while the engine is killed and started again; and clients and back ends of several
+//! topics stay while the engine is killed and started again, in pages also while credentials expire
+//! and connections are cut; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
 //! libraries; and browsers log in at real OpenID providers. With `--haproxy` they talk to HAProxy
 //! instead, and all must pass: that tells a fault of the harness from one of the engine. What
 //! HAProxy does not have, flows and topics, is not asked then.
 
 pub mod bench;
+mod browsers;
 mod curl;
 mod h2;
 mod identity;
@@ -38,7 +40,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -88,6 +90,11 @@ const CHECKS: [Check; 15] = [
         name: "topics",
         needs: tools::TOPICS,
         run: topics::check,
+    },
+    Check {
+        name: "browsers",
+        needs: tools::BROWSERS,
+        run: browsers::check,
     },
     Check {
         name: "peers",

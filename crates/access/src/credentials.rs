@@ -7,6 +7,7 @@
 mod basic;
 mod challenges;
 mod query;
+mod subprotocol;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -65,6 +66,7 @@ pub struct Wanted {
     basic: bool,
     dpop: bool,
     token_parameter: bool,
+    token_subprotocol: bool,
     key_fields: Vec<String>,
     key_parameters: Vec<String>,
 }
@@ -84,6 +86,11 @@ impl Wanted {
     /// nothing looks there without being told.
     pub fn token_parameter(&mut self) {
         self.token_parameter = true;
+    }
+
+    /// Looks for a token behind the subprotocol [`TOKEN_SUBPROTOCOL`] of a WebSocket handshake too.
+    pub fn token_subprotocol(&mut self) {
+        self.token_subprotocol = true;
     }
 
     /// Looks for API keys in this header field, and gives its number; a name that is there already
@@ -184,11 +191,25 @@ impl fmt::Debug for Credential<'_> {
     }
 }
 
+/// Where a credential stood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// In a header field.
+    #[default]
+    Field,
+    /// In a parameter of the query.
+    Query,
+    /// Among the subprotocols of a WebSocket handshake.
+    Subprotocol,
+}
+
 /// What a request carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Presented<'a> {
     /// Its credential, if any.
     pub credential: Option<Credential<'a>>,
+    /// Where that stood.
+    pub source: Source,
     /// The bytes of the query that are the parameter, with its name, when the credential stood
     /// there: a log must not show them, and the response must be `Cache-Control: private` or
     /// stricter (RFC 6750, section 2.3).
@@ -271,7 +292,12 @@ pub fn find<'a>(
     let (mut proof, mut proofs) = (None, 0_usize);
     let mut presented = Presented::default();
     for (name, value) in fields {
-        if wanted.takes_any() && name.eq_ignore_ascii_case(b"authorization") {
+        if wanted.token_subprotocol && name.eq_ignore_ascii_case(subprotocol::FIELD) {
+            if let Some(credential) = subprotocol::find(value)? {
+                put(&mut presented, credential, None)?;
+                presented.source = Source::Subprotocol;
+            }
+        } else if wanted.takes_any() && name.eq_ignore_ascii_case(b"authorization") {
             if authorization.replace(value.trim_ascii()).is_some() {
                 return Err(Problem::RepeatedAuthorization);
             }
@@ -311,6 +337,10 @@ fn put<'a>(
     if presented.credential.replace(credential).is_some() {
         return Err(Problem::SeveralCredentials);
     }
+    presented.source = match &parameter {
+        Some(_) => Source::Query,
+        None => Source::Field,
+    };
     presented.parameter = parameter;
     Ok(())
 }

@@ -6,10 +6,10 @@
 //! certificates, [`signed_body`] by the signature of what they send. [`introspection`] reads what
 //! the issuer of an opaque token says about it, [`oidc`] logs browsers in. [`credentials`] finds
 //! what a request carries, and has the challenges for one that is refused; [`guessing`] bounds the
-//! checks that fail, [`deny`] lists what is refused although it is good. What we show to other
-//! systems is made here too: [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web
-//! Services. Who reads requests, fetches keys and writes replies is somebody else's matter; the
-//! time is an argument everywhere.
+//! checks that fail, [`deny`] lists what is refused although it is good. [`tickets`] stand for a
+//! credential where a browser can send none. What we show to other systems is made here too:
+//! [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web Services. Who reads requests,
+//! fetches keys and writes replies is somebody else's matter; the time is an argument everywhere.
 
 pub mod api_keys;
 pub mod basic;
@@ -28,6 +28,7 @@ mod sha256;
 pub mod signed_body;
 pub mod sigv4;
 mod strict_json;
+pub mod tickets;
 
 pub use file_problem::FileProblem;
 pub use keyed_hash::KeyedHash;

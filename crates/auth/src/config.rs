@@ -76,8 +76,25 @@ pub(crate) struct JwtConfig {
     /// bearers' tokens, `required` takes nothing else. Without it a token with `cnf.jkt` is
     /// refused.
     pub dpop: Option<DpopConfig>,
+    /// Where a token may stand beside `Authorization`, for browsers, whose `EventSource` and
+    /// `WebSocket` set no header: `query` takes `access_token=TOKEN` (RFC 6750, section 2.3), which
+    /// histories and other systems' logs keep; `subprotocol` takes `Sec-WebSocket-Protocol: bearer,
+    /// TOKEN`. Tickets need neither.
+    #[serde(default)]
+    pub also_in: Vec<Spanned<TokenPlace>>,
     /// TLS for an `https` URL of the issuer or `jwks`.
     pub tls: Option<Spanned<TlsConfig>>,
+}
+
+/// Where a token may stand beside `Authorization`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum TokenPlace {
+    /// The parameter `access_token` of the query.
+    Query,
+    /// Behind the subprotocol `bearer` of a WebSocket handshake.
+    Subprotocol,
 }
 
 /// Users with passwords.
@@ -174,6 +191,9 @@ pub(crate) struct IntrospectConfig {
     /// How long one question may take, from 1ms to 1m.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<Spanned<config::Duration>>,
+    /// Where a token may stand beside `Authorization`, as for `jwt`: `query`, `subprotocol`.
+    #[serde(default)]
+    pub also_in: Vec<Spanned<TokenPlace>>,
     /// TLS for an `https` URL.
     pub tls: Option<Spanned<TlsConfig>>,
 }

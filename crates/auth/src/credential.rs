@@ -3,8 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use access::credentials::{self, Credential as Presented, KeyPlace, Problem, Scheme, Wanted};
+use access::credentials::{
+    self, Credential as Presented, KeyPlace, Problem, Scheme, Source, Wanted,
+};
 use component::access::{Place, RequestHead};
+use config::{Report, Spanned};
+
+use crate::codes::BAD_WAY;
+use crate::config::TokenPlace;
 
 /// How the credential of a way is presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +35,12 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Where a credential stands in a request that can be taken out. A signature is no secret.
-    pub fn place(&self) -> Option<Place> {
+    /// Where a credential stands in a request that can be taken out, when it came from there. A
+    /// signature is no secret.
+    pub fn place(&self, source: Source) -> Option<Place> {
         Some(match self {
+            Self::Bearer if source == Source::Query => Place::Query(ACCESS_TOKEN.into()),
+            Self::Bearer if source == Source::Subprotocol => Place::Subprotocol,
             Self::Bearer | Self::Basic => Place::Field(AUTHORIZATION.into()),
             Self::Field(name) => Place::Field(Arc::clone(name)),
             Self::Query(name) => Place::Query(Arc::clone(name)),
@@ -39,15 +48,82 @@ impl Carrier {
             Self::Signature(_) | Self::Certificate | Self::Always => return None,
         })
     }
+
+    /// Whether browsers and connections present it by themselves. What a request shows on purpose
+    /// counts before it, right or wrong.
+    pub fn is_implied(&self) -> bool {
+        matches!(self, Self::Cookie(_) | Self::Certificate)
+    }
+
+    /// A name that outlives the process, of those whose credential can be presented again: a
+    /// signature is for one body, a cookie and a certificate come again by themselves, and what
+    /// takes every request has none.
+    pub fn ticket_name(&self) -> Option<String> {
+        Some(match self {
+            Self::Bearer => "bearer".to_owned(),
+            Self::Basic => "basic".to_owned(),
+            Self::Field(name) => format!("field {name}"),
+            Self::Query(name) => format!("query {name}"),
+            Self::Cookie(_) | Self::Signature(_) | Self::Certificate | Self::Always => return None,
+        })
+    }
 }
 
 const AUTHORIZATION: &str = "authorization";
+/// The parameter of RFC 6750, section 2.3.
+pub(crate) const ACCESS_TOKEN: &str = "access_token";
+
+/// Where bearer tokens may stand beside `Authorization`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TokenSources {
+    pub query: bool,
+    pub subprotocol: bool,
+}
+
+impl TokenSources {
+    /// Reads `also_in`. Every problem is reported.
+    pub fn read(places: &[Spanned<TokenPlace>], report: &mut Report) -> Self {
+        let mut sources = Self::default();
+        for place in places {
+            let is_there = match place.value {
+                TokenPlace::Query => &mut sources.query,
+                TokenPlace::Subprotocol => &mut sources.subprotocol,
+            };
+            if std::mem::replace(is_there, true) {
+                let message = "`also_in` names this twice";
+                report
+                    .error(BAD_WAY, place.span, message)
+                    .hint("leave one out");
+            }
+        }
+        sources
+    }
+
+    /// Those of either.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            query: self.query || other.query,
+            subprotocol: self.subprotocol || other.subprotocol,
+        }
+    }
+
+    /// Whether a token may stand there.
+    pub fn allow(self, source: Source) -> bool {
+        match source {
+            Source::Field => true,
+            Source::Query => self.query,
+            Source::Subprotocol => self.subprotocol,
+        }
+    }
+}
 
 /// A credential of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Credential<'a> {
     /// Which of the carriers it came by.
     pub carrier: usize,
+    /// Where it stood.
+    pub source: Source,
     /// What it is: a token, a key, or user and password in Base64; empty where the way looks for
     /// itself.
     pub value: Cow<'a, [u8]>,
@@ -60,6 +136,7 @@ impl Credential<'_> {
     pub fn none(carrier: usize) -> Self {
         Self {
             carrier,
+            source: Source::Field,
             value: Cow::Borrowed(&[]),
             proof: None,
         }
@@ -90,12 +167,22 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// One for these carriers, each of which is there once.
+    /// One for these carriers, each of which is there once, and for tokens in these places.
     ///
     /// # Errors
     /// A sentence, when there are too many places for keys.
-    pub fn new(carriers: Vec<Carrier>, tokens: TokenSchemes) -> Result<Self, &'static str> {
+    pub fn new(
+        carriers: Vec<Carrier>,
+        tokens: TokenSchemes,
+        sources: TokenSources,
+    ) -> Result<Self, &'static str> {
         let mut wanted = Wanted::default();
+        if sources.query {
+            wanted.token_parameter();
+        }
+        if sources.subprotocol {
+            wanted.token_subprotocol();
+        }
         let (mut keys, mut signatures, mut certificate) = (Vec::new(), Vec::new(), None);
         let mut cookies = Vec::new();
         for (at, carrier) in carriers.iter().enumerate() {
@@ -143,6 +230,7 @@ impl Finder {
         let fields = head.headers.iter().map(|(_, name, value)| (name, value));
         let presented = credentials::find(fields, head.query, &self.wanted)?;
         let of = |wanted: Carrier| self.carriers.iter().position(|it| *it == wanted);
+        let source = presented.source;
         let mut found = None;
         let place;
         if let Some(credential) = presented.credential {
@@ -162,6 +250,7 @@ impl Finder {
             };
             found = at.map(|carrier| Credential {
                 carrier,
+                source,
                 value,
                 proof: shown,
             });
@@ -235,7 +324,7 @@ mod tests {
             bearer: true,
             dpop: false,
         };
-        let finder = Finder::new(carriers().to_vec(), tokens).unwrap();
+        let finder = Finder::new(carriers().to_vec(), tokens, TokenSources::default()).unwrap();
         let found = finder.find(RequestHead::of(&request))?;
         let text = |it: Cow<'_, [u8]>| String::from_utf8_lossy(&it).into_owned();
         Ok(found.map(|it| (it.carrier, text(it.value))))

@@ -1,22 +1,26 @@
 //! What stands in front of a flow or a topic.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use access::credentials::{Problem, Source};
 use component::access::{
     AccessPage, Admitted, Caller, Door, DoorContext, Judgement, Place, RequestHead,
+    SUBPROTOCOL_FIELD, TICKET_PARAMETER, TOKEN_SUBPROTOCOL,
 };
 use component::definition::compile_expression;
 use component::exchange::{Exchange, FlowContext};
-use component::handler::Services;
+use component::handler::{LocalFuture, Services};
 use config::{Node, Spanned};
 use expr::jq::Expression;
 use message::{Reply, Request};
 
 use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
-use crate::credential::{Carrier, Credential, Finder, TokenSchemes};
+use crate::credential::{ACCESS_TOKEN, Carrier, Credential, Finder, TokenSchemes, TokenSources};
 use crate::possession::Dpop;
 use crate::refusal::{self, Refusals};
+use crate::tickets::{self, Shown, TicketDesk};
 use crate::way::{Check, Checked, Known, Rejection, Way};
 
 /// A door with its ways.
@@ -30,6 +34,27 @@ pub(crate) struct AccessDoor {
     secret_parameters: Vec<Arc<str>>,
     scopes: Vec<String>,
     require: Option<Condition>,
+    /// Where tokens may stand beside `Authorization`, for one of the ways at least.
+    sources: TokenSources,
+    tickets: Option<TicketDesk>,
+}
+
+/// How a credential has come: what is taken out of the request, and what stands for a ticket.
+struct Entry {
+    source: Source,
+    /// Whether it is a token with a proof of possession.
+    has_proof: bool,
+    shown: Option<Shown>,
+}
+
+impl Entry {
+    fn of(credential: &Credential<'_>) -> Self {
+        Self {
+            source: credential.source,
+            has_proof: credential.proof.is_some(),
+            shown: None,
+        }
+    }
 }
 
 /// A condition over `$auth` and the head of the request.
@@ -54,13 +79,18 @@ impl AccessDoor {
             Carrier::Query(name) => Some(Arc::clone(name)),
             _ => None,
         };
-        let secret_parameters = carriers.iter().filter_map(parameter).collect();
+        let mut secret_parameters: Vec<_> = carriers.iter().filter_map(parameter).collect();
         let tokens = || ways.iter().filter(|it| *it.carrier() == Carrier::Bearer);
-        let tokens = TokenSchemes {
+        let schemes = TokenSchemes {
             bearer: tokens().any(|it| it.dpop() != Dpop::Required),
             dpop: tokens().any(|it| it.dpop() != Dpop::Ignored),
         };
-        let finder = Finder::new(carriers, tokens)?;
+        let sources = tokens().map(|way| way.token_sources());
+        let sources = sources.fold(TokenSources::default(), TokenSources::or);
+        if sources.query {
+            secret_parameters.push(ACCESS_TOKEN.into());
+        }
+        let finder = Finder::new(carriers, schemes, sources)?;
         Ok(Self {
             name: name.to_owned(),
             ways,
@@ -69,7 +99,27 @@ impl AccessDoor {
             finder,
             scopes: Vec::new(),
             require: None,
+            sources,
+            tickets: None,
         })
+    }
+
+    /// Has it take tickets, too; without one of its ways' credentials that could be presented again
+    /// it takes none.
+    pub fn with_tickets(mut self, desk: Option<TicketDesk>) -> Self {
+        if self.ways.iter().any(|way| can_come_again(&**way)) {
+            self.tickets = desk;
+        }
+        if self.tickets.is_some() {
+            self.secret_parameters.push(TICKET_PARAMETER.into());
+        }
+        self
+    }
+
+    /// The name of the first way that passes a credential on for which there could be a ticket.
+    pub fn passing_way(&self) -> Option<&Arc<str>> {
+        let passes = |way: &&Arc<dyn Way>| way.passes() && can_come_again(&***way);
+        self.ways.iter().find(passes).map(|way| way.name())
     }
 
     /// Adds what callers must have beside a credential. Every problem is reported.
@@ -107,7 +157,9 @@ impl AccessDoor {
     /// refuses it.
     fn way(&self, credential: &Credential<'_>, head: RequestHead<'_>) -> Option<&Arc<dyn Way>> {
         let carrier = self.finder.carriers().get(credential.carrier)?;
-        let ways = || self.ways.iter().filter(|it| it.carrier() == carrier);
+        let is_from = |way: &Arc<dyn Way>| way.token_sources().allow(credential.source);
+        let is_it = |way: &&Arc<dyn Way>| way.carrier() == carrier && is_from(way);
+        let ways = || self.ways.iter().filter(is_it);
         let first = ways().next()?;
         // What a credential says of itself is not read where there is no choice.
         if ways().nth(1).is_none() && (self.always().is_none() || !first.tells_apart()) {
@@ -135,14 +187,15 @@ impl AccessDoor {
         (*last.carrier() == Carrier::Always).then_some(last)
     }
 
-    /// `has_proof` is whether the credential is a token with a proof of possession.
-    fn decide(
+    /// Whether whoever a way knows may come in. `has_proof` is whether the credential is a token
+    /// with a proof of possession.
+    fn known(
         &self,
         (way, has_proof): (&dyn Way, bool),
         checked: Checked,
         head: RequestHead<'_>,
         services: &dyn Services,
-    ) -> Result<Admitted, Box<Reply>> {
+    ) -> Result<Known, Box<Reply>> {
         let Known { caller, settlement } = match checked {
             Ok(known) => known,
             Err(rejection) => return Err(self.reject((way, has_proof), rejection, head)),
@@ -164,15 +217,155 @@ impl AccessDoor {
                 condition.holds(message, services)
             }
         })?;
-        let place = || match has_proof {
-            true => Some(Place::Dpop),
-            false => way.carrier().place(),
-        };
-        Ok(Admitted {
+        Ok(Known { caller, settlement })
+    }
+
+    fn decide(
+        &self,
+        (way, entry): (&dyn Way, &Entry),
+        checked: Checked,
+        head: RequestHead<'_>,
+        services: &dyn Services,
+    ) -> Result<Admitted, Box<Reply>> {
+        let by = (way, entry.has_proof);
+        let Known { caller, settlement } = self.known(by, checked, head, services)?;
+        let mut admitted = Admitted {
             caller,
-            strip: (!way.passes()).then(place).flatten(),
+            strip: None,
             settlement,
-        })
+            reply_fields: Vec::new(),
+            successor: None,
+        };
+        if let Some(shown) = &entry.shown {
+            admitted.strip = Some(Place::Ticket);
+            let desk = self.tickets.as_ref().filter(|_| shown.is_ticket);
+            let at = (head.is_secure, services);
+            let cookie = desk.and_then(|desk| desk.cookie(&shown.grant, &admitted.caller, at));
+            if let Some((pair, field)) = cookie {
+                admitted.reply_fields.extend(field);
+                admitted.successor = Some(pair.into());
+            }
+            return Ok(admitted);
+        }
+        let place = match entry.has_proof {
+            true => Some(Place::Dpop),
+            false => way.carrier().place(entry.source),
+        };
+        if place == Some(Place::Subprotocol) {
+            let chosen = TOKEN_SUBPROTOCOL.to_owned();
+            admitted.reply_fields.push((SUBPROTOCOL_FIELD, chosen));
+        }
+        // A token among subprotocols is none that a back end could choose.
+        let passes = way.passes() && place != Some(Place::Subprotocol);
+        admitted.strip = place.filter(|_| !passes);
+        Ok(admitted)
+    }
+
+    /// Judges a request by what its way makes of the credential.
+    fn end<'a>(
+        &'a self,
+        (way, entry): (&'a Arc<dyn Way>, Entry),
+        check: Check<'a>,
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Judgement<'a> {
+        match check {
+            Check::NeedsBody => Judgement::NeedsBody,
+            Check::Ready(checked) => {
+                let by = (&**way, &entry);
+                Judgement::Ready(self.decide(by, checked, head, services))
+            }
+            Check::Pending(check) => Judgement::Pending(Box::pin(async move {
+                let checked = check.await;
+                self.decide((&**way, &entry), checked, head, services)
+            })),
+        }
+    }
+
+    /// Whether a request shows a credential on purpose.
+    fn is_shown(&self, found: Option<&Credential<'_>>) -> bool {
+        let carrier = found.and_then(|it| self.finder.carriers().get(it.carrier));
+        carrier.is_some_and(|it| !it.is_implied())
+    }
+
+    /// Judges a request that shows no credential on purpose by its ticket or the cookie that
+    /// follows one; `None` when it has neither.
+    #[cold]
+    fn judge_ticket<'a>(
+        &'a self,
+        (desk, ticket): (&TicketDesk, Option<&str>),
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Option<Judgement<'a>> {
+        let refuse = |rejection| Some(Judgement::Ready(Err(self.refuse_ticket(rejection, head))));
+        let mut shown = match desk.find(head, ticket, services) {
+            Ok(shown) => shown?,
+            Err(rejection) => return refuse(rejection),
+        };
+        let mut carriers = self.finder.carriers().iter();
+        let name = Some(&shown.grant.carrier);
+        let carrier = carriers.position(|it| it.ticket_name().as_ref() == name);
+        let value = match shown.is_ticket {
+            true => shown.grant.credential.clone(),
+            false => std::mem::take(&mut shown.grant.credential),
+        };
+        let credential = carrier.map(|carrier| Credential {
+            value: Cow::Owned(value),
+            ..Credential::none(carrier)
+        });
+        let found = credential.and_then(|it| Some((self.way(&it, head)?, it)));
+        let Some((way, credential)) = found else {
+            return refuse(Rejection::Invalid("ticket_of_another_way"));
+        };
+        let entry = Entry {
+            shown: Some(shown),
+            ..Entry::of(&credential)
+        };
+        let check = way.check(credential, head, services);
+        Some(self.end((way, entry), check, head, services))
+    }
+
+    fn refuse_ticket(&self, rejection: Rejection, head: RequestHead<'_>) -> Box<Reply> {
+        let (Rejection::Invalid(reason) | Rejection::Unavailable(reason)) = rejection else {
+            return match rejection {
+                Rejection::Limited(wait) => refusal::limited(wait),
+                _ => refusal::unavailable(),
+            };
+        };
+        tracing::debug!(
+            target: "auth", door = %self.name, peer = %head.peer, reason, "refused"
+        );
+        self.refusals.unknown()
+    }
+
+    /// Gives a ticket for the credential of a request.
+    async fn give_ticket(
+        &self,
+        head: RequestHead<'_>,
+        services: &dyn Services,
+    ) -> Result<Box<Reply>, Box<Reply>> {
+        let Some(desk) = &self.tickets else {
+            return Err(refusal::no_tickets());
+        };
+        let found = self.finder.find(head);
+        let found = found.map_err(|problem| self.refusals.unreadable(problem))?;
+        let found = found.ok_or_else(|| self.refusals.unknown())?;
+        let carrier = self.finder.carriers().get(found.carrier);
+        let name = carrier.and_then(Carrier::ticket_name);
+        // A proof of possession is good once: the token could not be shown again.
+        let name = name.filter(|_| found.proof.is_none());
+        let name = name.ok_or_else(refusal::no_tickets)?;
+        let way = self.way(&found, head);
+        let way = way.ok_or_else(|| self.refusals.unknown())?;
+        let credential = found.value.to_vec();
+        let checked = match way.check(found, head, services) {
+            Check::Ready(checked) => checked,
+            Check::Pending(check) => check.await,
+            // Only of signatures, which have no name.
+            Check::NeedsBody => return Err(refusal::no_tickets()),
+        };
+        let known = self.known((&**way, false), checked, head, services)?;
+        desk.give(&known.caller, (name, credential), head, services)
     }
 
     /// Whether a caller has what is demanded beside a credential.
@@ -235,6 +428,11 @@ impl AccessDoor {
     }
 }
 
+/// Whether credentials of a way can be presented again, so that a ticket can stand for them.
+fn can_come_again(way: &dyn Way) -> bool {
+    way.carrier().ticket_name().is_some() && way.dpop() != Dpop::Required
+}
+
 fn condition(require: &Spanned<String>, context: &mut DoorContext<'_>) -> Option<Condition> {
     let scope = context.evaluation.scope();
     let expression = compile_expression(&require.value, require.span, &scope, context.report)?;
@@ -270,12 +468,29 @@ impl Condition {
 
 impl Door for AccessDoor {
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
-        let (way, credential) = match self.finder.find(head) {
-            Ok(Some(found)) => (self.way(&found, head), found),
-            Ok(None) => (self.always(), Credential::none(0)),
-            Err(problem) => return Judgement::Ready(Err(self.refusals.unreadable(problem))),
+        let refuse = |problem| Judgement::Ready(Err(self.refusals.unreadable(problem)));
+        let found = match self.finder.find(head) {
+            Ok(found) => found,
+            Err(problem) => return refuse(problem),
         };
-        let has_proof = credential.proof.is_some();
+        if let Some(desk) = &self.tickets {
+            match (tickets::presented(head), self.is_shown(found.as_ref())) {
+                (Err(problem), _) => return refuse(problem),
+                (Ok(Some(_)), true) => return refuse(Problem::SeveralCredentials),
+                (Ok(None), true) => {}
+                (Ok(ticket), false) => {
+                    let by = (desk, ticket.as_deref());
+                    if let Some(judgement) = self.judge_ticket(by, head, services) {
+                        return judgement;
+                    }
+                }
+            }
+        }
+        let (way, credential) = match found {
+            Some(found) => (self.way(&found, head), found),
+            None => (self.always(), Credential::none(0)),
+        };
+        let entry = Entry::of(&credential);
         let (way, check) = match way {
             Some(way) => (way, way.check(credential, head, services)),
             None => match self.invite(head, services) {
@@ -283,16 +498,7 @@ impl Door for AccessDoor {
                 None => return Judgement::Ready(Err(self.refusals.unknown())),
             },
         };
-        match check {
-            Check::NeedsBody => Judgement::NeedsBody,
-            Check::Ready(checked) => {
-                Judgement::Ready(self.decide((&**way, has_proof), checked, head, services))
-            }
-            Check::Pending(check) => Judgement::Pending(Box::pin(async move {
-                let checked = check.await;
-                self.decide((&**way, has_proof), checked, head, services)
-            })),
-        }
+        self.end((way, entry), check, head, services)
     }
 
     fn pages(&self) -> Vec<AccessPage> {
@@ -300,7 +506,9 @@ impl Door for AccessDoor {
     }
 
     fn needs_message(&self) -> bool {
-        self.require.is_some() || self.ways.iter().any(|it| it.needs_message())
+        self.tickets.is_some()
+            || self.require.is_some()
+            || self.ways.iter().any(|it| it.needs_message())
     }
 
     fn reads_body(&self) -> bool {
@@ -314,6 +522,22 @@ impl Door for AccessDoor {
 
     fn judges_once(&self) -> bool {
         self.ways.iter().any(|it| it.dpop() != Dpop::Ignored)
+    }
+
+    fn rewrites_fields(&self) -> bool {
+        self.tickets.is_some() || self.sources.subprotocol
+    }
+
+    fn gives_tickets(&self) -> bool {
+        self.tickets.is_some()
+    }
+
+    fn ticket<'a>(
+        &'a self,
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Box<Reply>, Box<Reply>>> {
+        Box::pin(self.give_ticket(head, services))
     }
 
     fn secret_parameters(&self) -> &[Arc<str>] {

@@ -21,7 +21,7 @@ use crate::claims;
 use crate::clear_text;
 use crate::codes::BAD_WAY;
 use crate::config::IntrospectConfig;
-use crate::credential::{Carrier, Credential};
+use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
 use crate::jwt::texts;
 use crate::possession::{Dpop, Possession};
@@ -40,6 +40,7 @@ const BYTES_EACH: usize = 4;
 pub(crate) struct IntrospectWay {
     name: Arc<str>,
     passes: bool,
+    sources: TokenSources,
     timeout: Duration,
     answers: Arc<Answers<Verdict>>,
     asker: Arc<Asker>,
@@ -116,6 +117,7 @@ impl IntrospectWay {
         let check = timing::time("check", config.check.as_ref(), range, report);
         let check = check.unwrap_or(Duration::from_secs(30));
         let timeout = timing::timeout(config.timeout.as_ref(), report);
+        let sources = TokenSources::read(&config.also_in, report);
         let how = ("auth", timeout);
         let url = FixedUrl::read(&config.url, config.tls.as_ref(), how, BAD_WAY, report);
         clear_text::warn(&config.url, "the issuer of tokens", report);
@@ -150,6 +152,7 @@ impl IntrospectWay {
         Some(Self {
             name: Arc::clone(name),
             passes,
+            sources,
             timeout,
             answers,
             asker,
@@ -351,6 +354,10 @@ impl Way for IntrospectWay {
 
     fn carrier(&self) -> &Carrier {
         &Carrier::Bearer
+    }
+
+    fn token_sources(&self) -> TokenSources {
+        self.sources
     }
 
     fn dpop(&self) -> Dpop {

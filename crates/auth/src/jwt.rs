@@ -24,7 +24,7 @@ use crate::claims;
 use crate::clear_text;
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
-use crate::credential::{Carrier, Credential};
+use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::{Fetcher, IssuerKeys, KeysOrigin, Place, Refresh};
 use crate::possession::{Dpop, Possession};
@@ -41,6 +41,7 @@ const FETCH: Duration = Duration::from_secs(4);
 pub(crate) struct JwtWay {
     name: Arc<str>,
     passes: bool,
+    sources: TokenSources,
     issuers: Vec<String>,
     keys: Keys,
     guesses: Arc<Guesses>,
@@ -91,6 +92,7 @@ impl JwtWay {
         let issuers = texts("issuer", &config.value.issuer, report);
         let audience = reading.audience(report);
         let skew = reading.clock_skew(report);
+        let sources = TokenSources::read(&config.value.also_in, report);
         let keys = reading.keys(&issuers, surroundings, report);
         let (keys, audience) = (keys?, audience?);
         if report.errors() > before {
@@ -106,6 +108,7 @@ impl JwtWay {
         Some(Self {
             name: Arc::clone(name),
             passes,
+            sources,
             issuers,
             keys,
             guesses: Guesses::of(surroundings.states),
@@ -218,6 +221,10 @@ impl Way for JwtWay {
 
     fn carrier(&self) -> &Carrier {
         &Carrier::Bearer
+    }
+
+    fn token_sources(&self) -> TokenSources {
+        self.sources
     }
 
     fn takes(&self, token: &[u8], _: RequestHead<'_>) -> bool {

@@ -8,8 +8,9 @@
 //! token is its sender's. A [`door`] finds the credential of a request ([`credential`]), has its
 //! way check it, and decides; [`refusal`] is what whoever is not let in is told. [`deny`] reads the
 //! deny list, which [`revocation`] has with the credentials that have opened streams: these end
-//! when one is revoked, and [`recheck`] asks about opaque tokens again. What is right and wrong
-//! about a credential is the business of the crate `access`.
+//! when one is revoked, and [`recheck`] asks about opaque tokens again. [`tickets`] are for
+//! browsers that can send no credential. What is right and wrong about a credential is the business
+//! of the crate `access`.
 
 mod answers;
 mod api_key;
@@ -38,6 +39,7 @@ mod shown_certificate;
 mod source;
 #[cfg(test)]
 mod testing;
+mod tickets;
 mod timing;
 mod way;
 mod ways;
@@ -45,6 +47,7 @@ mod ways;
 use component::access::AccessDefinition;
 
 pub use revocation::{CLOCK_SKEW_MAX, DENIED_MAX, Revocations};
+pub use tickets::{TicketOffice, new_ticket_key};
 
 /// How ways and doors are read.
 pub const DEFINITION: AccessDefinition = AccessDefinition {

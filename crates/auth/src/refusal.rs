@@ -127,3 +127,23 @@ pub(crate) fn limited(wait: Duration) -> Box<Reply> {
     let fault = Fault::new(Kind::Limited, Origin::Client, detail);
     Box::new(fault.with_retry_after(wait).to_reply())
 }
+
+/// The reply to a caller that has too many tickets.
+pub(crate) fn too_many_tickets(wait: Duration) -> Box<Reply> {
+    let detail = "the caller has too many tickets";
+    let fault = Fault::new(Kind::Limited, Origin::Client, detail);
+    // In whole seconds, and at least one.
+    let wait = Duration::from_secs(wait.as_secs() + 1);
+    Box::new(fault.with_retry_after(wait).to_reply())
+}
+
+/// The reply to a request for a ticket whose `Origin` is none.
+pub(crate) fn bad_origin() -> Box<Reply> {
+    Box::new(Fault::invalid("the Origin is too long").to_reply())
+}
+
+/// The reply to a request for a ticket whose credential cannot be presented again.
+pub(crate) fn no_tickets() -> Box<Reply> {
+    let detail = "this credential cannot be exchanged for a ticket";
+    Box::new(Fault::invalid(detail).to_reply())
+}

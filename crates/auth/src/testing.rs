@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use component::access::{AccessNodes, Admitted, Door, DoorContext, RequestHead};
+use component::access::{AccessNodes, Admitted, Door, DoorContext, RequestHead, TicketScope};
 use component::definition::Surroundings;
 use component::evaluation::Evaluation;
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
@@ -43,6 +43,7 @@ pub(crate) fn door(yaml: &str, states: &States) -> Result<Arc<dyn Door>, Vec<Str
         report: &mut report,
         name: "flow test",
         evaluation: &Evaluation::default(),
+        tickets: node.get("tickets").map(|_| TicketScope::Path),
     };
     let door = ways.door(node.get("auth").unwrap(), &mut context);
     // The systems of tests are nowhere: no connection to them needs TLS.

@@ -9,7 +9,7 @@ use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 use message::Reply;
 
-use crate::credential::{Carrier, Credential};
+use crate::credential::{Carrier, Credential, TokenSources};
 use crate::possession::Dpop;
 
 /// Why a credential does not let its sender in.
@@ -62,6 +62,11 @@ pub(crate) trait Way: Send + Sync {
 
     /// How its credential is presented.
     fn carrier(&self) -> &Carrier;
+
+    /// Where its tokens may stand beside `Authorization`.
+    fn token_sources(&self) -> TokenSources {
+        TokenSources::default()
+    }
 
     /// Whether a credential is for this way, where several ways have the same carrier.
     fn takes(&self, _credential: &[u8], _head: RequestHead<'_>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use component::access::{AccessNodes, Door, DoorContext, Ways};
+use component::access::{AccessNodes, Door, DoorContext, TicketScope, Ways};
 use component::definition::Surroundings;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
@@ -17,11 +17,13 @@ use crate::config::{AuthConfig, WayConfig};
 use crate::credential::Carrier;
 use crate::deny;
 use crate::door::AccessDoor;
+use crate::failed_checks::Guesses;
 use crate::hmac::HmacWay;
 use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
 use crate::mtls::MtlsWay;
 use crate::oidc::OidcWay;
+use crate::tickets::{TicketDesk, TicketOffice};
 use crate::way::Way;
 
 /// The word that opens a door.
@@ -34,6 +36,8 @@ struct NamedWays {
     all: Vec<NamedWay>,
     /// What the deny list does by itself.
     deny: Option<SourcePlan>,
+    /// What doors need for tickets.
+    tickets: Option<(Arc<TicketOffice>, Arc<Guesses>)>,
 }
 
 /// A name and its way.
@@ -50,6 +54,8 @@ pub(crate) fn build(
         ..NamedWays::default()
     };
     if let Some(node) = nodes.ways {
+        let states = surroundings.states;
+        ways.tickets = Some((TicketOffice::of(states), Guesses::of(states)));
         // Each way is checked when it is read.
         config::check(node, &json!({ "type": "object" }), report);
         for entry in node.as_mapping().unwrap_or_default() {
@@ -140,6 +146,29 @@ fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
 }
 
 impl NamedWays {
+    /// Has a door take tickets where it shall. A flow behind one that passes credentials on would
+    /// not get them with a ticket.
+    fn with_tickets(
+        &self,
+        door: AccessDoor,
+        auth: &Node,
+        context: &mut DoorContext<'_>,
+    ) -> AccessDoor {
+        if context.tickets == Some(TicketScope::Path)
+            && let Some(way) = door.passing_way()
+        {
+            let message = format!("`{way}` passes its credential on, which no ticket can");
+            let hint = "leave `pass` out of the way, or `tickets` out of the flow";
+            context
+                .report
+                .error(BAD_AUTH, auth.span, message)
+                .hint(hint);
+        }
+        let desk = self.tickets.as_ref().zip(context.tickets.clone());
+        let desk = desk.map(|((office, guesses), scope)| TicketDesk::new(scope, office, guesses));
+        door.with_tickets(desk)
+    }
+
     /// The way of a name; `None` when there is none, or it has a problem.
     fn find(&self, name: &Spanned<String>, report: &mut Report) -> Option<Arc<dyn Way>> {
         let found = self.all.iter().find(|(known, _)| **known == *name.value);
@@ -241,7 +270,8 @@ impl Ways for NamedWays {
             };
             let way = self.find(&name, context.report)?;
             let door = AccessDoor::new(context.name, vec![way]);
-            return sound(door, auth, context).map(|door| Arc::new(door) as _);
+            let door = sound(door, auth, context)?;
+            return Some(Arc::new(self.with_tickets(door, auth, context)));
         }
         if auth.as_mapping().is_none() {
             refuse_shape(auth, context.report);
@@ -263,7 +293,7 @@ impl Ways for NamedWays {
         }
         let door = sound(AccessDoor::new(context.name, ways), auth, context)?;
         let door = door.with_demands(&config, auth, context)?;
-        is_whole.then(|| Arc::new(door) as _)
+        is_whole.then(|| Arc::new(self.with_tickets(door, auth, context)) as _)
     }
 
     fn sources(&self) -> Vec<SourcePlan> {

@@ -2,6 +2,7 @@
 //! the head of each request, and lets it in with its caller or answers it. What a door goes by is
 //! its own matter (the crate `auth`).
 
+mod ticket;
 mod validity;
 
 use std::net::IpAddr;
@@ -11,6 +12,9 @@ use config::{Node, Report, Span};
 use expr::Value;
 use message::{ClientCertificate, Fault, Headers, HeadersView, Kind, Origin, Reply, Request};
 
+pub use self::ticket::{
+    TICKET_COOKIE, TICKET_PARAMETER, TicketHandler, TicketScope, cookies_of, is_cookie, tickets_of,
+};
 use crate::definition::Surroundings;
 use crate::evaluation::Evaluation;
 use crate::handler::{Handler, LocalFuture, Services};
@@ -173,12 +177,38 @@ pub enum Place {
     Cookie(Arc<str>),
     /// In `Authorization`, with its proof in `DPoP` (RFC 9449).
     Dpop,
+    /// Behind the subprotocol `bearer` of a WebSocket handshake.
+    Subprotocol,
+    /// In the parameter [`TICKET_PARAMETER`], the cookie [`TICKET_COOKIE`], or both.
+    Ticket,
 }
 
 impl Place {
     /// The names of the fields with a proof of possession and its token.
     pub const DPOP_FIELDS: [&'static str; 2] = ["authorization", "dpop"];
+
+    /// Takes out of a message what stands there.
+    fn clear(&self, request: &mut Request) {
+        match self {
+            Self::Field(name) => request.headers.remove(name),
+            Self::Query(name) => remove_parameter(request, name),
+            Self::Cookie(name) => request.headers = without_cookie(&request.headers, name),
+            Self::Dpop => {
+                for name in Self::DPOP_FIELDS {
+                    request.headers.remove(name);
+                }
+            }
+            Self::Subprotocol => remove_subprotocol_token(&mut request.headers),
+            Self::Ticket => {
+                remove_parameter(request, TICKET_PARAMETER);
+                request.headers = without_cookie(&request.headers, TICKET_COOKIE);
+            }
+        }
+    }
 }
+
+/// A field of a reply, its name in lower case.
+pub type ReplyField = (&'static str, String);
 
 /// A request that may come in.
 #[derive(Debug)]
@@ -189,6 +219,11 @@ pub struct Admitted {
     pub strip: Option<Place>,
     /// What wants to know how the request ends; only of judgements that have seen the body.
     pub settlement: Option<Settlement>,
+    /// What the reply gets: the cookie that stands for a used ticket, or the subprotocol that
+    /// stood before a token, unless the reply has one.
+    pub reply_fields: Vec<ReplyField>,
+    /// What stands for the ticket that this request has used up, as a value of `Cookie`.
+    pub successor: Option<Box<str>>,
 }
 
 /// Tells a door how an admitted request has ended: whether it was answered with a success. One that
@@ -231,31 +266,61 @@ impl Admitted {
         match self.strip.as_ref()? {
             Place::Field(name) => Some(name),
             Place::Dpop => Some("authorization"),
-            Place::Query(_) => None,
             // Nobody says which of the cookies is meant.
             Place::Cookie(_) => Some("cookie"),
+            Place::Query(_) | Place::Subprotocol | Place::Ticket => None,
         }
     }
 
     /// Takes the credential out of a message and notes who has sent it.
     pub fn enter(&self, request: &mut Request) {
-        match &self.strip {
-            None => {}
-            Some(Place::Field(name)) => request.headers.remove(name),
-            Some(Place::Dpop) => {
-                for name in Place::DPOP_FIELDS {
-                    request.headers.remove(name);
-                }
-            }
-            Some(Place::Query(name)) => {
-                let query = request.query.take();
-                request.query = query.and_then(|query| without_parameter(&query, name));
-            }
-            Some(Place::Cookie(name)) => {
-                request.headers = without_cookie(&request.headers, name);
-            }
+        if let Some(place) = &self.strip {
+            place.clear(request);
         }
         request.caller = Some(Arc::clone(&self.caller) as _);
+    }
+
+    /// Makes of a request that has used up a ticket one that can be judged again.
+    pub fn replace_ticket(&self, request: &mut Request) {
+        if let Some(successor) = &self.successor {
+            Place::Ticket.clear(request);
+            request.headers.append("Cookie", &**successor);
+        }
+    }
+}
+
+fn remove_parameter(request: &mut Request, name: &str) {
+    let query = request.query.take();
+    request.query = query.and_then(|query| without_parameter(&query, name));
+}
+
+/// The field with subprotocols (RFC 6455, section 11.3.4), in lower case.
+pub const SUBPROTOCOL_FIELD: &str = "sec-websocket-protocol";
+
+/// The subprotocol whose next one is a token.
+pub const TOKEN_SUBPROTOCOL: &str = "bearer";
+
+/// Takes `bearer, TOKEN` out of the subprotocols; the others stay.
+fn remove_subprotocol_token(headers: &mut Headers) {
+    let lines: Vec<Vec<u8>> = {
+        let view = headers.view();
+        let is_it = |name: &[u8]| name.eq_ignore_ascii_case(SUBPROTOCOL_FIELD.as_bytes());
+        let lines = view.iter().filter(|it| is_it(it.1));
+        lines.map(|it| it.2.to_vec()).collect()
+    };
+    headers.remove(SUBPROTOCOL_FIELD);
+    for line in lines {
+        let mut others: Vec<&[u8]> = Vec::new();
+        let mut names = line.split(|it| *it == b',').map(<[u8]>::trim_ascii);
+        while let Some(name) = names.next() {
+            match name == TOKEN_SUBPROTOCOL.as_bytes() {
+                true => drop(names.next()),
+                false => others.push(name),
+            }
+        }
+        if !others.is_empty() {
+            headers.append("Sec-WebSocket-Protocol", others.join(&b", "[..]));
+        }
     }
 }
 
@@ -272,7 +337,7 @@ pub fn without_parameter(query: &str, name: &str) -> Option<String> {
 fn without_cookie(headers: &Headers, name: &str) -> Headers {
     let mut others = Headers::new();
     for (_, field, value) in headers.view().iter() {
-        let is_cookies = field.eq_ignore_ascii_case(b"cookie");
+        let is_cookies = is_cookie(field);
         let field = String::from_utf8_lossy(field);
         match is_cookies {
             false => others.append(&field, value),
@@ -397,6 +462,30 @@ pub trait Door: Send + Sync {
     fn judge_known(&self, _: &Request, _: &dyn Services) -> Result<(), Box<Reply>> {
         Ok(())
     }
+
+    /// Whether it takes out more than lines, cookies and parameters, such as a token among
+    /// subprotocols, or takes tickets: what stands behind it must be on the message path.
+    fn rewrites_fields(&self) -> bool {
+        false
+    }
+
+    /// Whether it gives tickets.
+    fn gives_tickets(&self) -> bool {
+        false
+    }
+
+    /// Gives a ticket to whoever would be let in: the reply is JSON. `head` is that of the request
+    /// that the ticket is for, with its message.
+    ///
+    /// # Errors
+    /// The reply of one who may not come in.
+    fn ticket<'a>(
+        &'a self,
+        _head: RequestHead<'a>,
+        _services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<Box<Reply>, Box<Reply>>> {
+        Box::pin(std::future::ready(Err(ticket::none_here())))
+    }
 }
 
 /// A page that a way to know a caller has on a listener.
@@ -424,6 +513,8 @@ pub struct DoorContext<'a> {
     pub name: &'a str,
     /// What its expressions may use.
     pub evaluation: &'a Evaluation,
+    /// Where it takes tickets, if it does.
+    pub tickets: Option<TicketScope>,
 }
 
 /// The ways to know a caller, by their names.
@@ -512,6 +603,23 @@ mod tests {
         scopes.dedup();
         assert_eq!(scopes.len(), 5);
         assert_eq!(caller("ask", "").unwrap_err().kind, Kind::Forbidden);
+    }
+
+    #[test]
+    fn a_token_is_taken_out_of_the_subprotocols() {
+        for (value, expected) in [
+            ("bearer, a.b.c", None),
+            ("chat, bearer,a.b.c , v2", Some("chat, v2")),
+            ("Bearer, v2", Some("Bearer, v2")),
+            ("bearer", None),
+            ("chat", Some("chat")),
+        ] {
+            let mut headers = Headers::new();
+            headers.append("Sec-WebSocket-Protocol", value);
+            remove_subprotocol_token(&mut headers);
+            let left = headers.get("Sec-WebSocket-Protocol");
+            assert_eq!(left, expected.map(str::as_bytes), "{value}");
+        }
     }
 
     #[test]

@@ -190,6 +190,7 @@ impl Reader<'_> {
             },
             name: &format!("admin {key}"),
             evaluation: self.evaluation,
+            tickets: None,
         };
         self.ways.door(auth, &mut context)
     }

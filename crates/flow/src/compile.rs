@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use component::access::{Door, DoorContext, Ways};
+use component::access::{Door, DoorContext, TicketScope, Ways};
 use component::block::Block;
 use component::connection::Connections;
 use component::cors::CorsConfig;
@@ -35,6 +35,7 @@ use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
 use crate::suggest::did_you_mean;
 use crate::tests_section::TestCase;
+use crate::tickets::{TicketRoute, Tickets};
 use crate::trigger::{self, Defaults, HttpStart, Trigger};
 
 /// A flow as far as it could be read.
@@ -52,6 +53,8 @@ pub(crate) struct Flow {
     pub door: Option<Arc<dyn Door>>,
     /// Whether it has an `auth` of its own, be it `none`.
     pub says_auth: bool,
+    /// Where tickets for it are given.
+    pub tickets: Option<TicketRoute>,
     /// What a client meets before it, without that of the listener.
     pub edge: RouteEdge,
     /// The systems that it sends to.
@@ -152,7 +155,10 @@ impl Reader<'_> {
         let http = trigger.as_ref().and_then(Trigger::http);
         let start = trigger.as_ref().and_then(Trigger::start);
         let is_plain = start.is_some_and(|start| start.envelope.is_none());
-        let door = self.read_door(document, &name, trigger.as_ref(), report);
+        let tickets = Tickets::read(document, trigger.as_ref(), report);
+        let guarded = (document, trigger.as_ref());
+        let door = self.read_door(guarded, (&name, tickets.scope()), report);
+        let tickets = tickets.route(door.as_ref(), trigger.as_ref(), report);
         // A called flow has the caller of the one that calls it.
         let may_have_caller = door.is_some() || trigger.as_ref().is_some_and(Trigger::is_call);
         let start = (&name, http, (is_plain, may_have_caller));
@@ -167,6 +173,7 @@ impl Reader<'_> {
             target: None,
             door,
             says_auth: document.get("auth").is_some(),
+            tickets,
             edge: RouteEdge::read(document, report),
             name,
             name_span,
@@ -191,9 +198,8 @@ impl Reader<'_> {
     /// Reads `auth`, which is for flows that requests start; without it that of the listener holds.
     fn read_door(
         &self,
-        document: &Node,
-        name: &str,
-        trigger: Option<&Trigger>,
+        (document, trigger): (&Node, Option<&Trigger>),
+        (name, tickets): (&str, Option<TicketScope>),
         report: &mut Report,
     ) -> Option<Arc<dyn Door>> {
         let name = &format!("flow {name}");
@@ -205,6 +211,7 @@ impl Reader<'_> {
                 report: &mut Report::default(),
                 name,
                 evaluation: self.evaluation,
+                tickets,
             };
             return self.ways.door(auth, &mut context);
         };
@@ -219,6 +226,7 @@ impl Reader<'_> {
             report,
             name,
             evaluation: self.evaluation,
+            tickets,
         };
         self.ways.door(&entry.value, &mut context)
     }
@@ -313,8 +321,9 @@ impl Reader<'_> {
         let detach = document.entry("detach");
         let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
         let is_plain = limits.suits_forward_path() && envelope.is_none();
-        // The forward path reads no bodies.
-        let judges_body = flow.door.as_ref().is_some_and(|door| door.reads_body());
+        // The forward path reads no bodies and takes no tickets.
+        let door = flow.door.as_ref();
+        let judges_body = door.is_some_and(|door| door.reads_body() || door.rewrites_fields());
         let plain = only_forward(&built).filter(|_| is_plain && !judges_body);
         let running = Arc::new(RunningFlow {
             context: Arc::new(context),
@@ -574,6 +583,15 @@ pub(crate) fn shape(parts: Parts) -> serde_json::Value {
             "use": parts.connections,
             "from": parts.from,
             "auth": parts.auth,
+            "tickets": {
+                "type": "boolean",
+                "default": false,
+                "description": "Whether `POST PATH/ticket` gives whoever `auth` lets in a ticket \
+                                for 30 seconds, with which a browser's `EventSource` or \
+                                `WebSocket`, which set no headers, is let in once: \
+                                `PATH?ticket=TICKET`. Then a cookie lets it in again until the \
+                                credential expires."
+            },
             "cors": cors,
             "networks": networks,
             "security_headers": security_headers,

@@ -34,6 +34,7 @@ pub mod schema;
 mod secrets;
 mod suggest;
 pub mod tests_section;
+mod tickets;
 mod trigger;
 
 use std::collections::HashSet;
@@ -141,7 +142,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let mut places = Places::default();
     let values = (&secrets.values, input.table.evaluated);
     let engine = read_engine(&mut documents, &names, values, &mut places, report);
-    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
+    let settings = shared_settings(&documents);
     let callers = gates::read_plans(settings, engine.callers_max, input.surroundings, report);
     let connections = input.table.connections;
     let shared = documents.engine.as_ref();

@@ -124,6 +124,7 @@ impl Listeners {
                 report,
                 name: &format!("listener {address}"),
                 evaluation,
+                tickets: None,
             };
             // What shares the address makes doors with its own names.
             drop(ways.door(auth, &mut context));

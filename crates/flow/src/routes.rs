@@ -118,8 +118,11 @@ fn routed<'a>(
     flows: &'a [Flow],
     declared: &'a [Declared],
 ) -> impl Iterator<Item = (Routed<'a>, Option<RouteTarget>)> {
-    let flows = flows.iter().filter_map(|flow| {
+    let starts = flows.iter().filter_map(|flow| {
         let start = flow.trigger.as_ref().and_then(Trigger::start)?;
+        Some((flow, start))
+    });
+    let flows = starts.flat_map(|(flow, start)| {
         let routed = Routed {
             kind: "flow",
             name: &flow.name,
@@ -132,7 +135,18 @@ fn routed<'a>(
             span: start.span,
             is_page: false,
         };
-        Some((routed, flow.target.clone()))
+        let tickets = flow.tickets.as_ref().map(|it| {
+            // It asks the door itself, which judges another request than this one.
+            let routed = Routed {
+                http: &it.http,
+                door: &None,
+                ..routed
+            };
+            (routed, Some(it.target.clone()))
+        });
+        [Some((routed, flow.target.clone())), tickets]
+            .into_iter()
+            .flatten()
     });
     let declared = declared.iter().flat_map(|it| {
         it.routes.iter().map(|route| {

@@ -4,6 +4,7 @@
 pub(crate) mod command;
 pub(crate) mod denied;
 pub(crate) mod limits;
+mod tickets;
 pub(crate) mod topics;
 
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ::topics::hub::{Hub, PreparedTopics};
 use anyhow::Context;
-use auth::Revocations;
+use auth::{Revocations, TicketOffice};
 use component::limits::KeptLimits;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
@@ -42,6 +43,10 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
     let is_there = depot.is_open() || hub.has_disk() || path.exists();
     if kept.is_required() || (kept.is_wanted() && is_there) {
         shared_keyed(path, &kept)?;
+    }
+    let office = TicketOffice::of(states);
+    if office.needs_key() && is_there {
+        tickets::share_key(&office, &shared_keyed(path, &kept)?).await?;
     }
     let limits = KeptLimits::of(states);
     if limits.is_needed() {

@@ -20,3 +20,4 @@ pub(crate) mod reception;
 pub(crate) mod rescue;
 pub(crate) mod response_head;
 pub(crate) mod session;
+pub(crate) mod told;

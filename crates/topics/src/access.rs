@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{AccessPage, Admitted, Caller, Door, DoorContext, Validity, Ways};
+use component::access::{
+    AccessPage, Admitted, Caller, Door, DoorContext, ReplyField, TicketScope, Validity, Ways,
+};
 use component::document::DocumentContext;
 use component::handler::Services;
 use component::trigger::ListenAddress;
@@ -34,13 +36,18 @@ impl fmt::Debug for Lock {
 }
 
 impl Lock {
-    /// Reads the value of `auth` of something that has this name in logs. Every problem is
-    /// reported; there is no lock when it is `none`.
-    pub fn read(auth: &Node, name: &str, context: &mut DocumentContext<'_>) -> Option<Self> {
+    /// Reads the value of `auth` of something that has this name in logs, and takes tickets there.
+    /// Every problem is reported; there is no lock when it is `none`.
+    pub fn read(
+        auth: &Node,
+        (name, tickets): (&str, Option<TicketScope>),
+        context: &mut DocumentContext<'_>,
+    ) -> Option<Self> {
         let mut door = DoorContext {
             report: &mut *context.report,
             name,
             evaluation: context.evaluation,
+            tickets,
         };
         Self::make(auth, context.ways, &mut door)
     }
@@ -48,7 +55,7 @@ impl Lock {
     /// The lock of the listener at this address, for what has no `auth` of its own.
     pub fn of_listener(
         address: &ListenAddress,
-        name: &str,
+        (name, tickets): (&str, Option<TicketScope>),
         context: &DocumentContext<'_>,
     ) -> Option<Self> {
         let auth = context.entrances.listener_auth(address)?;
@@ -57,6 +64,7 @@ impl Lock {
             report: &mut Report::default(),
             name,
             evaluation: context.evaluation,
+            tickets,
         };
         Self::make(auth, context.ways, &mut door)
     }
@@ -368,6 +376,12 @@ pub(crate) fn enter(
     (endpoints, callers)
 }
 
+/// What the reply to a request gets that has been admitted to these.
+pub(crate) fn reply_fields(entered: &[Entered]) -> Vec<ReplyField> {
+    let admitted = entered.iter().filter_map(|(_, admitted)| admitted.as_ref());
+    admitted.flat_map(|it| it.reply_fields.clone()).collect()
+}
+
 /// How long a stream may go on that all of these callers open, for they are one client.
 pub(crate) fn validity(callers: &[Option<Arc<Caller>>]) -> Option<Arc<Validity>> {
     let callers = callers.iter().flatten();
@@ -401,6 +415,8 @@ mod tests {
                 caller: Arc::new(Caller::new(&"way".into(), "ann", expr::Value::Null)),
                 strip: None,
                 settlement: None,
+                reply_fields: Vec::new(),
+                successor: None,
             }))
         }
     }

@@ -239,7 +239,9 @@ impl Parts {
         let auth = publish.and_then(|publish| publish.entry("auth"));
         let lock = auth.map(|auth| {
             let name = format!("publish of topic {}", topic.name());
-            Lock::read(&auth.value, &name, context)
+            // Subscribers may publish by what has opened their WebSocket.
+            let tickets = config.subscribe.as_ref().map(|it| it.tickets(topic.name()));
+            Lock::read(&auth.value, (&name, tickets), context)
         });
         if let (Some(auth), Some(lock)) = (auth, lock.iter().flatten().next())
             && lock.door().reads_body()

@@ -63,7 +63,7 @@ pub(crate) fn read(
         Some(own) => own.clone(),
         None => {
             let name = format!("publish of topic {}", topic.name());
-            Lock::of_listener(&entrance.http.listen, &name, context)
+            Lock::of_listener(&entrance.http.listen, (&name, None), context)
         }
     };
     (context.report.errors() == before).then(|| DeclaredRoute {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::access::{TicketHandler, TicketScope};
 use component::cors::CorsConfig;
 use component::document::{DeclaredRoute, DocumentContext, Guard, Listening};
 use component::edge::RouteEdge;
@@ -203,6 +204,19 @@ struct WebSocketConfig {
 }
 
 impl SubscribeConfig {
+    /// The path above the addresses of the topic of this name.
+    pub fn base(&self, name: &str) -> String {
+        match &self.path {
+            Some(path) => path.value.trim_end_matches('/').to_owned(),
+            None => format!("/topics/{name}"),
+        }
+    }
+
+    /// Where the topic of this name takes tickets.
+    pub fn tickets(&self, name: &str) -> TicketScope {
+        TicketScope::Topic(self.base(name).into())
+    }
+
     /// Whether clients publish where they subscribe.
     pub fn publishes(&self) -> bool {
         let websocket = self.websocket.as_ref();
@@ -365,9 +379,10 @@ impl Reading<'_> {
     ) -> Access {
         let name = format!("topic {}", self.topic.name());
         let before = context.report.errors();
-        let of_listener = Lock::of_listener(listen, &name, context);
+        let tickets = || Some(self.config.tickets(self.topic.name()));
+        let of_listener = Lock::of_listener(listen, (&name, tickets()), context);
         let subscribe = match auth {
-            Some(auth) => Lock::read(auth, &name, context),
+            Some(auth) => Lock::read(auth, (&name, tickets()), context),
             None => of_listener.clone(),
         };
         let is_signed =
@@ -634,6 +649,17 @@ struct Routes {
 }
 
 impl Routes {
+    /// What gives tickets for the topic's own addresses, where there are any.
+    fn ticket_handler(&self) -> Option<TicketHandler> {
+        let settings = &self.endpoint.settings;
+        let door = self.endpoint.access.subscribe.as_ref()?.door();
+        let is_opened = settings.sse || settings.websocket.is_some();
+        (is_opened && door.gives_tickets()).then(|| TicketHandler {
+            door: Arc::clone(door),
+            hides: true,
+        })
+    }
+
     fn make(
         &self,
         config: &SubscribeConfig,
@@ -641,11 +667,8 @@ impl Routes {
     ) -> Option<Vec<DeclaredRoute>> {
         let settings = &self.endpoint.settings;
         let name = self.endpoint.topic.name();
-        let usual = format!("/topics/{name}");
-        let (base, span) = match &config.path {
-            Some(path) => (path.value.trim_end_matches('/'), path.span),
-            None => (usual.as_str(), self.span),
-        };
+        let base = config.base(name);
+        let span = config.path.as_ref().map_or(self.span, |path| path.span);
         if base.contains(['{', '*']) {
             let message = "the path of a topic has no variable parts";
             context
@@ -674,6 +697,10 @@ impl Routes {
             wanted.push((format!("{base}/ws"), handler(Some(&self.endpoint))));
             wanted.push(("/topics/ws".to_owned(), handler(None)));
         }
+        let tickets = format!("{base}/ticket");
+        if let Some(handler) = self.ticket_handler() {
+            wanted.push((tickets.clone(), Arc::new(handler)));
+        }
         if config.profile.is_some() {
             let of = Of::Axway(directory(), listen());
             let publisher = axway::Publisher::new(directory(), listen());
@@ -681,10 +708,8 @@ impl Routes {
             wanted.push((axway::POST.to_owned(), Arc::new(publisher)));
         }
         let routes = wanted.into_iter().map(|(path, handler)| {
-            let methods = match path.as_str() {
-                axway::POST => "POST",
-                _ => "GET",
-            };
+            let is_post = path == axway::POST || path == tickets;
+            let methods = if is_post { "POST" } else { "GET" };
             let entrance = context.entrances.entrance(
                 methods,
                 (&path, span),

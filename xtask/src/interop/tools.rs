@@ -59,6 +59,9 @@ pub const NGHTTP: &[Needed] = &[
 /// Publishers and subscribers of topics.
 pub const TOPICS: &[Needed] = &[A_CHROMIUM, A_CURL, NODE, NPM];
 
+/// Pages behind a lock.
+pub const BROWSERS: &[Needed] = &[A_CHROMIUM, A_CURL];
+
 /// Another judge of tokens.
 pub const TOKENS: &[Needed] = &[NODE, NPM];
 

@@ -18,4 +18,5 @@ mod random;
 mod signed_body;
 mod signer;
 mod sigv4;
+mod tickets;
 mod wycheproof;

@@ -3,6 +3,7 @@
 mod access;
 mod expressions;
 mod revocation;
+mod tickets;
 mod wires;
 
 use std::time::Duration;

@@ -7,7 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
 
-use component::access::{Admitted, Door, Place, RequestHead, Settlement, without_parameter};
+use component::access::{
+    Admitted, Door, Place, RequestHead, SUBPROTOCOL_FIELD, Settlement, TICKET_COOKIE,
+    TICKET_PARAMETER, without_parameter,
+};
 use component::limits::{Admission, Gate};
 use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 use tokio::time::Instant;
@@ -232,6 +235,18 @@ impl Stripped {
                 Self {
                     lines: Vec::new(),
                     query: Some(without_parameter(&query, name)),
+                }
+            }
+            // Only of doors that rewrite fields, which are on the message path.
+            Place::Subprotocol => Self {
+                lines: vec![StrippedLines::Field(SUBPROTOCOL_FIELD.into())],
+                query: None,
+            },
+            Place::Ticket => {
+                let query = String::from_utf8_lossy(query.unwrap_or_default());
+                Self {
+                    lines: vec![StrippedLines::Cookie(TICKET_COOKIE.into())],
+                    query: Some(without_parameter(&query, TICKET_PARAMETER)),
                 }
             }
         }))

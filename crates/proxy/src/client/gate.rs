@@ -10,7 +10,7 @@ use std::time::Instant;
 use component::access::Admitted;
 use component::limits::{Entered, Gate, Passed, Visit};
 use component::trusted_proxies::TrustedProxies;
-use message::{Fault, HeadersView, RateLimit, Reply, Request};
+use message::{Fault, HeadersView, Request};
 
 use crate::call;
 use crate::upstream::request_head;
@@ -102,11 +102,4 @@ pub(crate) async fn until_gone<T>(
         Poll::Pending => Poll::Pending,
     })
     .await
-}
-
-/// Adds what a reply tells of the limits.
-pub(crate) fn tell(told: Option<&RateLimit>, reply: &mut Reply) {
-    for (name, value) in told.into_iter().flat_map(RateLimit::fields) {
-        reply.headers.append(name, value);
-    }
 }

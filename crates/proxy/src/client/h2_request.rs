@@ -17,7 +17,7 @@ use component::limits::Admission;
 use component::settings::Settings;
 use component::stream::Feed;
 use message::memory::{self, Collected, Exhausted};
-use message::{Body, ClientCertificate, Fault, Field, Method, RateLimit, Reply, Request};
+use message::{Body, ClientCertificate, Fault, Field, Method, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{Framing, is_host, is_path, is_target};
 use net::http2::{Code, Head, Stream};
@@ -27,10 +27,11 @@ use crate::background;
 use crate::call::{Caller, log_fault};
 use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
 use crate::client::edge::{self, ReplyFields};
-use crate::client::gate::{self, Refusal};
+use crate::client::gate::Refusal;
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
+use crate::client::told::{self, Told};
 use crate::memory::{hold, no_room};
 use crate::observe::AccessEntry;
 use crate::relay::downstream_http2::{Http2Downstream, Inbound};
@@ -76,7 +77,7 @@ pub(crate) struct StreamSession {
     pub reply_fields: Option<Box<ReplyFields>>,
     captures: Captures,
     /// What the reply tells of the caller's limits.
-    pub told: Option<Box<RateLimit>>,
+    pub told: Option<Box<Told>>,
     /// What takes the stream over.
     pub begun: Cell<Option<Box<Begun>>>,
 }
@@ -221,7 +222,7 @@ impl StreamSession {
         method: &Method,
         place: Place<'_>,
     ) -> Served {
-        let admitted = match &route.door {
+        let mut admitted = match &route.door {
             None => None,
             Some(door) => {
                 let judged = Box::pin(self.judge(door, route, head, method, place)).await;
@@ -232,13 +233,13 @@ impl StreamSession {
                 }
             }
         };
-        let mut admission = None;
+        let (mut admission, mut limits) = (None, None);
         // Those whom the door judges by their bodies count when they are known.
         let is_known = admitted.is_some() || route.door.is_none();
         if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
             let asked = (method, place, admitted.as_ref());
             match Box::pin(self.enter(gate, route, head, asked)).await {
-                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Ok(passed) => (limits, admission) = (passed.fields, passed.admission),
                 Err(Refusal::Gone) => return Served::GONE,
                 Err(Refusal::Fault(fault)) => {
                     log_fault(&fault);
@@ -246,6 +247,7 @@ impl StreamSession {
                 }
             }
         }
+        self.told = Told::of(limits, admitted.as_mut());
         let cleared = (admitted, admission.as_ref());
         self.serve_admitted(route, head, (method, place), cleared)
             .await
@@ -362,7 +364,7 @@ impl StreamSession {
             let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
             if door.reads_body() {
                 match door.pass(&mut request, &worker, &mut has_left).await {
-                    Ok(told) => self.told = told,
+                    Ok(limits) => self.told = Told::of(limits, None),
                     Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
                     Err(TurnedAway::Gone) => return Served::GONE,
                 }
@@ -378,7 +380,7 @@ impl StreamSession {
             match outcome {
                 None => Served::GONE,
                 Some(Ok(Outcome::Reply(mut reply))) => {
-                    gate::tell(self.told.as_deref(), &mut reply);
+                    told::tell(self.told.as_deref(), &mut reply);
                     match hold(&reply, 1) {
                         Ok(_room) => self.answer(&reply, &method).await,
                         Err(fault) => self.answer_fault(&fault, &method).await,
@@ -390,7 +392,7 @@ impl StreamSession {
                     self.forward_message(&target, sent, time, streams).await
                 }
                 Some(Ok(Outcome::Stream(mut reply, feed))) => {
-                    gate::tell(self.told.as_deref(), &mut reply);
+                    told::tell(self.told.as_deref(), &mut reply);
                     self.begin_stream(&method, (reply, feed), streams, forwards)
                         .await
                 }

@@ -1,10 +1,12 @@
 //! Writes the head of a reply to the client: one that is relayed, or one of our own.
 
+use component::access::SUBPROTOCOL_FIELD;
 use component::forward::{FieldEdits, ForwardPlan};
-use message::{Field, Headers, HeadersView, Method, RateLimit, Reply, reason_phrase};
+use message::{Field, Headers, HeadersView, Method, Reply, reason_phrase};
 use net::http1::{ConnectionOptions, Framing, Version};
 use tokio::time::Instant;
 
+use crate::client::told::Told;
 use crate::date::DateField;
 use crate::relay::ReplyHead;
 use crate::upstream::request_head::{copy_line, line, write_decimal};
@@ -48,8 +50,8 @@ pub(crate) struct Relayed<'a> {
     /// The method of the client's request.
     pub method: &'a Method,
     pub edits: &'a FieldEdits,
-    /// What is told of the caller's limits.
-    pub told: Option<&'a RateLimit>,
+    /// What limits and door tell.
+    pub told: Option<&'a Told>,
     /// Where the date comes from, and when the request came.
     pub date: Option<(&'a DateField, Instant)>,
 }
@@ -86,8 +88,12 @@ impl Relayed<'_> {
         for (name, value) in &self.edits.set {
             line(out, name.as_bytes(), value.as_bytes());
         }
-        for (name, value) in self.told.into_iter().flat_map(RateLimit::fields) {
-            line(out, name.as_bytes(), value.as_bytes());
+        if let Some(told) = self.told {
+            let is_protocol = |name: &[u8]| name.eq_ignore_ascii_case(SUBPROTOCOL_FIELD.as_bytes());
+            let has_protocol = head.fields.lines().any(|line| is_protocol(line.name()));
+            for (name, _, value) in told.fields(has_protocol) {
+                line(out, name.as_bytes(), value.as_bytes());
+            }
         }
         if let Some((date, now)) = self.date
             && lacks_date

@@ -12,7 +12,7 @@ use std::time::Duration;
 use component::access::{self, Admitted, Door};
 use component::limits::{Admission, Entered, Gate, Passed};
 use component::settings::Settings;
-use message::{Fault, RateLimit, Reply};
+use message::{Fault, Reply};
 use net::Connection;
 use net::deadline::Deadline;
 use net::http1::{BodyDecoder, Framing, HeadError, HeadLimits, Piece, RequestHead, Version};
@@ -28,6 +28,7 @@ use crate::client::handle;
 use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
+use crate::client::told::Told;
 use crate::observe::AccessEntry;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
@@ -67,7 +68,7 @@ pub(crate) struct Session {
     first_request: FirstRequest,
     captures: Captures,
     /// What the reply tells of the caller's limits.
-    pub told: Option<Box<RateLimit>>,
+    pub told: Option<Box<Told>>,
     /// What takes the connection over.
     stream: Option<Box<(Begun, Way)>>,
 }
@@ -296,7 +297,7 @@ impl Session {
     }
 
     async fn serve_route(&mut self, route: &Rc<Route>, path: Option<Vec<u8>>) -> Served {
-        let admitted = match &route.door {
+        let mut admitted = match &route.door {
             None => None,
             Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
                 Ok(admitted) => admitted,
@@ -306,7 +307,7 @@ impl Session {
                 Err(TurnedAway::Gone) => return Box::pin(self.turn_away(Refusal::Gone)).await,
             },
         };
-        let mut admission = None;
+        let (mut admission, mut limits) = (None, None);
         // Those whom the door judges by their bodies count when they are known.
         let is_known = admitted.is_some() || route.door.is_none();
         if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
@@ -321,11 +322,13 @@ impl Session {
                 }
             };
             match passed {
-                Ok(passed) => (self.told, admission) = (passed.fields, passed.admission),
+                Ok(passed) => (limits, admission) = (passed.fields, passed.admission),
                 Err(refusal) => return Box::pin(self.turn_away(refusal)).await,
             }
-        } else if self.told.is_some() {
-            self.told = None;
+        }
+        let told = Told::of(limits, admitted.as_mut());
+        if told.is_some() || self.told.is_some() {
+            self.told = told;
         }
         self.serve_admitted(route, path, (admitted, admission.as_ref()))
             .await

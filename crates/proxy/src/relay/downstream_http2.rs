@@ -186,9 +186,9 @@ impl Downstream for Http2Downstream<'_> {
         let sent = match &self.session.told {
             None => stream.respond(head.status, fields, !has_body),
             Some(told) => {
-                let names = [&b"ratelimit-policy"[..], b"ratelimit"];
-                let told = names.into_iter().zip(told.fields());
-                let told = told.map(|(name, (_, it))| (Field::Other, name, it.as_bytes()));
+                // No WebSocket is opened over HTTP/2 here.
+                let told = told.fields(true);
+                let told = told.map(|(_, name, it)| (Field::Other, name.as_bytes(), it.as_bytes()));
                 stream.respond(head.status, fields.chain(told), !has_body)
             }
         };

@@ -53,6 +53,8 @@ impl Client<'_> {
                 caller,
                 strip: None,
                 settlement: None,
+                reply_fields: Vec::new(),
+                successor: None,
             };
             return outcome.map(admitted).map(Some);
         }

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use component::access::Caller;
+use component::access::{Admitted, Caller, SUBPROTOCOL_FIELD, TOKEN_SUBPROTOCOL};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::stream::{Client, Feed};
 use component::trigger::ListenAddress;
-use message::{Fault, Kind, Origin, RateLimit, Request};
+use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
 use net::websocket::{CloseCode, Handshake, Terms};
 
 use super::connection::{Connection, Scope};
@@ -75,22 +75,31 @@ impl Handler for WebSocketHandler {
 }
 
 impl WebSocketHandler {
+    /// Whether somebody may be refused: each order is judged by what has opened the connection.
+    fn is_judged(&self) -> bool {
+        match &self.only {
+            Some(endpoint) => endpoint.access.is_locked(),
+            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
+        }
+    }
+
     async fn accept(
         &self,
         mut request: Request,
         services: &dyn Services,
     ) -> Result<Outcome, Refused> {
         let only = self.only.as_ref();
+        let is_judged = self.is_judged();
+        // What browsers offer before a token: they want to see one of what they have offered.
+        let subprotocols = [TOKEN_SUBPROTOCOL.to_owned()];
+        let judged = subprotocols.get(usize::from(!is_judged)..);
         let terms = Terms {
-            subprotocols: &[],
+            subprotocols: judged.unwrap_or_default(),
             compresses: only.is_none_or(|it| it.settings.compression),
         };
-        let handshake = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
-        // Each order of the client is judged by what it has sent here.
-        let is_judged = self.is_locked();
         let Handshake {
             mut reply, deflate, ..
-        } = handshake;
+        } = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
         let mut scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
@@ -110,7 +119,10 @@ impl WebSocketHandler {
                 let detail = "pages of this origin may not connect";
                 return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
             }
-            let caller = admit(endpoint, &mut request, services).await?;
+            let (caller, admitted) = admit(endpoint, &mut request, services).await?;
+            if let Some(admitted) = admitted {
+                follow_up(admitted, &mut scope, &mut reply);
+            }
             let wish = Wish {
                 ask: Ask::of(&request)?,
                 window: None,
@@ -144,18 +156,36 @@ impl WebSocketHandler {
     }
 }
 
-/// Lets a request in at an address that is for this topic alone; who has sent it.
+/// Notes what an admission leaves behind. A ticket is good once: the orders of the client are
+/// judged by what stands for it.
+fn follow_up(admitted: Admitted, scope: &mut Scope, reply: &mut Reply) {
+    if let Some(handshake) = &mut scope.handshake {
+        admitted.replace_ticket(Arc::make_mut(handshake));
+    }
+    let fields = admitted.reply_fields.into_iter();
+    // The handshake has chosen the subprotocol already.
+    for (name, value) in fields.filter(|(name, _)| *name != SUBPROTOCOL_FIELD) {
+        reply.headers.append(name, value);
+    }
+}
+
+/// Lets a request in at an address that is for this topic alone; who has sent it, and how it has
+/// been admitted.
 async fn admit(
     endpoint: &Arc<Endpoint>,
     request: &mut Request,
     services: &dyn Services,
-) -> Result<Option<Arc<Caller>>, Refused> {
+) -> Result<(Option<Arc<Caller>>, Option<Admitted>), Refused> {
     let entered = access::admit_to_one(endpoint, Right::Subscribe, (request, services)).await;
     // As paths are answered that do not exist.
     let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
     let entered = entered.map_err(|refusal| refusal.or(nothing))?;
-    let (_, callers) = access::enter(vec![entered], request);
-    Ok(callers.into_iter().next().flatten())
+    let (_, admitted) = entered;
+    if let Some(admitted) = &admitted {
+        admitted.enter(request);
+    }
+    let caller = admitted.as_ref().map(|it| Arc::clone(&it.caller));
+    Ok((caller, admitted))
 }
 
 /// A connection that is about to begin.

@@ -111,6 +111,7 @@ impl SseHandler {
         services: &dyn Services,
     ) -> Result<Outcome, Refused> {
         let (entered, ids) = self.admit(&request, services).await?;
+        let fields = access::reply_fields(&entered);
         let (endpoints, callers) = access::enter(entered, &mut request);
         let request = &request;
         let accept = request.headers.get("Accept");
@@ -134,6 +135,9 @@ impl SseHandler {
         let mut feed = opening.feed(request, services).await?;
         let mut reply = head(&endpoints, feed.is_gzip());
         for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
+            reply.headers.append(name, value);
+        }
+        for (name, value) in fields {
             reply.headers.append(name, value);
         }
         feed.limit(subscriber);

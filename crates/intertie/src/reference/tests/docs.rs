@@ -22,6 +22,7 @@ const LANGUAGES: &[&str] = &[
     "sql",
     "xml",
     "java",
+    "js", // `cargo xtask interop browsers` runs the script
     "ini",
     "nginx",
     "haproxy",

@@ -8,22 +8,22 @@ use testkit::{RawClient, Response, TempDir, WebSocket, free_port, hs256_token, s
 use super::Stream;
 use crate::support::{Engine, output};
 
-const SECRET: &str = "a secret of the issuer that has more than 32 bytes";
+pub(super) const SECRET: &str = "a secret of the issuer that has more than 32 bytes";
 const KEY: &str = "itk_0123456789abcdefghijklmnopqrstuvwxyz";
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap().as_secs()
 }
 
 /// A token for this many seconds.
-fn token(seconds: u64, claims: &str) -> String {
+pub(super) fn token(seconds: u64, claims: &str) -> String {
     let expires = now() + seconds;
     let issued = "\"iss\":\"https://id.example\",\"aud\":\"shop\",\"sub\":\"ann\"";
     hs256_token(SECRET, &format!("{{{issued},\"exp\":{expires}{claims}}}"))
 }
 
-fn bearer(seconds: u64, claims: &str) -> String {
+pub(super) fn bearer(seconds: u64, claims: &str) -> String {
     format!("Authorization: Bearer {}\r\n", token(seconds, claims))
 }
 
@@ -55,7 +55,7 @@ fn topic(name: &str, ports: (u16, u16), more: &str) -> String {
     )
 }
 
-fn ask(port: u16, method: &str, target: &str, fields: &str) -> Response {
+pub(super) fn ask(port: u16, method: &str, target: &str, fields: &str) -> Response {
     let mut client = RawClient::connect(port);
     client.send(format!(
         "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{fields}\r\n"

@@ -40,6 +40,8 @@ impl Door for Slow {
                 )),
                 strip: None,
                 settlement: Some(settlement),
+                reply_fields: Vec::new(),
+                successor: None,
             })
         };
         if self.0.load(Ordering::Relaxed) == 0 {
