@@ -25,13 +25,14 @@ pub(crate) struct AdminConfig {
     #[schemars(extend("default" = "127.0.0.1:9900"))]
     listen: Option<String>,
     /// Who may read `/metrics` and `/deny`: the name of a way under `engine.auth`, a mapping as
-    /// under `auth`, or a condition over `$auth`, for which `engine.auth` must have exactly one way.
-    /// The default, and `none`, is everybody who reaches the port.
+    /// under `auth`, or a condition over `$auth`, for which `engine.auth` must have exactly one
+    /// way. The default, and `none`, is everybody who reaches the port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     view: Option<AnyValue>,
     /// Who may change something (`POST /reload`, `POST` and `DELETE /deny`): the name of a way
     /// under `engine.auth`, a mapping as under `auth`, or a condition over `$auth` that must hold
-    /// for callers who may also view. Without it nobody may; `none` is everybody who reaches the port.
+    /// for callers who may also view. Without it nobody may; `none` is everybody who reaches the
+    /// port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     operate: Option<AnyValue>,
 }

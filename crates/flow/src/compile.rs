@@ -132,17 +132,7 @@ impl Reader<'_> {
         let missing = connections::missing(&connections, self.table.connections);
         connections.shared = Arc::clone(&self.shared.own);
         connections.declarations = Arc::clone(&self.shared.declarations);
-        let trigger = document.get("from").and_then(|from| {
-            let mut context = SourceContext {
-                report: &mut *report,
-                flow: &name,
-                connections: &connections,
-                evaluation: self.evaluation,
-                surroundings: self.surroundings,
-            };
-            let table = (self.table.sources, self.table.endpoints);
-            trigger::read(from, table, self.defaults, &mut context)
-        });
+        let trigger = self.read_trigger(document, (&name, &connections), report);
         let source = trigger.as_ref().and_then(Trigger::source);
         upstreams.extend(source.into_iter().flat_map(|it| it.upstreams()));
         let mut workshop = Workshop {
@@ -193,6 +183,23 @@ impl Reader<'_> {
             }
             _ => flow,
         }
+    }
+
+    fn read_trigger(
+        &self,
+        document: &Node,
+        (name, connections): (&Arc<str>, &Connections),
+        report: &mut Report,
+    ) -> Option<Trigger> {
+        let mut context = SourceContext {
+            report,
+            flow: name,
+            connections,
+            evaluation: self.evaluation,
+            surroundings: self.surroundings,
+        };
+        let table = (self.table.sources, self.table.endpoints);
+        trigger::read(document.get("from")?, table, self.defaults, &mut context)
     }
 
     /// Reads `auth`, which is for flows that requests start; without it that of the listener holds.

@@ -145,8 +145,9 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let settings = shared_settings(&documents);
     let callers = gates::read_plans(settings, engine.callers_max, input.surroundings, report);
     let connections = input.table.connections;
-    let shared = documents.engine.as_ref();
-    let mut shared = shared
+    let mut shared = documents
+        .engine
+        .as_ref()
         .map(|document| connections::read(document, connections, input.surroundings, report))
         .unwrap_or_default();
     let defaults = defaults(&engine, callers);
@@ -174,7 +175,7 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
-    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
+    let settings = shared_settings(&documents);
     let listeners = Some(&*engine.listeners).filter(|_| !input.is_part);
     if !input.is_part {
         gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
@@ -191,7 +192,6 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     }
     if !input.is_part {
         plain_secrets::warn(&plain_secrets, report);
-        let settings = shared_settings(&documents);
         exposure::warn((&flows, &read.declared), (&engine, settings), report);
         exposure::warn_admin(&admin, settings, report);
     }

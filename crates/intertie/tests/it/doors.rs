@@ -155,7 +155,8 @@ fn the_auth_of_a_listener_holds_for_all_that_share_it() {
 fn a_bad_auth_of_a_listener_is_reported_once() {
     let folder = TempDir::new();
     let flows = "engine:\n  listeners: { '127.0.0.1:1': { auth: AUTH } }\n  auth: { hook: { hmac: \
-                 { scheme: github, secret: a secret that both share } } }\n---\nflow: a\nfrom: { http: 'GET 127.0.0.1:1/a' }\nsteps: [ reply: {} ]\n---\n\
+                 { scheme: github, secret: a secret that both share } } }\n---\n\
+                 flow: a\nfrom: { http: 'GET 127.0.0.1:1/a' }\nsteps: [ reply: {} ]\n---\n\
                  flow: b\nfrom: { http: 'GET 127.0.0.1:1/b' }\nsteps: [ reply: {} ]\n";
     let topic = "---\ntopic: t\nsubscribe: { auth: none, listen: '127.0.0.1:1', \
                  websocket: { publish: true } }\n";
@@ -649,7 +650,8 @@ fn tests_of_a_locked_flow_say_who_calls() {
             expect: {{ status: 401, headers: {{ Content-Type: application/problem+json }} }} }}\n  \
          - {{ name: none, in: {{ path: /t/x, auth: none }}, \
             expect: {{ error: unauthorized }} }}\n  \
-         - {{ name: few rights, in: {{ path: /t/x, auth: {{ id: ann, claims: {{ tenant: x }} }} }}, \
+         - {{ name: few rights, \
+            in: {{ path: /t/x, auth: {{ id: ann, claims: {{ tenant: x }} }} }}, \
             expect: {{ status: 403 }} }}\n  \
          - {{ name: another tenant, in: {{ path: /t/y, auth: {{ {ann} }} }}, \
             expect: {{ error: {{ kind: forbidden }} }} }}\n  \

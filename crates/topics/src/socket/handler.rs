@@ -91,10 +91,9 @@ impl WebSocketHandler {
         let only = self.only.as_ref();
         let is_judged = self.is_judged();
         // What browsers offer before a token: they want to see one of what they have offered.
-        let subprotocols = [TOKEN_SUBPROTOCOL.to_owned()];
-        let judged = subprotocols.get(usize::from(!is_judged)..);
+        let subprotocols = is_judged.then(|| TOKEN_SUBPROTOCOL.to_owned());
         let terms = Terms {
-            subprotocols: judged.unwrap_or_default(),
+            subprotocols: subprotocols.as_slice(),
             compresses: only.is_none_or(|it| it.settings.compression),
         };
         let Handshake {
