@@ -152,7 +152,6 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         .unwrap_or_default();
     let defaults = defaults(&engine, callers);
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
-    let settings = shared_settings(&documents);
     let ways = read_ways(settings, input.table, input.surroundings, report);
     engine.listeners.check_auth(&*ways, &evaluation, report);
     let admin = admin::read(settings, &*ways, &evaluation, report);
@@ -175,7 +174,6 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
-    let settings = shared_settings(&documents);
     let listeners = Some(&*engine.listeners).filter(|_| !input.is_part);
     if !input.is_part {
         gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
