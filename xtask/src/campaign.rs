@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::command::Failure;
 
-const USAGE: &str = "cargo xtask campaign faults|hostile --minutes N [--seed N] [--binary FILE] \
-                     [--only NAME]";
+const USAGE: &str = "cargo xtask campaign faults|hostile|doors --minutes N [--seed N] \
+                     [--binary FILE] [--only NAME]";
 
 /// What is asked for.
 struct Options {
@@ -38,6 +38,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let play = match kind.as_str() {
         "faults" => faults::run,
         "hostile" => hostile::run,
+        "doors" => hostile::run_doors,
         // Processes that the campaign of attacks starts.
         "hostile-attacker" => return hostile::attacks::run(rest),
         "hostile-idle" => return hostile::idle::run(rest),

@@ -40,6 +40,9 @@ cargo xtask campaign faults --minutes N [--seed N] [--binary FILE] [--only FAULT
 cargo xtask campaign hostile --minutes N [--seed N] [--binary FILE] [--only ATTACK]
                                           attacks on every protocol, with a well-behaved client
                                           beside them: its errors and latency, memory, descriptors
+cargo xtask campaign doors --minutes N [--seed N] [--binary FILE] [--only ATTACK]
+                                          the same with 200 attackers from 50 addresses before
+                                          doors of every kind, and a client with credentials
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 

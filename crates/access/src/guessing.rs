@@ -2,11 +2,15 @@
 //! make us check them, without end. Whoever has used it up is answered with 429 before anything is
 //! checked.
 
+mod under_way;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+
+pub use self::under_way::UnderWay;
 
 /// How many checks of one address may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use message::{Body, Fault, Field, Headers, Method, Reply, Request};
 use steps::FixedUrl;
 
 use crate::answers::{Answer, Answers, Asked, Question};
+use crate::clear_text;
 use crate::codes::BAD_WAY;
 use crate::config::{AskConfig, Fail};
 use crate::credential::{Carrier, Credential};
@@ -101,6 +102,7 @@ impl AskWay {
         let cache = cache.unwrap_or(Duration::from_secs(10));
         let how = ("auth", timeout);
         let url = FixedUrl::read(&config.url, config.tls.as_ref(), how, BAD_WAY, report);
+        clear_text::warn(&config.url, "the service that decides", report);
         let hash = timing::hash(spanned.span, report);
         let (method, url, hash) = (method?, url?, hash?);
         if report.errors() > before {

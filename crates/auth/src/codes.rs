@@ -13,6 +13,9 @@ pub const BAD_KEY_FILE: Code = Code::new("IT0703");
 /// An `auth` with a way that is never used.
 pub const UNUSED_WAY: Code = Code::new("IT0704");
 
+/// Somebody who decides who comes in and is asked without TLS.
+pub const CLEAR_TEXT: Code = Code::new("IT0721");
+
 /// All of them.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
@@ -34,5 +37,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: UNUSED_WAY,
         title: "way to know a caller that is never used",
+    },
+    CodeInfo {
+        code: CLEAR_TEXT,
+        title: "access control over a network without TLS",
     },
 ];

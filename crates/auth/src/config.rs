@@ -8,8 +8,8 @@ use steps::{PrivateKeyConfig, TlsConfig};
 
 use crate::possession::Dpop;
 
-/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`, `introspect`,
-/// `ask` and `oidc`.
+/// One way to know a caller: exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`,
+/// `introspect`, `ask` and `oidc`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WayConfig {
@@ -434,7 +434,8 @@ pub(crate) struct AuthConfig {
 pub(crate) fn ways_schema() -> Json {
     json!({
         "type": "object",
-        "description": "The ways to know a caller, by name. `auth:` of flows and topics uses them.",
+        "description": "The ways to know a caller, by name. `auth:` of flows, topics and listeners \
+                        uses them, and the admin port.",
         "additionalProperties": config::schema_for::<WayConfig>()
     })
 }

@@ -13,7 +13,7 @@ use component::exchange::{Exchange, FlowContext};
 use component::handler::{LocalFuture, Services};
 use config::{Node, Spanned};
 use expr::jq::Expression;
-use message::Reply;
+use message::{Reply, Request};
 
 use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
@@ -204,19 +204,20 @@ impl AccessDoor {
         if caller.is_denied(&|| services.wall().as_secs()) {
             return Err(self.reject((way, has_proof), Rejection::Invalid("denied"), head));
         }
-        let has = |scope: &String| caller.scopes.contains(scope);
-        if !self.scopes.iter().all(has) {
-            self.log(way, "scope", head);
-            return Err(self.refusals.forbidden(way.carrier(), &self.scopes));
+        // In a log or a header it would be something else than a name.
+        if caller.id.chars().any(char::is_control) {
+            let rejection = Rejection::Invalid("control_character_in_id");
+            return Err(self.reject((way, has_proof), rejection, head));
         }
-        let holds = match &self.require {
-            None => true,
-            Some(condition) => condition.holds(&caller, head, services),
-        };
-        if !holds {
-            self.log(way, "require", head);
-            return Err(self.refusals.forbidden(way.carrier(), &[]));
-        }
+        self.check_demands(way, &caller, head, || match (&self.require, head.message) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(condition), Some(message)) => {
+                let mut message = message.clone();
+                message.caller = Some(Arc::clone(&caller) as _);
+                condition.holds(message, services)
+            }
+        })?;
         Ok(Known { caller, settlement })
     }
 
@@ -368,6 +369,26 @@ impl AccessDoor {
         desk.give(&known.caller, (name, credential), head, services)
     }
 
+    /// Whether a caller has what is demanded beside a credential.
+    fn check_demands(
+        &self,
+        way: &dyn Way,
+        caller: &Caller,
+        head: RequestHead<'_>,
+        requirement: impl FnOnce() -> bool,
+    ) -> Result<(), Box<Reply>> {
+        let has = |scope: &String| caller.scopes.contains(scope);
+        if !self.scopes.iter().all(has) {
+            self.log(way, "scope", head);
+            return Err(self.refusals.forbidden(way.carrier(), &self.scopes));
+        }
+        if !requirement() {
+            self.log(way, "require", head);
+            return Err(self.refusals.forbidden(way.carrier(), &[]));
+        }
+        Ok(())
+    }
+
     #[cold]
     fn reject(
         &self,
@@ -431,13 +452,8 @@ fn condition(require: &Spanned<String>, context: &mut DoorContext<'_>) -> Option
 }
 
 impl Condition {
-    /// Whether the condition holds. One that fails does not.
-    fn holds(&self, caller: &Arc<Caller>, head: RequestHead<'_>, services: &dyn Services) -> bool {
-        let Some(message) = head.message else {
-            return false;
-        };
-        let mut message = message.clone();
-        message.caller = Some(Arc::clone(caller) as _);
+    /// Whether the condition holds for a message with its caller. One that fails does not.
+    fn holds(&self, message: Request, services: &dyn Services) -> bool {
         let mut exchange = Exchange::new(&self.context, message);
         match exchange.holds(&self.expression, services) {
             Ok(holds) => holds,
@@ -527,5 +543,28 @@ impl Door for AccessDoor {
 
     fn secret_parameters(&self) -> &[Arc<str>] {
         &self.secret_parameters
+    }
+
+    fn way_names(&self) -> Vec<Arc<str>> {
+        self.ways.iter().map(|it| Arc::clone(it.name())).collect()
+    }
+
+    fn takes_secrets(&self) -> bool {
+        let is_secret = |it: &Carrier| !matches!(it, Carrier::Signature(_) | Carrier::Always);
+        self.finder.carriers().iter().any(is_secret)
+    }
+
+    fn judge_known(&self, request: &Request, services: &dyn Services) -> Result<(), Box<Reply>> {
+        let known = Caller::of(request).and_then(|caller| {
+            let way = self.ways.iter().find(|it| **it.name() == *caller.way)?;
+            Some((way, caller))
+        });
+        let Some((way, caller)) = known else {
+            return Err(self.refusals.unknown());
+        };
+        self.check_demands(&**way, caller, RequestHead::of(request), || {
+            let require = self.require.as_ref();
+            require.is_none_or(|it| it.holds(request.clone(), services))
+        })
     }
 }

@@ -1,18 +1,23 @@
 //! How often credentials of one address may be wrong before they are not looked at any more.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use access::guessing::{Budget, FailedChecks};
+use access::guessing::{Budget, FailedChecks, UnderWay};
+use component::handler::{Services, within};
 use component::state::{Measure, State, StateKey, States};
+use tokio::sync::Notify;
 
 use crate::way::Rejection;
 
 /// The failed checks of all ways and workers.
 pub(crate) struct Guesses {
     checks: Mutex<FailedChecks>,
+    /// Those that wait for other systems.
+    under_way: Mutex<UnderWay<Arc<Notify>>>,
     /// Whether nothing has failed lately, so that nobody has to ask the table.
     is_quiet: AtomicBool,
     refused: AtomicU64,
@@ -22,6 +27,7 @@ impl Default for Guesses {
     fn default() -> Self {
         Self {
             checks: Mutex::new(FailedChecks::new(Budget::default(), Instant::now())),
+            under_way: Mutex::default(),
             is_quiet: AtomicBool::new(true),
             refused: AtomicU64::new(0),
         }
@@ -47,10 +53,7 @@ impl Guesses {
             return Ok(());
         }
         let looked = self.checks().look(address, now);
-        looked.map_err(|wait| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            Rejection::Limited(wait)
-        })
+        looked.map_err(|wait| self.limited(wait))
     }
 
     /// Begins a check that takes long: it counts as failed until it is given back.
@@ -58,26 +61,60 @@ impl Guesses {
     /// # Errors
     /// As [`Guesses::look`].
     pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Rejection> {
-        let taken = self.checks().take(address, now);
-        self.is_quiet.store(false, Ordering::Relaxed);
-        taken.map_err(|wait| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            Rejection::Limited(wait)
-        })
+        self.try_take(address, now)
+            .map_err(|wait| self.limited(wait))
     }
 
-    /// The same for a check that may be dropped before its end: it is given back then, too.
+    fn try_take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        let taken = self.checks().take(address, now);
+        self.is_quiet.store(false, Ordering::Relaxed);
+        taken
+    }
+
+    #[cold]
+    fn limited(&self, wait: Duration) -> Rejection {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Rejection::Limited(wait)
+    }
+
+    /// The same for a check that waits for another system. Many clients may share an address, and
+    /// their tokens may be good: a check for which there is no room while others are under way
+    /// waits up to this long for one of them to be given back. It may be dropped before its end,
+    /// and is given back then, too.
     ///
     /// # Errors
-    /// As [`Guesses::look`].
-    pub fn begin(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Begun, Rejection> {
-        self.take(address, now)?;
+    /// As [`Guesses::look`], and when too many wait.
+    pub async fn begin(
+        self: &Arc<Self>,
+        address: IpAddr,
+        time: Duration,
+        services: &dyn Services,
+    ) -> Result<Begun, Rejection> {
+        let wait = match self.try_begin(address, services.now()) {
+            Ok(begun) => return Ok(begun),
+            Err(wait) => wait,
+        };
+        let Some(waiting) = Waiting::enter(self, address) else {
+            return Err(self.limited(wait));
+        };
+        let turn = within(time, services, waiting.turn(services)).await;
+        turn.unwrap_or(Err(wait)).map_err(|wait| self.limited(wait))
+    }
+
+    fn try_begin(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Begun, Duration> {
+        self.try_take(address, now)?;
+        self.under_way().begin(address);
         Ok(Begun {
             guesses: Arc::clone(self),
             address,
             since: now,
             has_failed: false,
         })
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay<Arc<Notify>>> {
+        let locked = self.under_way.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A check that was begun by [`Guesses::take`] has not failed.
@@ -112,6 +149,52 @@ impl Drop for Begun {
         if !self.has_failed {
             self.guesses.give_back(self.address, self.since);
         }
+        let ended = self.guesses.under_way().end(self.address);
+        match ended {
+            // Nobody will be woken again, so all find out whether there is room for them.
+            Some((waiting, true)) => waiting.notify_waiters(),
+            Some((waiting, false)) if !self.has_failed => waiting.notify_one(),
+            _ => {}
+        }
+    }
+}
+
+/// One that waits for checks of its address that are under way.
+struct Waiting {
+    guesses: Arc<Guesses>,
+    address: IpAddr,
+    wake: Arc<Notify>,
+}
+
+impl Waiting {
+    /// `None` when there is nothing to wait for, or too many wait.
+    fn enter(guesses: &Arc<Guesses>, address: IpAddr) -> Option<Self> {
+        let wake = guesses.under_way().wait(address)?;
+        Some(Self {
+            guesses: Arc::clone(guesses),
+            address,
+            wake,
+        })
+    }
+
+    /// Begins the check when there is room for it.
+    async fn turn(&self, services: &dyn Services) -> Result<Begun, Duration> {
+        loop {
+            let mut woken = pin!(self.wake.notified());
+            // From here on a check that ends is noticed.
+            woken.as_mut().enable();
+            let is_any = self.guesses.under_way().is_any(self.address);
+            match self.guesses.try_begin(self.address, services.now()) {
+                Err(_) if is_any => woken.await,
+                ended => return ended,
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.guesses.under_way().leave(self.address);
     }
 }
 

@@ -70,7 +70,16 @@ impl HmacWay {
             Err(problem) => {
                 // The value itself must not be shown.
                 let message = format!("`secret` cannot be used: {problem}");
-                report.error(BAD_WAY, config.value.secret.span, message);
+                let diagnostic = report.error(BAD_WAY, config.value.secret.span, message);
+                diagnostic.hint(match config.value.scheme {
+                    SignatureScheme::StandardWebhooks => {
+                        "copy it as the sender shows it: `whsec_` and Base64 of at least 16 bytes"
+                    }
+                    _ => {
+                        "take at least 16 characters, better 32 random bytes: \
+                         `openssl rand -hex 32` prints such a secret"
+                    }
+                });
                 return None;
             }
         };

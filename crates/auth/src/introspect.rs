@@ -18,6 +18,7 @@ use steps::{FixedUrl, basic_authorization, push_encoded};
 
 use crate::answers::{Answer, Answers, Asked, Question};
 use crate::claims;
+use crate::clear_text;
 use crate::codes::BAD_WAY;
 use crate::config::IntrospectConfig;
 use crate::credential::{Carrier, Credential, TokenSources};
@@ -119,6 +120,7 @@ impl IntrospectWay {
         let sources = TokenSources::read(&config.also_in, report);
         let how = ("auth", timeout);
         let url = FixedUrl::read(&config.url, config.tls.as_ref(), how, BAD_WAY, report);
+        clear_text::warn(&config.url, "the issuer of tokens", report);
         let hash = timing::hash(spanned.span, report);
         let (authorization, url, hash) = (authorization?, url?, hash?);
         if report.errors() > before {
@@ -195,7 +197,10 @@ impl IntrospectWay {
         let asker = Arc::clone(&self.asker);
         // The question has it, not the request: a client that leaves does not get it back. Where
         // the answer to another one's question is waited for it ends at once: one failure for each.
-        let begun = self.guesses.begin(head.peer, services.now())?;
+        let begun = self
+            .guesses
+            .begin(head.peer, self.timeout, services)
+            .await?;
         let question: Question<_> = Box::new(move |services| {
             Box::pin(async move {
                 let asked = asker.ask((key, &token.into()), services).await;

@@ -21,6 +21,7 @@ use serde_json::{Map, Value as Json};
 use steps::FixedUrl;
 
 use crate::claims;
+use crate::clear_text;
 use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::{Carrier, Credential, TokenSources};
@@ -504,7 +505,9 @@ impl Reading<'_> {
 
     fn url(&self, url: &Spanned<String>, report: &mut Report) -> Option<FixedUrl> {
         let tls = self.config.tls.as_ref();
-        FixedUrl::read(url, tls, ("auth", FETCH), BAD_WAY, report)
+        let read = FixedUrl::read(url, tls, ("auth", FETCH), BAD_WAY, report)?;
+        clear_text::warn(url, "the issuer of tokens", report);
+        Some(read)
     }
 
     fn fetched(&self, place: Place, rsa: Algorithm, surroundings: &Surroundings<'_>) -> Keys {

@@ -5,18 +5,19 @@
 //! issuer ([`issuer_keys`]), [`api_key`] with those of a file ([`key_file`]), [`mtls`] with the
 //! certificates of clients, [`hmac`] with signed bodies; [`oidc`] logs browsers in; [`introspect`]
 //! and [`ask`] have another system decide and keep its [`answers`]. [`possession`] asks whether a
-//! token is its sender's. A [`door`] finds the credential of a request ([`credential`]), has its way
-//! check it, and decides; [`refusal`] is what whoever is not let in is told. [`deny`] reads the deny
-//! list, which [`revocation`] has with the credentials that have opened streams: these end when one
-//! is revoked, and [`recheck`] asks about opaque tokens again. [`tickets`] are for browsers that can
-//! send no credential. What is right and wrong about a credential is the business of the crate
-//! `access`.
+//! token is its sender's. A [`door`] finds the credential of a request ([`credential`]), has its
+//! way check it, and decides; [`refusal`] is what whoever is not let in is told. [`deny`] reads the
+//! deny list, which [`revocation`] has with the credentials that have opened streams: these end
+//! when one is revoked, and [`recheck`] asks about opaque tokens again. [`tickets`] are for
+//! browsers that can send no credential. What is right and wrong about a credential is the business
+//! of the crate `access`.
 
 mod answers;
 mod api_key;
 mod ask;
 mod basic;
 mod claims;
+mod clear_text;
 pub mod codes;
 mod config;
 mod credential;

@@ -6,7 +6,8 @@ use component::access::{AccessNodes, Door, DoorContext, TicketScope, Ways};
 use component::definition::Surroundings;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
-use config::{Node, Report, Spanned};
+use config::{Node, Report, Spanned, Value};
+use serde_json::json;
 
 use crate::api_key::ApiKeyWay;
 use crate::ask::AskWay;
@@ -55,7 +56,8 @@ pub(crate) fn build(
     if let Some(node) = nodes.ways {
         let states = surroundings.states;
         ways.tickets = Some((TicketOffice::of(states), Guesses::of(states)));
-        config::check_kind(node, crate::config::ways_schema, report);
+        // Each way is checked when it is read.
+        config::check(node, &json!({ "type": "object" }), report);
         for entry in node.as_mapping().unwrap_or_default() {
             let name: Arc<str> = entry.key.as_str().into();
             if name.is_empty() || *name == *NONE {
@@ -173,6 +175,12 @@ impl NamedWays {
         if let Some((_, way)) = found {
             return way.clone();
         }
+        if name.value == NONE {
+            let message = "`none` is no way to know a caller: it stands alone, as `auth: none`";
+            let hint = "leave it out; `auth: none` lets everybody in, known or not";
+            report.error(UNKNOWN_WAY, name.span, message).hint(hint);
+            return None;
+        }
         let shown = name.value.escape_debug();
         let message = format!("there is no way `{shown}` to know a caller");
         let names = self.all.iter().map(|(name, _)| &**name);
@@ -196,6 +204,27 @@ fn sound(
         context.report.error(BAD_AUTH, auth.span, message);
     })
     .ok()
+}
+
+/// Says how an `auth` is written that is neither a text nor a mapping.
+fn refuse_shape(auth: &Node, report: &mut Report) {
+    let kind = auth.type_name();
+    let hint = match &auth.value {
+        Value::Sequence(names) => {
+            let names = names.iter().map(Node::as_str);
+            let names = names
+                .collect::<Option<Vec<_>>>()
+                .filter(|it| !it.is_empty());
+            let names = names.unwrap_or_else(|| vec!["staff"]).join(", ");
+            format!("write `{{ any: [{names}] }}`")
+        }
+        Value::Bool(false) | Value::Null => "write `none` to let everybody in".to_owned(),
+        _ => {
+            "write the name of a way under `engine.auth`, or `none` to let everybody in".to_owned()
+        }
+    };
+    let message = format!("`auth` is the name of a way, `none` or a mapping, not {kind}");
+    report.error(BAD_AUTH, auth.span, message).hint(hint);
 }
 
 /// Refuses ways of one door of which one would never be used.
@@ -231,7 +260,6 @@ fn check_together(names: &[Spanned<String>], ways: &[Arc<dyn Way>], report: &mut
 
 impl Ways for NamedWays {
     fn door(&self, auth: &Node, context: &mut DoorContext<'_>) -> Option<Arc<dyn Door>> {
-        config::check_kind(auth, crate::config::auth_schema, context.report);
         if let Some(name) = auth.as_str() {
             if name == NONE {
                 return None;
@@ -245,7 +273,10 @@ impl Ways for NamedWays {
             let door = sound(door, auth, context)?;
             return Some(Arc::new(self.with_tickets(door, auth, context)));
         }
-        auth.as_mapping()?;
+        if auth.as_mapping().is_none() {
+            refuse_shape(auth, context.report);
+            return None;
+        }
         let config: AuthConfig = config::decode(auth, context.report)?;
         if config.any.value.is_empty() {
             let message = "`any` names no way: nobody could come in";

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use config::{Node, Report, Span};
 use expr::Value;
-use message::{ClientCertificate, Headers, HeadersView, Reply, Request};
+use message::{ClientCertificate, Fault, Headers, HeadersView, Kind, Origin, Reply, Request};
 
 pub use self::ticket::{
     TICKET_COOKIE, TICKET_PARAMETER, TicketHandler, TicketScope, cookies_of, is_cookie, tickets_of,
@@ -89,6 +89,22 @@ impl Caller {
             Some(revocable) => Some(revocable.validity(self)),
             None => self.expires.map(|it| Arc::new(Validity::new(Some(it)))),
         }
+    }
+
+    /// What tells this caller from every other one, whatever their names: for keys of what is done
+    /// or kept for each caller.
+    ///
+    /// # Errors
+    /// `forbidden` when the way does not say who it is, as `ask` may not: it would be taken for
+    /// somebody else.
+    pub fn scope(&self) -> Result<String, Fault> {
+        let Self { way, id, .. } = self;
+        if id.is_empty() {
+            let detail =
+                "the caller has no name, by which its keys could be told from those of others";
+            return Err(Fault::new(Kind::Forbidden, Origin::Client, detail));
+        }
+        Ok(format!("{}:{way}{}:{id}", way.len(), id.len()))
     }
 
     /// What `$auth` shows.
@@ -427,6 +443,26 @@ pub trait Door: Send + Sync {
         Vec::new()
     }
 
+    /// The names of the ways by which it knows callers.
+    fn way_names(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
+    /// Whether whoever reads a request on its way can use the credential for another one, as
+    /// tokens, keys and passwords are.
+    fn takes_secrets(&self) -> bool {
+        false
+    }
+
+    /// Judges a message whose caller is known already, or is nobody, as in tests of flows: whether
+    /// it is known by one of the ways, and may do this.
+    ///
+    /// # Errors
+    /// The reply to whoever may not come in.
+    fn judge_known(&self, _: &Request, _: &dyn Services) -> Result<(), Box<Reply>> {
+        Ok(())
+    }
+
     /// Whether it takes out more than lines, cookies and parameters, such as a token among
     /// subprotocols, or takes tickets: what stands behind it must be on the message path.
     fn rewrites_fields(&self) -> bool {
@@ -550,6 +586,23 @@ mod tests {
             let rest = cookies_without(cookies.as_bytes(), "s");
             assert_eq!(rest.as_deref(), expected.map(str::as_bytes), "{cookies}");
         }
+    }
+
+    #[test]
+    fn callers_have_different_scopes() {
+        let caller = |way: &str, id: &str| Caller::new(&way.into(), id, Value::Null).scope();
+        let scopes = [
+            ("a", "b1:c"),
+            ("a1:b", "c"),
+            ("ab", "1:c"),
+            ("a", "b"),
+            ("b", "a"),
+        ];
+        let mut scopes = scopes.map(|(way, id)| caller(way, id).unwrap()).to_vec();
+        scopes.sort();
+        scopes.dedup();
+        assert_eq!(scopes.len(), 5);
+        assert_eq!(caller("ask", "").unwrap_err().kind, Kind::Forbidden);
     }
 
     #[test]

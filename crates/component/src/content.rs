@@ -218,6 +218,14 @@ impl Content {
         self.value.is_none() && self.raw().is_some_and(|bytes| bytes.len() > AT_ONCE)
     }
 
+    /// How many bytes are still to be decoded.
+    pub(crate) fn undecoded(&self) -> usize {
+        match self.value {
+            Some(_) => 0,
+            None => self.raw().map_or(0, <[u8]>::len),
+        }
+    }
+
     /// Decodes it somewhere else: what [`Content::value`] would give.
     pub(crate) fn decoder(
         &self,

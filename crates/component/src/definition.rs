@@ -116,6 +116,8 @@ pub struct BuildContext<'a> {
     pub path: String,
     /// The flow's trigger; absent when it is not HTTP or has a problem itself.
     pub trigger: Option<&'a HttpTrigger>,
+    /// Whether somebody may be known who has sent the message.
+    pub may_have_caller: bool,
     /// The connections that the flow may use.
     pub connections: &'a Connections,
     /// Whether the flow ends with the step and nothing stands beside it that looks at its result: a

@@ -55,11 +55,24 @@ pub struct DeclaredRoute {
     pub handler: Arc<dyn Handler>,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// Who gets further than that.
+    pub guard: Guard,
     /// What doors that the handler asks by itself need on the listener.
     pub pages: Vec<AccessPage>,
     /// Whether the handler has doors of its own of which one [reads
     /// certificates](Door::reads_certificate).
     pub reads_certificate: bool,
+}
+
+/// What is known of the access to a route beside its door, for warnings.
+#[derive(Clone)]
+pub struct Guard {
+    /// What its requests do with what is declared, such as `subscribe to`.
+    pub verb: &'static str,
+    /// The doors that its handler asks by itself.
+    pub doors: Vec<Arc<dyn Door>>,
+    /// Whether the document has an `auth` for it, be it `none`.
+    pub says_auth: bool,
 }
 
 /// What a document declares under a name, for flows to use.
@@ -96,6 +109,10 @@ pub trait EntranceReader {
     /// Reads the keys `listen`, `tls` and `protocols` of a mapping that may have others too, or
     /// the default when there is no mapping.
     fn read_listening(&self, node: Option<&Node>, report: &mut Report) -> Option<Listening>;
+
+    /// The `auth` of the listener at an address: it holds for what listens there and has none of
+    /// its own.
+    fn listener_auth(&self, address: &ListenAddress) -> Option<&Node>;
 
     /// Reads the limits per caller under a key of a document of this name: `throttle`, `plan`, `by`
     /// and `headers`. Every problem goes into the report; `None` when there was one.

@@ -285,6 +285,10 @@ impl Exchange {
     fn decode(&mut self) -> Result<(), Fault> {
         let headers = self.request.headers.view();
         if !self.content.is_long_to_decode() {
+            let size = self.content.undecoded();
+            if size >= long_work::ROUND_BYTES {
+                expr::jq::count_rounds((size / long_work::ROUND_BYTES) as u64);
+            }
             return self.content.value(headers).map(|_| ());
         }
         if !long_work::may_defer() {

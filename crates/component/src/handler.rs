@@ -76,6 +76,12 @@ pub trait Handler: Send + Sync {
         Vec::new()
     }
 
+    /// Whether it refuses some of its requests by their credentials: no open route takes a path
+    /// then that may be read as one of these.
+    fn is_locked(&self) -> bool {
+        false
+    }
+
     /// What its streams may take.
     fn stream_limits(&self) -> Option<&Arc<StreamLimits>> {
         None

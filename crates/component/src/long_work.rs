@@ -18,6 +18,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::num::NonZero;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -43,6 +44,10 @@ pub const ENVELOPE_AT_ONCE: usize = AT_ONCE / 4;
 /// How many rounds of steps the expressions of a flow may take in a row before the flow yields to
 /// the other tasks of its worker: some milliseconds. See [`expr::jq::rounds`].
 pub const ROW_ROUNDS: u64 = 16;
+
+/// For so many bytes that are decoded on the worker a flow counts a round of steps, see
+/// [`ROW_ROUNDS`]: after [`AT_ONCE`] bytes it yields before its next step.
+pub(crate) const ROUND_BYTES: usize = AT_ONCE / ROW_ROUNDS as usize;
 
 /// How much work may wait for each thread. Each piece of it is bounded, so the wait is.
 const WAITING_MAX: usize = 256;
@@ -86,18 +91,17 @@ impl Drop for DeferralGuard {
     }
 }
 
-/// Yields to the other tasks of the worker, once.
+/// Yields to the other tasks of the worker, once: to those that are ready, and to those for whom
+/// its sockets have something. Woken among the former alone, a few tasks that yield again and again
+/// would keep the runtime from its sockets for 61 turns of some milliseconds each.
 pub async fn yield_now() {
-    let mut has_waited = false;
-    poll_fn(|context| {
-        if has_waited {
-            return Poll::Ready(());
-        }
-        has_waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    tokio::task::yield_now().await;
+}
+
+/// The same within a `poll`, which is to return [`Poll::Pending`] then.
+pub fn poll_yield(context: &mut Context<'_>) {
+    // Its first poll only has the task woken.
+    let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
 /// The result of deferred work.

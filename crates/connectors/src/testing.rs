@@ -92,6 +92,7 @@ pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn S
         label: Arc::clone(&flow),
         path: "1".to_owned(),
         trigger: None,
+        may_have_caller: false,
         connections: &connections,
         is_last: false,
         may_stream: true,

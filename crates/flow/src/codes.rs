@@ -65,6 +65,14 @@ pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
 /// Limits of streams in a flow that forwards none.
 pub const NO_STREAMS: Code = Code::new("IT0621");
+/// Something that everybody may use, though the files know ways to tell callers apart.
+pub const OPEN_TO_ALL: Code = Code::new("IT0720");
+/// A secret that stands in a file as plain text.
+pub const PLAIN_SECRET: Code = Code::new("IT0722");
+/// Credentials that come without TLS.
+pub const CLEAR_CREDENTIALS: Code = Code::new("IT0723");
+/// An admin port that cannot be as it is described.
+pub const BAD_ADMIN: Code = Code::new("IT0724");
 /// A limit per caller that cannot be counted as it is written.
 pub const BAD_LIMIT: Code = Code::new("IT0234");
 /// A plan that is not there.
@@ -195,6 +203,22 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NO_STREAMS,
         title: "limits of streams without effect",
+    },
+    CodeInfo {
+        code: OPEN_TO_ALL,
+        title: "open to everybody",
+    },
+    CodeInfo {
+        code: PLAIN_SECRET,
+        title: "secret in plain text",
+    },
+    CodeInfo {
+        code: CLEAR_CREDENTIALS,
+        title: "credentials without TLS",
+    },
+    CodeInfo {
+        code: BAD_ADMIN,
+        title: "bad settings of the admin port",
     },
     CodeInfo {
         code: BAD_LIMIT,

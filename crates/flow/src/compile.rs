@@ -51,6 +51,8 @@ pub(crate) struct Flow {
     pub target: Option<RouteTarget>,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// Whether it has an `auth` of its own, be it `none`.
+    pub says_auth: bool,
     /// Where tickets for it are given.
     pub tickets: Option<TicketRoute>,
     /// What a client meets before it, without that of the listener.
@@ -83,6 +85,10 @@ pub(crate) struct Reader<'a> {
     pub ways: &'a dyn Ways,
     pub surroundings: &'a Surroundings<'a>,
 }
+
+/// What steps have to know of how their flow is started: its name, its HTTP trigger, whether that
+/// has no protocol of its own, and whether callers may be known.
+type FlowStart<'a> = (&'a Arc<str>, Option<&'a HttpTrigger>, (bool, bool));
 
 /// What a step list is built with and what building finds.
 struct Workshop {
@@ -126,17 +132,7 @@ impl Reader<'_> {
         let missing = connections::missing(&connections, self.table.connections);
         connections.shared = Arc::clone(&self.shared.own);
         connections.declarations = Arc::clone(&self.shared.declarations);
-        let trigger = document.get("from").and_then(|from| {
-            let mut context = SourceContext {
-                report: &mut *report,
-                flow: &name,
-                connections: &connections,
-                evaluation: self.evaluation,
-                surroundings: self.surroundings,
-            };
-            let table = (self.table.sources, self.table.endpoints);
-            trigger::read(from, table, self.defaults, &mut context)
-        });
+        let trigger = self.read_trigger(document, (&name, &connections), report);
         let source = trigger.as_ref().and_then(Trigger::source);
         upstreams.extend(source.into_iter().flat_map(|it| it.upstreams()));
         let mut workshop = Workshop {
@@ -149,21 +145,24 @@ impl Reader<'_> {
         let http = trigger.as_ref().and_then(Trigger::http);
         let start = trigger.as_ref().and_then(Trigger::start);
         let is_plain = start.is_some_and(|start| start.envelope.is_none());
-        let start = (&name, http, is_plain);
+        let tickets = Tickets::read(document, trigger.as_ref(), report);
+        let guarded = (document, trigger.as_ref());
+        let door = self.read_door(guarded, (&name, tickets.scope()), report);
+        let tickets = tickets.route(door.as_ref(), trigger.as_ref(), report);
+        // A called flow has the caller of the one that calls it.
+        let may_have_caller = door.is_some() || trigger.as_ref().is_some_and(Trigger::is_call);
+        let start = (&name, http, (is_plain, may_have_caller));
         let built = self.read_steps(document, start, &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
         let limits = {
             let reading = (&self.defaults.callers, self.evaluation, self.surroundings);
             limits::read(document, &name, reading, report)
         };
-        let tickets = Tickets::read(document, trigger.as_ref(), report);
-        let guarded = (document, trigger.as_ref());
-        let door = self.read_door(guarded, (&name, tickets.scope()), report);
-        let tickets = tickets.route(door.as_ref(), trigger.as_ref(), report);
         let flow = Flow {
             running: None,
             target: None,
             door,
+            says_auth: document.get("auth").is_some(),
             tickets,
             edge: RouteEdge::read(document, report),
             name,
@@ -186,14 +185,43 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads `auth`, which is for flows that requests start.
+    fn read_trigger(
+        &self,
+        document: &Node,
+        (name, connections): (&Arc<str>, &Connections),
+        report: &mut Report,
+    ) -> Option<Trigger> {
+        let mut context = SourceContext {
+            report,
+            flow: name,
+            connections,
+            evaluation: self.evaluation,
+            surroundings: self.surroundings,
+        };
+        let table = (self.table.sources, self.table.endpoints);
+        trigger::read(document.get("from")?, table, self.defaults, &mut context)
+    }
+
+    /// Reads `auth`, which is for flows that requests start; without it that of the listener holds.
     fn read_door(
         &self,
         (document, trigger): (&Node, Option<&Trigger>),
         (name, tickets): (&str, Option<TicketScope>),
         report: &mut Report,
     ) -> Option<Arc<dyn Door>> {
-        let entry = document.entry("auth")?;
+        let name = &format!("flow {name}");
+        let Some(entry) = document.entry("auth") else {
+            let listen = &trigger?.start()?.http.listen;
+            let auth = self.defaults.listeners.auth(listen)?;
+            let mut context = DoorContext {
+                // Its problems are reported at the listener.
+                report: &mut Report::default(),
+                name,
+                evaluation: self.evaluation,
+                tickets,
+            };
+            return self.ways.door(auth, &mut context);
+        };
         if trigger.is_some_and(|it| it.start().is_none()) {
             let message = "`auth` has no effect: no client starts the flow";
             report
@@ -203,7 +231,7 @@ impl Reader<'_> {
         }
         let mut context = DoorContext {
             report,
-            name: &format!("flow {name}"),
+            name,
             evaluation: self.evaluation,
             tickets,
         };
@@ -213,7 +241,7 @@ impl Reader<'_> {
     fn read_steps(
         &self,
         document: &Node,
-        (name, trigger, is_plain): (&Arc<str>, Option<&HttpTrigger>, bool),
+        (name, trigger, (is_plain, may_have_caller)): FlowStart<'_>,
         connections: &Connections,
         workshop: &mut Workshop,
         report: &mut Report,
@@ -229,6 +257,7 @@ impl Reader<'_> {
             label: Arc::clone(name),
             path: String::new(),
             trigger,
+            may_have_caller,
             connections,
             is_last: true,
             // Nobody streams to a flow, a source or a protocol of its own.

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::admin::AdminConfig;
 use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
 use crate::gates::PlanConfig;
@@ -79,7 +80,8 @@ struct EngineConfig {
     /// `Forwarded` of others are dropped. The default is none.
     #[serde(default)]
     trusted_proxies: Vec<Spanned<String>>,
-    /// The ways to know a caller, by name. `auth:` of flows and topics uses them.
+    /// The ways to know a caller, by name. `auth:` of flows, topics and listeners uses them, and
+    /// the admin port.
     #[allow(
         dead_code,
         reason = "read from the tree, by the crate that knows the ways"
@@ -91,6 +93,9 @@ struct EngineConfig {
         reason = "read from the tree, by the crate that knows the ways"
     )]
     deny: Option<AnyValue>,
+    /// The admin port: where it is and who may use it.
+    #[allow(dead_code, reason = "read from the tree, with the ways")]
+    admin: Option<AdminConfig>,
     /// What all flows and topics on one address share, by the address as they write it, such as
     /// `":8443"`.
     #[serde(default)]
@@ -279,6 +284,20 @@ pub(crate) fn schema(access: &AccessDefinition) -> serde_json::Value {
     }
     if let Some(deny) = schema.pointer_mut("/properties/deny") {
         *deny = (access.deny)();
+    }
+    let auth = (access.auth)();
+    for (of, key) in [
+        ("ListenerConfig", "auth"),
+        ("AdminConfig", "view"),
+        ("AdminConfig", "operate"),
+    ] {
+        let place = schema.pointer_mut(&format!("/$defs/{of}/properties/{key}"));
+        let Some(serde_json::Value::Object(place)) = place else {
+            continue;
+        };
+        let mut like = auth.as_object().cloned().unwrap_or_default();
+        like.extend(place.remove_entry("description"));
+        *place = like;
     }
     schema
 }

@@ -137,6 +137,7 @@ impl Environment {
             refuse_hole_in_key(entry, places, report);
             match evaluated.contains(&entry.key.as_str()) {
                 true => self.expand_steps(&mut entry.value, places, report),
+                false if refuse_condition(entry, places, report) => {}
                 false => self.expand(&mut entry.value, None, places, report),
             }
         }
@@ -218,7 +219,9 @@ impl Environment {
             Value::Mapping(entries) => {
                 for entry in entries {
                     refuse_hole_in_key(entry, places, report);
-                    self.expand(&mut entry.value, secrets, places, report);
+                    if !refuse_condition(entry, places, report) {
+                        self.expand(&mut entry.value, secrets, places, report);
+                    }
                 }
             }
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -304,6 +307,26 @@ fn refuse_hole_in_key(entry: &Entry, places: &mut Places, report: &mut Report) {
             .hint("write the key as plain text");
         places.spoiled.push(entry.key_span);
     }
+}
+
+/// Refuses a `${ }` around the condition of a `require`, which is an expression by itself.
+fn refuse_condition(entry: &Entry, places: &mut Places, report: &mut Report) -> bool {
+    let text = entry.value.as_str().unwrap_or_default();
+    if entry.key != "require" || !text.contains("${") || holes(text).is_some() {
+        return false;
+    }
+    let inner = text.trim().strip_prefix("${");
+    let inner = inner.and_then(|it| it.strip_suffix('}')).map(str::trim);
+    let hint = match inner.filter(|it| !it.contains("${")) {
+        Some(inner) => format!("write `require: '{}'`", inner.escape_debug()),
+        None => "write it without `${ }`, such as `require: '$auth.claims.admin'`".to_owned(),
+    };
+    let message = "`require` is an expression by itself: there is no `${ }` around it";
+    report
+        .error(EXPRESSION, entry.value.span, message)
+        .hint(hint);
+    places.spoiled.push(entry.value.span);
+    true
 }
 
 /// Whether a text can be the name of an environment variable.

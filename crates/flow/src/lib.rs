@@ -9,6 +9,7 @@
 //! `steps:` with the `modifiers` beside the verbs), `routes` looks at all flows together, and
 //! `running` is what a flow is when messages come.
 
+mod admin;
 mod blocks;
 mod bounds;
 pub mod codes;
@@ -19,11 +20,13 @@ mod document;
 mod engine;
 mod enveloped;
 mod environment;
+mod exposure;
 mod gates;
 mod limits;
 mod listeners;
 mod modifiers;
 mod names;
+mod plain_secrets;
 mod problem;
 mod routes;
 mod running;
@@ -37,7 +40,7 @@ mod trigger;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use component::access::{AccessDefinition, AccessNodes, Ways};
+use component::access::{AccessDefinition, AccessNodes, Door, Ways};
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
 use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
@@ -45,8 +48,9 @@ use component::handler::Handler;
 use component::plan::Plan;
 use component::settings::Settings;
 use component::source::SourceDefinition;
-use config::{Node, Report, Span};
+use config::{Node, Report, Secrets, Span};
 
+pub use admin::{AdminSettings, Operate};
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
 pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
@@ -63,6 +67,8 @@ pub struct Loaded {
     pub plan: Plan,
     /// Settings beside the plan's own.
     pub engine: EngineSettings,
+    /// The admin port.
+    pub admin: AdminSettings,
     /// The flows one by one, for tests.
     pub flows: Vec<LoadedFlow>,
     /// The connections that this build cannot open, where they stand and why: flows are not run
@@ -77,6 +83,8 @@ pub struct LoadedFlow {
     pub name: Arc<str>,
     /// What runs it.
     pub handler: Arc<dyn Handler>,
+    /// What stands in front of it.
+    pub door: Option<Arc<dyn Door>>,
     /// The flows that it calls.
     pub calls: Vec<String>,
     /// Its tests.
@@ -129,32 +137,24 @@ pub struct Input<'a> {
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
     let mut documents = document::sort(input.documents, input.table.documents, report);
+    let plain_secrets = plain_secrets::find(&documents);
     let names = Environment::read(shared_settings(&documents), input.environment, report);
     let mut places = Places::default();
-    let engine = match &mut documents.engine {
-        Some(document) => {
-            names.expand_document(document, (&secrets.values, &[]), &mut places, report);
-            engine::read_document(document, report)
-        }
-        None => engine::Engine::default(),
-    };
     let values = (&secrets.values, input.table.evaluated);
-    documents.expand(&names, values, &mut places, report);
-    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
+    let engine = read_engine(&mut documents, &names, values, &mut places, report);
+    let settings = shared_settings(&documents);
     let callers = gates::read_plans(settings, engine.callers_max, input.surroundings, report);
     let connections = input.table.connections;
-    let shared = documents.engine.as_ref();
-    let mut shared = shared
+    let mut shared = documents
+        .engine
+        .as_ref()
         .map(|document| connections::read(document, connections, input.surroundings, report))
         .unwrap_or_default();
     let defaults = defaults(&engine, callers);
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
-    let settings = shared_settings(&documents);
-    let nodes = AccessNodes {
-        ways: settings.and_then(|it| it.get("auth")),
-        deny: settings.and_then(|it| it.get("deny")),
-    };
-    let ways = (input.table.access.build)(nodes, input.surroundings, report);
+    let ways = read_ways(settings, input.table, input.surroundings, report);
+    engine.listeners.check_auth(&*ways, &evaluation, report);
+    let admin = admin::read(settings, &*ways, &evaluation, report);
     let reader = declared::Reader {
         definitions: connections,
         shared: &shared,
@@ -174,7 +174,6 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         surroundings: input.surroundings,
     };
     let mut flows = reader.read_all(&documents.flows, report);
-    let settings = documents.engine.as_ref().and_then(|it| it.get("engine"));
     let listeners = Some(&*engine.listeners).filter(|_| !input.is_part);
     if !input.is_part {
         gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
@@ -189,15 +188,54 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     if report.has_errors() {
         return None;
     }
+    if !input.is_part {
+        plain_secrets::warn(&plain_secrets, report);
+        exposure::warn((&flows, &read.declared), (&engine, settings), report);
+        exposure::warn_admin(&admin, settings, report);
+    }
     let mut missing = connections::missing(&shared, connections);
     missing.extend(read.missing.iter().cloned());
     missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
     Some(Loaded {
         plan: plan(&flows, &read, (&*ways, &engine.listeners), engine.settings),
         engine: engine.engine,
+        admin,
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
+}
+
+/// The ways to know a caller, and the deny list beside them.
+fn read_ways(
+    settings: Option<&Node>,
+    table: Table<'_>,
+    surroundings: &Surroundings<'_>,
+    report: &mut Report,
+) -> Arc<dyn Ways> {
+    let nodes = AccessNodes {
+        ways: settings.and_then(|it| it.get("auth")),
+        deny: settings.and_then(|it| it.get("deny")),
+    };
+    (table.access.build)(nodes, surroundings, report)
+}
+
+/// Puts values in for names in all documents, and reads the settings.
+fn read_engine(
+    documents: &mut document::Documents,
+    names: &Environment,
+    values: (&Secrets, &[&str]),
+    places: &mut Places,
+    report: &mut Report,
+) -> engine::Engine {
+    let engine = match &mut documents.engine {
+        Some(document) => {
+            names.expand_document(document, (values.0, &[]), places, report);
+            engine::read_document(document, report)
+        }
+        None => engine::Engine::default(),
+    };
+    documents.expand(names, values, places, report);
+    engine
 }
 
 /// What flows have of the settings where they say nothing else.
@@ -252,6 +290,7 @@ fn plan(
 fn loaded(flow: Flow) -> Option<LoadedFlow> {
     Some(LoadedFlow {
         handler: flow.running? as Arc<dyn Handler>,
+        door: flow.door,
         name: flow.name,
         calls: flow.calls.into_iter().map(|(name, _)| name).collect(),
         tests: flow.tests,

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use component::access::{DoorContext, Ways};
 use component::cors::CorsConfig;
 use component::edge::{ListenerEdge, ProxyProtocol, RouteEdge};
+use component::evaluation::Evaluation;
 use component::networks::NetworksConfig;
 use component::security_headers::SecurityHeadersConfig;
 use component::trigger::ListenAddress;
 use component::trusted_proxies::TrustedProxies;
-use config::{Node, Report, Span, Spanned};
+use config::{AnyValue, Node, Report, Span, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -31,6 +33,10 @@ pub(crate) struct ListenerConfig {
     /// certificate a client has shown them (RFC 9440). Only if they replace what clients send in
     /// that field. It needs `trusted_proxies`, here or of the engine.
     client_cert_header: Option<Spanned<bool>>,
+    /// Who may come in, for all flows and topics on this address. The `auth` of one of them takes
+    /// its place there; only a written `auth: none` opens a flow or a topic.
+    #[allow(dead_code, reason = "read from the tree, as in flows")]
+    auth: Option<AnyValue>,
     /// From where clients may connect: a list of networks that are allowed, or `allow` and `deny`.
     /// Connections of others are closed before TLS.
     #[allow(dead_code, reason = "read from the tree, as in flows")]
@@ -53,6 +59,8 @@ struct Listener {
     /// Where its address stands.
     span: Span,
     edge: ListenerEdge,
+    /// The value of `auth`.
+    auth: Option<Node>,
 }
 
 impl Listeners {
@@ -87,7 +95,8 @@ impl Listeners {
                     .hint("write one entry for each address");
             }
             let span = entry.key_span;
-            listeners.insert(address, Listener { span, edge });
+            let auth = entry.value.get("auth").cloned();
+            listeners.insert(address, Listener { span, edge, auth });
         }
         Self(listeners)
     }
@@ -98,6 +107,28 @@ impl Listeners {
             .get(address)
             .map(|it| it.edge.clone())
             .unwrap_or_default()
+    }
+
+    /// The value of `auth` at an address.
+    pub fn auth(&self, address: &ListenAddress) -> Option<&Node> {
+        self.0.get(address)?.auth.as_ref()
+    }
+
+    /// Reports what is wrong with `auth`, once for each listener: what shares one reads it again.
+    pub fn check_auth(&self, ways: &dyn Ways, evaluation: &Evaluation, report: &mut Report) {
+        for (address, listener) in &self.0 {
+            let Some(auth) = &listener.auth else {
+                continue;
+            };
+            let mut context = DoorContext {
+                report,
+                name: &format!("listener {address}"),
+                evaluation,
+                tickets: None,
+            };
+            // What shares the address makes doors with its own names.
+            drop(ways.door(auth, &mut context));
+        }
     }
 
     /// Reports those that nothing listens on.

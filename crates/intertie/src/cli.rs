@@ -119,9 +119,10 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub accept_data_loss: bool,
     /// Where /health, /ready and /metrics are served, or `off`. /health is 503, and names the
-    /// worker, when one has not moved for 10 seconds.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9900")]
-    pub admin: Admin,
+    /// worker, when one has not moved for 10 seconds. Without it `engine.admin.listen` says where;
+    /// without that it is 127.0.0.1:9900.
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<Admin>,
 }
 
 /// Where the admin port is, if anywhere.

@@ -11,8 +11,9 @@ use component::plan::Plan;
 use component::settings::Limits;
 use component::state::States;
 use proxy::{AccessLog, Engine};
+use tokio::sync::mpsc;
 
-use crate::admin;
+use crate::admin::{self, AdminPort, ReloadRequest, Subject};
 use crate::cli::RunArguments;
 use crate::crew::Crew;
 use crate::data;
@@ -67,6 +68,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         quiet_until: Instant::now(),
         supervisor,
         descriptors,
+        admin: None,
     };
     let ended = runtime.block_on(application.run(loaded.flows));
     // A thread that waits for a disk or a name server must not keep the process.
@@ -95,12 +97,16 @@ struct Application<'a> {
     supervisor: Supervisor,
     /// How many files the process may open, where that is limited.
     descriptors: Option<u64>,
+    /// The admin port, unless it is off.
+    admin: Option<AdminPort>,
 }
 
 /// Why the main loop goes on.
 enum Event {
     Stop,
     Hangup,
+    /// Somebody wants the files loaded again, and waits for how that ends.
+    Reload(ReloadRequest),
     FilesChanged,
     /// It is time to look after workers, certificates and secrets.
     Tick,
@@ -136,10 +142,14 @@ impl Application<'_> {
             data::accept_loss(&self.arguments.data)?;
         }
         let topics = data::open(&self.arguments.data, &self.states).await?;
-        crew.commit(crew.prepare(plan, &self.tls.table)?).await?;
+        let prepared = crew.prepare(plan, &self.tls.table)?;
+        topics.serve();
+        crew.commit(prepared).await?;
         topics.commit().await;
         set_body_memory(&limits, body_max);
-        let admin = admin::start(self.arguments.admin, &engine, &self.states, &ready).await?;
+        let (subject, mut reloads) = Subject::new(&engine, &self.states, &ready);
+        let settings = (&loaded.admin, &self.tls.table);
+        self.admin = AdminPort::start(self.arguments.admin, subject, settings).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
         tracing::info!(flows, listeners, sources, workers, "started");
@@ -150,13 +160,14 @@ impl Application<'_> {
             .notify(State::Ready(&format!("Serving, flows: {flows}")));
         let keeping = tokio::spawn(data::limits::keep(Arc::clone(&self.states)));
         let tidying = tokio::spawn(data::denied::tidy(Arc::clone(&self.states)));
-        let is_well = self.serve(&mut crew, &signals, &mut watcher, &engine).await;
+        let asked = (&signals, &mut watcher, &mut reloads);
+        let is_well = self.serve(&mut crew, asked, &engine).await;
         ready.store(false, Ordering::Release);
         self.supervisor.notify(State::Stopping);
         tracing::info!(connections = engine.connection_count(), "stopping");
         let ended = async {
             let stopped = crew.stop().await;
-            let admin_stopped = match admin {
+            let admin_stopped = match self.admin.take() {
                 Some(admin) => admin.stop().await,
                 None => Ok(()),
             };
@@ -186,8 +197,11 @@ impl Application<'_> {
     async fn serve(
         &mut self,
         crew: &mut Crew,
-        signals: &Signals,
-        watcher: &mut Option<Watcher>,
+        (signals, watcher, reloads): (
+            &Signals,
+            &mut Option<Watcher>,
+            &mut mpsc::Receiver<ReloadRequest>,
+        ),
         engine: &Engine,
     ) -> bool {
         let mut tick = tokio::time::interval(self.supervisor.look_after(LOOK_AFTER));
@@ -195,6 +209,7 @@ impl Application<'_> {
             let event = tokio::select! {
                 () = signals.stop(1) => Event::Stop,
                 () = signals.hangup() => Event::Hangup,
+                Some(request) = reloads.recv() => Event::Reload(request),
                 () = Watcher::changed(watcher) => Event::FilesChanged,
                 _ = tick.tick() => Event::Tick,
             };
@@ -202,9 +217,13 @@ impl Application<'_> {
                 Event::Stop => return true,
                 Event::Hangup => {
                     tracing::info!("asked to reload by SIGHUP");
-                    self.reload(crew, true).await;
+                    drop(self.reload(crew, true).await);
                 }
-                Event::FilesChanged => self.reload(crew, false).await,
+                Event::Reload(request) => {
+                    // Whoever has hung up is not told.
+                    drop(request.send(self.reload(crew, true).await));
+                }
+                Event::FilesChanged => drop(self.reload(crew, false).await),
                 Event::Tick if crew.has_lost_one() => {
                     tracing::error!("a worker has ended unexpectedly");
                     return false;
@@ -225,22 +244,31 @@ impl Application<'_> {
 
     /// Takes the files over as they are now; those that have not changed since the last time only
     /// when somebody has asked. Whatever is wrong with them, what runs goes on.
-    async fn reload(&mut self, crew: &mut Crew, is_asked: bool) {
+    ///
+    /// # Errors
+    /// Why they are not served, for whoever has asked. The log has more.
+    async fn reload(&mut self, crew: &mut Crew, is_asked: bool) -> Result<(), String> {
         let files = match load::read(&self.arguments.paths) {
-            Ok(files) if files == self.seen && !is_asked => return,
+            Ok(files) if files == self.seen && !is_asked => return Ok(()),
             Ok(files) => files,
-            Err(error) => return tell_refused(&Refused::Failed(error)),
+            Err(error) => {
+                let refused = Refused::Failed(error);
+                tell_refused(&refused);
+                return Err(refused.reason());
+            }
         };
         self.seen = files.clone();
         self.supervisor.notify(State::Reloading);
-        let status = match self.take_over(crew, files).await {
-            Ok(()) => "Serving",
+        let (status, result) = match self.take_over(crew, files).await {
+            Ok(()) => ("Serving", Ok(())),
             Err(refused) => {
                 tell_refused(&refused);
-                "Serving the old flows: the files could not be reloaded"
+                let status = "Serving the old flows: the files could not be reloaded";
+                (status, Err(refused.reason()))
             }
         };
         self.supervisor.notify(State::Ready(status));
+        result
     }
 
     /// Serves certificates, keys and secrets that have changed: with the files as they were read
@@ -300,13 +328,23 @@ impl Application<'_> {
         let (limits, body_max) = (loaded.plan.settings.limits, loaded.plan.body_max());
         let prepared = crew.prepare(loaded.plan, &tls.table);
         let prepared = prepared.map_err(Refused::Failed)?;
+        let settings = (&loaded.admin, &tls.table);
+        let admin = self.admin.as_ref().map(|admin| admin.prepare(settings));
+        let admin = admin.transpose().map_err(Refused::Failed)?;
         let topics = data::open(&self.arguments.data, &states).await;
         let topics = topics.map_err(Refused::Failed)?;
+        topics.serve();
         if let Err(error) = crew.commit(prepared).await {
             topics.withdraw().await;
             return Err(Refused::Failed(error));
         }
         topics.commit().await;
+        if let (Some(port), Some(prepared)) = (&mut self.admin, admin)
+            && let Err(error) = port.commit(prepared).await
+        {
+            let error = format!("{error:#}");
+            tracing::error!(error, "the admin port stays as it was");
+        }
         set_body_memory(&limits, body_max);
         self.states.commit(states);
         self.log.change(&loaded.engine.log);
@@ -329,6 +367,19 @@ fn set_body_memory(limits: &Limits, body_max: u64) {
         );
     }
     message::memory::bodies().set_limit(limit);
+}
+
+impl Refused {
+    /// The reason without paths and addresses, which stand in the log.
+    fn reason(&self) -> String {
+        match self {
+            Self::Problems(1) => "the files have a problem, which the log tells".to_owned(),
+            Self::Problems(count) => {
+                format!("the files have {count} problems, which the log tells")
+            }
+            Self::Failed(_) => "the files cannot be served now; the log tells why".to_owned(),
+        }
+    }
 }
 
 /// Logs why files are not served.

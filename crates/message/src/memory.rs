@@ -165,6 +165,15 @@ impl Cover {
         }
     }
 
+    /// Gives everything back when no more than [`FREE`] bytes are left.
+    #[inline]
+    pub fn uncover(&mut self, length: usize) {
+        if length <= FREE && self.covered > FREE {
+            self.covered = FREE;
+            self.reservation = None;
+        }
+    }
+
     #[cold]
     fn reserve(&mut self, length: usize) -> Result<(), Exhausted> {
         let covered = length.next_multiple_of(STEP);
@@ -284,6 +293,21 @@ mod tests {
         assert_eq!(budget.used(), 4 * STEP as u64);
         assert_eq!(&part[..], [7; 10]);
         drop(part);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_buffer_that_has_been_emptied_gives_its_room_back() {
+        let budget = budget(4 * STEP);
+        let mut cover = Cover::new(budget);
+        assert_eq!(cover.cover(3 * STEP), Ok(()));
+        assert_eq!(cover.cover(5 * STEP), Err(Exhausted));
+        cover.uncover(FREE + 1);
+        assert_eq!(budget.used(), 3 * STEP as u64);
+        cover.uncover(FREE);
+        assert_eq!(budget.used(), 0);
+        assert_eq!(cover.cover(4 * STEP), Ok(()));
+        drop(cover);
         assert_eq!(budget.used(), 0);
     }
 

@@ -35,6 +35,9 @@ pub(crate) struct Route {
     pub target: Target,
     /// What stands in front of it.
     pub door: Option<Arc<dyn Door>>,
+    /// Whether some of its requests are refused by their credentials, by the door or the handler,
+    /// or were when the plan was taken over.
+    is_locked: bool,
     /// What its requests have to pass before.
     pub gate: Option<Arc<Gate>>,
     /// This worker's counters of the flow.
@@ -59,6 +62,16 @@ pub(crate) enum Target {
 }
 
 impl Route {
+    /// Whether some of its requests are refused by their credentials now: a handler's answer may
+    /// depend on topics of the plan before, which go only when this plan is served.
+    fn is_locked_now(&self) -> bool {
+        let is_locked = match &self.target {
+            Target::Handle { handler, .. } => handler.is_locked(),
+            Target::Forward(_) => false,
+        };
+        self.door.is_some() || is_locked
+    }
+
     /// The parameters of the query that carry credentials: logs must not show them.
     pub fn secret_parameters(&self) -> Vec<Arc<str>> {
         let door = self.door.as_deref().map(Door::secret_parameters);
@@ -237,9 +250,9 @@ impl Table {
             &mut node.here
         };
         let metrics = registry.flow(worker, &plan.flow);
-        let gate = match &plan.target {
-            RouteTarget::Forward(forward) => forward.gate.as_ref(),
-            RouteTarget::Handle { handler, .. } => handler.gate(),
+        let (gate, is_locked) = match &plan.target {
+            RouteTarget::Forward(forward) => (forward.gate.as_ref(), false),
+            RouteTarget::Handle { handler, .. } => (handler.gate(), handler.is_locked()),
         };
         let route = Rc::new(Route {
             flow: Arc::clone(&plan.flow),
@@ -247,6 +260,7 @@ impl Table {
             methods: plan.methods.clone(),
             gate: gate.map(Arc::clone),
             target,
+            is_locked: plan.door.is_some() || is_locked,
             door: plan.door.clone(),
             metrics,
             parameters,

@@ -43,6 +43,11 @@ struct CacheConfig {
     /// get the same result.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: AnyValue,
+    /// Whether all callers of a flow with `auth` share the results. By default each caller
+    /// (`$auth.way` and `$auth.id`) has its own, and gets nothing that was made for another one.
+    #[schemars(extend("default" = false))]
+    #[allow(dead_code, reason = "read from the tree, as in other steps")]
+    shared: Option<bool>,
     /// How long a result is fresh, from `1ms` to `366d`.
     ttl: Spanned<config::Duration>,
     /// How long after `ttl` a stale result may be used if the steps fail because of the other
@@ -80,6 +85,7 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<Cache> {
     let before = context.problems();
     let settings = settings(&config, context);
     let key = node.get("key").and_then(|node| key::read(node, context));
+    let is_shared = key::read_shared(node, context);
     let steps = node.get("steps")?;
     let block = context.inner_branch("cache", steps);
     if block.as_ref().is_some_and(Block::ends_flow) {
@@ -94,6 +100,7 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<Cache> {
         let table = context.state("cache", made_of, || Table::new(settings));
         Cache {
             key,
+            is_shared,
             block,
             slot: 0,
             settings,
@@ -132,6 +139,8 @@ struct Settings {
 /// The step.
 struct Cache {
     key: KeyTemplate,
+    /// Whether callers have the same keys.
+    is_shared: bool,
     block: Block,
     /// Where `$cache` goes.
     slot: usize,
@@ -277,7 +286,9 @@ impl Inner {
 impl Cache {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = exchange
-            .preemptible(services, |it| self.key.make(it, services))
+            .preemptible(services, |it| {
+                self.key.make_for_caller(it, self.is_shared, services)
+            })
             .await?;
         let waits_until = services.now() + self.settings.wait;
         let flight = loop {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use component::handler::LocalFuture;
-use component::long_work::ROW_ROUNDS;
+use component::long_work::{ROW_ROUNDS, poll_yield};
 use expr::jq::rounds;
 
 /// How many futures may end in a row before others of the worker have their turn.
@@ -150,9 +150,9 @@ impl<'a, T> Crowd<'a, T> {
         rounds().wrapping_sub(self.rounds_before) >= ROW_ROUNDS
     }
 
-    fn yield_now<O>(&mut self, context: &Context<'_>) -> Poll<O> {
+    fn yield_now<O>(&mut self, context: &mut Context<'_>) -> Poll<O> {
         self.in_a_row = 0;
-        context.waker().wake_by_ref();
+        poll_yield(context);
         Poll::Pending
     }
 

@@ -50,6 +50,11 @@ struct IdempotentConfig {
     /// null or empty fails with `invalid`.
     #[allow(dead_code, reason = "read from the tree, which knows the places")]
     key: AnyValue,
+    /// Whether all callers of a flow with `auth` share the keys. By default each caller
+    /// (`$auth.way` and `$auth.id`) has its own: a key that another one has used is new.
+    #[schemars(extend("default" = false))]
+    #[allow(dead_code, reason = "read from the tree, as in other steps")]
+    shared: Option<bool>,
     /// How long a key is remembered after the end of its steps, from `1ms` to `366d`.
     #[schemars(extend("default" = "24h"))]
     window: Option<Spanned<config::Duration>>,
@@ -101,6 +106,7 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<Idempotent> {
     let replays = config.replay.as_ref().is_some_and(|replay| replay.value);
     refuse_contradictions(node, replays, context);
     let key = node.get("key").and_then(|node| key::read(node, context));
+    let is_shared = key::read_shared(node, context);
     let steps = node.get("steps")?;
     let block = context.inner_branch("idempotent", steps);
     let on_duplicate = match node.get("on_duplicate") {
@@ -116,6 +122,7 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<Idempotent> {
         let table = context.state("idempotent", made_of, || Table::new(settings, disk));
         Idempotent {
             key,
+            is_shared,
             block,
             on_duplicate,
             replays,
@@ -166,6 +173,8 @@ struct Settings {
 /// The step.
 struct Idempotent {
     key: KeyTemplate,
+    /// Whether callers have the same keys.
+    is_shared: bool,
     block: Block,
     on_duplicate: Option<Block>,
     replays: bool,
@@ -399,7 +408,9 @@ impl Table {
 impl Idempotent {
     async fn run(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
         let key = exchange
-            .preemptible(services, |it| self.key.make(it, services))
+            .preemptible(services, |it| {
+                self.key.make_for_caller(it, self.is_shared, services)
+            })
             .await?;
         self.table.load(services).await?;
         let mut claim = match self.table.see(&key, services.now()) {

@@ -1,5 +1,6 @@
 //! Keys by which steps tell messages apart.
 
+use component::access::Caller;
 use component::definition::BuildContext;
 use component::exchange::Exchange;
 use component::handler::Services;
@@ -7,7 +8,7 @@ use component::value_template::ValueTemplate;
 use config::Node;
 use message::Fault;
 
-use crate::codes::BAD_KEY;
+use crate::codes::{BAD_KEY, NO_EFFECT};
 
 /// The most bytes of a key: what a client sends decides how long it gets.
 const LENGTH_MAX: usize = 16 * 1024;
@@ -30,7 +31,41 @@ pub fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<KeyTemplate> 
     Some(KeyTemplate(value))
 }
 
+/// Reads `shared`: whether all callers of the flow have the same keys. One that changes nothing is
+/// reported.
+pub fn read_shared(node: &Node, context: &mut BuildContext<'_>) -> bool {
+    let Some(entry) = node.entry("shared") else {
+        return false;
+    };
+    let is_shared = matches!(entry.value.value, config::Value::Bool(true));
+    if is_shared && !context.may_have_caller {
+        let message = "`shared` has no effect: the flow has no `auth` that tells callers apart";
+        let diagnostic = context.report.error(NO_EFFECT, entry.key_span, message);
+        diagnostic.hint("leave it out: all messages of the flow share the keys");
+    }
+    is_shared
+}
+
 impl KeyTemplate {
+    /// The key of this message among those of its caller, when a door has found out who that is:
+    /// callers do not meet the results of others. With `is_shared` among those of all callers.
+    ///
+    /// # Errors
+    /// As [`KeyTemplate::make`], and `forbidden` when the caller has no name.
+    pub fn make_for_caller(
+        &self,
+        exchange: &mut Exchange,
+        is_shared: bool,
+        services: &dyn Services,
+    ) -> Result<String, Fault> {
+        let key = self.make(exchange, services)?;
+        match Caller::of(&exchange.request) {
+            // No other key begins with `@`.
+            Some(caller) if !is_shared => Ok(format!("@{}{key}", caller.scope()?)),
+            _ => Ok(key),
+        }
+    }
+
     /// The key of this message.
     ///
     /// # Errors

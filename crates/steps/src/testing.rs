@@ -111,6 +111,7 @@ fn read<T>(
         label: Arc::clone(&flow),
         path: "1".to_owned(),
         trigger: Some(&trigger),
+        may_have_caller: true,
         connections: &connections,
         is_last: place.is_last,
         may_stream: true,

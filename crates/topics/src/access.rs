@@ -1,18 +1,22 @@
 //! Who may subscribe to topics and publish to them, where several topics are behind one address: a
 //! topic that a caller may not see is answered like one that does not exist.
 
+mod judged;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::access::{
-    AccessPage, Admitted, Caller, Door, DoorContext, ReplyField, RequestHead, TicketScope, Validity,
+    AccessPage, Admitted, Caller, Door, DoorContext, ReplyField, TicketScope, Validity, Ways,
 };
 use component::document::DocumentContext;
 use component::handler::Services;
+use component::trigger::ListenAddress;
 use config::{Code, Node, Report, Span};
 use message::{Fault, Kind, Origin, Reply, Request};
 
+pub(crate) use self::judged::{Client, Verdicts};
 use crate::endpoint::{Endpoint, Settings};
 use crate::only::Only;
 use crate::origin;
@@ -39,14 +43,34 @@ impl Lock {
         (name, tickets): (&str, Option<TicketScope>),
         context: &mut DocumentContext<'_>,
     ) -> Option<Self> {
-        let ways = context.ways;
-        let mut context = DoorContext {
+        let mut door = DoorContext {
             report: &mut *context.report,
             name,
             evaluation: context.evaluation,
             tickets,
         };
-        let door = ways.door(auth, &mut context)?;
+        Self::make(auth, context.ways, &mut door)
+    }
+
+    /// The lock of the listener at this address, for what has no `auth` of its own.
+    pub fn of_listener(
+        address: &ListenAddress,
+        (name, tickets): (&str, Option<TicketScope>),
+        context: &DocumentContext<'_>,
+    ) -> Option<Self> {
+        let auth = context.entrances.listener_auth(address)?;
+        let mut door = DoorContext {
+            // Its problems are reported at the listener.
+            report: &mut Report::default(),
+            name,
+            evaluation: context.evaluation,
+            tickets,
+        };
+        Self::make(auth, context.ways, &mut door)
+    }
+
+    fn make(auth: &Node, ways: &dyn Ways, context: &mut DoorContext<'_>) -> Option<Self> {
+        let door = ways.door(auth, context)?;
         let text = auth.to_json().to_string().into();
         Some(Self { door, text })
     }
@@ -282,17 +306,17 @@ pub(crate) async fn admit(
     found: Option<Arc<Endpoint>>,
     locks: &Locks,
     right: Right,
-    (request, services): (&Request, &dyn Services),
+    client: impl Into<Client<'_>>,
 ) -> Result<Entered, Refusal> {
-    let found = found.filter(|it| origin::is_near(&it.settings.edge, request.peer));
+    let client: Client<'_> = client.into();
+    let found = found.filter(|it| origin::is_near(&it.settings.edge, client.request.peer));
     let Some(lock) = lock_of(found.as_ref(), locks, right).cloned() else {
         return found
             .map(|endpoint| (endpoint, None))
             .ok_or(Refusal::Missing(None));
     };
     let may_tell = locks.only().is_some_and(|only| only.is_like(&lock));
-    let judgement = lock.door.judge(RequestHead::of(request), services);
-    match (judgement.end().await, found) {
+    match (client.judge(&lock).await, found) {
         (Ok(Some(admitted)), Some(endpoint)) => Ok((endpoint, Some(admitted))),
         (Err(reply), _) if reply.status != 403 && may_tell => Err(Refusal::Reply(reply)),
         (Err(reply), Some(_)) => Err(Refusal::Missing(Some(reply))),
@@ -315,8 +339,9 @@ pub(crate) async fn admit_to_one(
 pub(crate) async fn admit_publisher(
     found: Option<Arc<Endpoint>>,
     locks: [&Locks; 2],
-    at: (&Request, &dyn Services),
+    client: impl Into<Client<'_>>,
 ) -> Result<Entered, Refusal> {
+    let at: Client<'_> = client.into();
     let [publish, subscribe] = locks;
     let of = |locks, right| lock_of(found.as_ref(), locks, right);
     let both = of(publish, Right::Publish).zip(of(subscribe, Right::Subscribe));
@@ -368,10 +393,9 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use component::access::Judgement;
+    use component::access::{Judgement, RequestHead};
     use component::edge::RouteEdge;
     use component::state::States;
-    use component::trigger::ListenAddress;
     use message::{Body, Headers, Method};
 
     use super::*;
@@ -480,6 +504,27 @@ mod tests {
         assert!(admit(None, &locks, right, at).await.is_err());
         let counts = [judged, others].map(|it| it.0.load(Ordering::Relaxed));
         assert_eq!(counts, [1, 0]);
+    }
+
+    #[tokio::test]
+    async fn the_credential_of_a_connection_is_judged_once_a_second() {
+        let services = FakeServices::new();
+        let (lock, judged) = lock("staff");
+        let locks = Locks::of(Some(&lock));
+        let (request, verdicts) = (request([10, 0, 0, 1]), Verdicts::default());
+        let client = Client {
+            request: &request,
+            services: &services,
+            verdicts: Some(&verdicts),
+        };
+        for (seconds, judgements) in [(0, 1), (0, 1), (1, 2), (0, 2), (5, 3)] {
+            services.pass(seconds);
+            let found = Some(topic(Some(&lock)));
+            let entered = admit(found, &locks, Right::Publish, client).await;
+            let (_, admitted) = entered.ok().unwrap();
+            assert_eq!(&*admitted.unwrap().caller.id, "ann");
+            assert_eq!(judged.0.load(Ordering::Relaxed), judgements, "{seconds}");
+        }
     }
 
     #[test]

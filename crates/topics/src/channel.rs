@@ -1,6 +1,7 @@
 //! Everybody on a worker who sees the same topics in the same way. Each event is encoded once, into
 //! a ring; each reader has a place in it, and nothing else of its own.
 
+mod end;
 mod evaluated;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -28,16 +29,13 @@ use crate::seats::{Lost, Next, Outlet, Seats};
 use crate::tally::{Count, Tally};
 use crate::view::{Shown, View};
 
+pub(crate) use end::{End, invalid_data};
+
 /// How many bytes that all have read are kept for those who come back.
 const TAIL: u64 = 64 * 1024;
 /// The largest buffer that a channel with expressions keeps for its next frame: what it keeps does
 /// not count in the memory that it waits for with others.
 const SCRATCH_MAX: usize = 16 * 1024;
-
-/// What readers are told whose credential is valid no more, as JSON.
-pub(crate) fn invalid_data(reason: StopReason) -> String {
-    format!(r#"{{"detail":"{}"}}"#, reason.detail().unwrap_or_default())
-}
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -101,45 +99,6 @@ pub(crate) struct Moment {
     pub at: u64,
     /// The last event of each topic.
     pub places: Vec<EventId>,
-}
-
-/// Why a reader's stream ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The engine stops, the address or the topic is served no more or has other settings.
-    Stop,
-    /// The longest time of a stream is over.
-    Time,
-    /// The credential of the reader has expired.
-    Expired,
-    /// The credential of the reader has been revoked.
-    Revoked,
-    /// The reader is too slow, and its policy says so.
-    Slow,
-    /// The reader has taken nothing for too long.
-    Stalled,
-    /// The topic cannot be read.
-    Failed,
-}
-
-impl End {
-    /// The end of a stream that its connection asks for.
-    pub fn of(reason: StopReason) -> Self {
-        match reason {
-            StopReason::Engine => Self::Stop,
-            StopReason::Expired => Self::Expired,
-            StopReason::Revoked => Self::Revoked,
-        }
-    }
-
-    /// What has become of the reader's credential, where that is why its stream ends.
-    pub fn credential(self) -> Option<StopReason> {
-        match self {
-            Self::Expired => Some(StopReason::Expired),
-            Self::Revoked => Some(StopReason::Revoked),
-            _ => None,
-        }
-    }
 }
 
 /// One of the topics of a channel.

@@ -103,8 +103,8 @@ struct PublishConfig {
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
     /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`) and by the path of
-    /// the profile `axway-streams`. Without it everybody may by `http`, and by the others who may
-    /// subscribe.
+    /// the profile `axway-streams`. Without it the `auth` of the listener holds for `http`, and by
+    /// the others whoever may subscribe may publish. With `none` everybody may.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
     /// Which web pages may publish by HTTP (CORS): `"*"` for all, or a mapping. In place of that of
@@ -263,10 +263,9 @@ impl Parts {
         }
         match (publish, http) {
             (Some(publish), Some(http)) => {
-                let door = lock.iter().flatten().next();
-                let door = door.map(|it| Arc::clone(it.door()));
                 let edge = RouteEdge::read(publish, context.report);
-                let route = publisher::read((http, door), (edge, &limits), topic, context);
+                let own = (http, lock.as_ref());
+                let route = publisher::read(own, (edge, &limits), topic, context);
                 self.routes.extend(route);
             }
             (Some(publish), None) => {

@@ -17,6 +17,7 @@ use crate::caller_limits::CallerLimits;
 use crate::channel::Pace;
 use crate::counts::Counts;
 use crate::expressions::{Evaluator, ExpressionLimits};
+use crate::hub::Hub;
 use crate::topic::Topic;
 use crate::view::Mode;
 
@@ -77,6 +78,9 @@ pub(crate) struct Endpoint {
     changes: Arc<AtomicU64>,
 }
 
+/// The parameters of queries that carry credentials.
+type SecretParameters = Arc<[Arc<str>]>;
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.changes.fetch_add(1, Ordering::Release);
@@ -102,10 +106,12 @@ impl Endpoint {
 }
 
 /// The topics that are served, to be found by their names.
-#[derive(Default)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Directory {
     known: Mutex<Known>,
-    changes: Arc<AtomicU64>,
+    /// Serves and withdraws the topics, and counts that: the hub that a later plan's topics belong
+    /// to must be this one.
+    hub: Arc<Hub>,
 }
 
 /// By topic: a start puts thousands of them in, and looks at none of the others for it.
@@ -116,6 +122,8 @@ struct Known {
     /// changes of the directory that was so: to look at all topics for each request would take
     /// long.
     locks: BTreeMap<(ListenAddress, Protocol, Right), (u64, Locks)>,
+    /// The same for the parameters that carry credentials, which are asked for by each log line.
+    secret_parameters: BTreeMap<ListenAddress, (u64, SecretParameters)>,
     /// How many entries have been looked at, of whichever topics.
     #[cfg(test)]
     visits: usize,
@@ -148,14 +156,19 @@ impl OfTopic {
         made
     }
 
+    /// Those of a listener that are served, the newest first.
+    fn served(&self, listen: &ListenAddress) -> impl Iterator<Item = Arc<Endpoint>> {
+        let live = self.endpoints.iter().rev().filter_map(Weak::upgrade);
+        live.filter(|it| it.settings.listen == *listen && it.topic.is_served())
+    }
+
     /// The newest endpoint of a listener that fits.
     fn find(
         &self,
         listen: &ListenAddress,
         fits: impl Fn(&Endpoint) -> bool,
     ) -> Option<Arc<Endpoint>> {
-        let mut live = self.endpoints.iter().rev().filter_map(Weak::upgrade);
-        live.find(|it| it.settings.listen == *listen && fits(it))
+        self.served(listen).find(|it| fits(it))
     }
 }
 
@@ -193,7 +206,12 @@ impl Directory {
             kind: "topic directory",
             settings: String::new(),
         };
-        states.get(key, Self::default)
+        let hub = Hub::of(states);
+        let make = || Self {
+            known: Mutex::default(),
+            hub,
+        };
+        states.get(key, make)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -220,9 +238,9 @@ impl Directory {
             counts,
             limits,
             identity: of_topic.identity(text),
-            changes: Arc::clone(&self.changes),
+            changes: Arc::clone(self.hub.changes()),
         });
-        self.changes.fetch_add(1, Ordering::Release);
+        self.hub.note_change();
         of_topic.endpoints.push(Arc::downgrade(&endpoint));
         endpoint
     }
@@ -230,12 +248,8 @@ impl Directory {
     /// Looks at each topic of a listener.
     pub fn each(&self, listen: &ListenAddress, mut look: impl FnMut(&Endpoint)) {
         let known = self.known();
-        let endpoints = known.topics.values().flat_map(|it| &it.endpoints);
-        for endpoint in endpoints.filter_map(Weak::upgrade) {
-            if endpoint.settings.listen == *listen {
-                look(&endpoint);
-            }
-        }
+        let endpoints = known.topics.values().flat_map(|it| it.served(listen));
+        endpoints.for_each(|it| look(&it));
     }
 
     /// The locks before this right that a protocol's topics of a listener have, each once.
@@ -243,7 +257,7 @@ impl Directory {
         let mut known = self.known();
         let key = (listen.clone(), protocol, right);
         // Read before looking: what changes meanwhile is looked at the next time.
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.hub.changes().load(Ordering::Acquire);
         if let Some((at, locks)) = known.locks.get(&key)
             && *at == changes
         {
@@ -258,7 +272,14 @@ impl Directory {
     }
 
     /// The parameters of the query that carry credentials for one of a listener's topics.
-    pub fn secret_parameters(&self, listen: &ListenAddress) -> Vec<Arc<str>> {
+    pub fn secret_parameters(&self, listen: &ListenAddress) -> SecretParameters {
+        let changes = self.hub.changes().load(Ordering::Acquire);
+        let kept = self.known().secret_parameters.get(listen).cloned();
+        if let Some((at, names)) = kept
+            && at == changes
+        {
+            return names;
+        }
         let mut all = Vec::new();
         self.each(listen, |it| {
             for name in it.access.secret_parameters() {
@@ -267,7 +288,11 @@ impl Directory {
                 }
             }
         });
-        all
+        let names = SecretParameters::from(all);
+        let kept = (changes, Arc::clone(&names));
+        let mut known = self.known();
+        known.secret_parameters.insert(listen.clone(), kept);
+        names
     }
 
     /// Whether somebody may be refused who names a topic of this listener over this protocol.

@@ -4,7 +4,7 @@
 mod opening;
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub struct Hub {
     topics: Mutex<Vec<Weak<Topic>>>,
     /// Whether somebody looks for what is too old.
     is_tidied: AtomicBool,
+    /// Counts the changes of which topics can be named.
+    changes: Arc<AtomicU64>,
 }
 
 /// What is on the disk: events, and how far those who take them have come.
@@ -101,6 +103,16 @@ impl Hub {
         let topics = self.topics();
         let there = topics.iter().filter_map(Weak::upgrade);
         there.filter(|it| it.log.get().is_none()).collect()
+    }
+
+    /// Counts the changes of which topics can be named, so that what is gathered of all of them is
+    /// gathered again after one.
+    pub(crate) fn changes(&self) -> &Arc<AtomicU64> {
+        &self.changes
+    }
+
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Whether there are topics that have to be opened.

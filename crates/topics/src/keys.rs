@@ -31,6 +31,22 @@ pub(crate) struct Key {
     pub digest: Option<Digest>,
 }
 
+/// What the name of a key begins with that a known caller has given: a digest of the caller and
+/// what it has given are behind it.
+const OF_CALLER: [u8; 2] = [0, b'c'];
+/// What is put before a name of somebody unknown that begins with a zero byte, so that nobody can
+/// give a key of a caller.
+const ESCAPED: [u8; 2] = [0, b'n'];
+
+/// The key as it is compared, so that callers do not meet those of others.
+pub(crate) fn scoped(given: Bytes, caller: Option<&Digest>) -> Bytes {
+    match caller {
+        Some(caller) => [&OF_CALLER[..], caller, &given].concat().into(),
+        None if given.starts_with(&[0]) => [&ESCAPED[..], &given].concat().into(),
+        None => given,
+    }
+}
+
 impl Key {
     /// The key of this event.
     pub fn of(name: Bytes, event: &[u8]) -> Self {
@@ -160,6 +176,25 @@ mod tests {
         }
         assert_eq!((keys.get(&key(2)), keys.order.len()), (None, COUNT_MAX));
         assert_eq!(keys.events.len(), COUNT_MAX);
+    }
+
+    #[test]
+    fn callers_do_not_meet_the_keys_of_others() {
+        let given = Bytes::from_static(b"A1");
+        let (ann, bob) = (digest(b"5:staff3:ann"), digest(b"5:staff3:bob"));
+        let of_ann = scoped(given.clone(), Some(&ann));
+        // Whoever is not known cannot give the key of a caller.
+        let forged = scoped(of_ann.clone(), None);
+        let names = [of_ann, scoped(given.clone(), Some(&bob)), forged];
+        let mut keys = Keys::default();
+        for (number, name) in (1..).zip(&names) {
+            let key = Key::of(name.clone(), b"[1]");
+            assert_eq!(keys.get(&key), None);
+            assert_eq!(Key::read(key.stored()), key);
+            keys.add(key, number, 0);
+        }
+        // Keys of those who are not known are what they were in older versions.
+        assert_eq!(scoped(given.clone(), None), given);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use message::Fault;
 
 use crate::document::{Change, Document, diff};
-use crate::keys::Key;
+use crate::keys::{self, Digest, Key};
 use crate::log::Log;
 use crate::settings::{Payload, Settings};
 use crate::topic::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_MAX, Publication};
@@ -47,11 +47,11 @@ impl Item {
     }
 }
 
-/// Checks publications.
+/// Checks publications, whose keys are those of this caller.
 pub(crate) fn all(
     log: &Log,
     settings: &Settings,
-    publications: Vec<Publication>,
+    (publications, caller): (Vec<Publication>, Option<&Digest>),
 ) -> Result<Vec<Item>, Fault> {
     if publications.len() > BATCH_EVENTS_MAX {
         let detail = format!("more than {BATCH_EVENTS_MAX} events at once");
@@ -68,7 +68,7 @@ pub(crate) fn all(
         .flatten();
     let mut items = Vec::with_capacity(publications.len());
     for (number, publication) in publications.into_iter().enumerate() {
-        let item = one(settings, publication, &mut last);
+        let item = one(settings, (publication, caller), &mut last);
         items.push(item.map_err(|fault| match is_alone {
             true => fault,
             false => numbered(fault, number + 1),
@@ -85,7 +85,7 @@ pub(crate) fn numbered(mut fault: Fault, number: usize) -> Fault {
 
 fn one(
     settings: &Settings,
-    publication: Publication,
+    (publication, caller): (Publication, Option<&Digest>),
     last: &mut Option<Arc<Document>>,
 ) -> Result<Item, Fault> {
     let Publication { body, key } = publication;
@@ -103,7 +103,7 @@ fn one(
     }
     let document = Document::parse(&body)
         .map_err(|error| Fault::invalid(format!("the event is not JSON: {error}")))?;
-    let key = key.map(|name| Key::of(name, document.text()));
+    let key = key.map(|given| Key::of(keys::scoped(given, caller), document.text()));
     let body = match settings.payload {
         Payload::Event => Body::Event(document.text().clone()),
         Payload::Snapshot => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use component::access::Caller;
 use component::block::needs_body;
 use component::connection::Connections;
 use component::definition::{BuildContext, StepDefinition};
@@ -47,6 +48,11 @@ struct PublishConfig {
     /// The idempotency key, such as `"${ .orderId }"`, 1 to 256 bytes: a second run with the same
     /// key publishes no second event. Without one each run publishes an event.
     key: Option<Spanned<String>>,
+    /// Whether all callers of a flow with `auth` share the keys. By default each caller
+    /// (`$auth.way` and `$auth.id`) has its own: a key that another one has used is new.
+    #[schemars(extend("default" = false))]
+    #[allow(dead_code, reason = "read from the tree, as in other steps")]
+    shared: Option<bool>,
 }
 
 /// The topic of this name. One that is not there is reported.
@@ -101,11 +107,20 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<Publish> {
     };
     let key = config.key.as_ref();
     let key = key.and_then(|key| context.template(key));
+    let is_shared = steps::key::read_shared(node, context);
+    if let (None, Some(shared)) = (&config.key, node.entry("shared")) {
+        let message = "`shared` has no effect without `key`";
+        let diagnostic = context
+            .report
+            .error(steps::codes::NO_EFFECT, shared.key_span, message);
+        diagnostic.hint("leave it out");
+    }
     let topic = topic?;
     (context.problems() == before).then_some(Publish {
         topic,
         body,
         key,
+        is_shared,
         slot: 0,
     })
 }
@@ -115,6 +130,8 @@ struct Publish {
     topic: Arc<Topic>,
     body: Option<ValueTemplate>,
     key: Option<Template>,
+    /// Whether callers have the same keys.
+    is_shared: bool,
     /// Where `$published` goes.
     slot: usize,
 }
@@ -135,7 +152,10 @@ impl Publish {
             true => self.shown(key, body, exchange, services).await?,
             false => {
                 let key = key.map(Bytes::from);
+                let is_own = key.is_some() && !self.is_shared;
+                let caller = Caller::of(&exchange.request).filter(|_| is_own);
                 let publisher = For::client(exchange.request.peer, services);
+                let publisher = publisher.with_keys_of(caller)?;
                 let publishing = self.topic.publish_for(publisher, Publication { body, key });
                 let receipt = in_time(&self.topic, services, publishing).await?;
                 published(&receipt)

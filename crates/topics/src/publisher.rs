@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use component::access::Door;
-use component::document::{DeclaredRoute, DocumentContext, Entrance};
+use component::access::Caller;
+use component::document::{DeclaredRoute, DocumentContext, Entrance, Guard};
 use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::limits::Gate;
@@ -12,6 +12,7 @@ use component::trigger::Methods;
 use config::Node;
 use message::{Fault, Headers, Method, Reply, Request};
 
+use crate::access::Lock;
 use crate::caller_limits::CallerLimits;
 use crate::codes::BAD_PUBLISHER;
 use crate::document::Document;
@@ -23,9 +24,10 @@ const AROUND: u64 = 64 << 10;
 /// place and a receipt.
 const BATCH_COST: usize = 8;
 
-/// Reads the `http` of a topic's `publish`. Every problem is reported.
+/// Reads the `http` of a topic's `publish`. Every problem is reported. `lock` is what
+/// `publish.auth` says, if it is there: none within for everybody.
 pub(crate) fn read(
-    (node, door): (&Node, Option<Arc<dyn Door>>),
+    (node, lock): (&Node, Option<&Option<Lock>>),
     (edge, limits): (RouteEdge, &CallerLimits),
     topic: &Arc<Topic>,
     context: &mut DocumentContext<'_>,
@@ -52,6 +54,18 @@ pub(crate) fn read(
         }
         Some(_) => {}
     }
+    let guard = Guard {
+        verb: "publish to",
+        doors: Vec::new(),
+        says_auth: lock.is_some(),
+    };
+    let lock = match lock {
+        Some(own) => own.clone(),
+        None => {
+            let name = format!("publish of topic {}", topic.name());
+            Lock::of_listener(&entrance.http.listen, (&name, None), context)
+        }
+    };
     (context.report.errors() == before).then(|| DeclaredRoute {
         entrance,
         edge,
@@ -59,9 +73,10 @@ pub(crate) fn read(
             topic: Arc::clone(topic),
             gate: limits.publish.as_ref().map(Arc::clone),
         }),
-        door,
+        door: lock.map(|it| Arc::clone(it.door())),
         pages: Vec::new(),
         reads_certificate: false,
+        guard,
     })
 }
 
@@ -108,7 +123,8 @@ impl Publisher {
     async fn publish(&self, request: Request, services: &dyn Services) -> Result<Outcome, Fault> {
         let form = Form::of(&request)?;
         let key = read_key(&request.headers)?;
-        let publisher = For::client(request.peer, services);
+        let caller = Caller::of(&request).filter(|_| key.is_some());
+        let publisher = For::client(request.peer, services).with_keys_of(caller)?;
         let admission = services.admission();
         let body = match request.body {
             message::Body::Bytes(bytes) => bytes,

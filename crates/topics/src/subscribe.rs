@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use component::access::{TicketHandler, TicketScope};
 use component::cors::CorsConfig;
-use component::document::{DeclaredRoute, DocumentContext, Listening};
+use component::document::{DeclaredRoute, DocumentContext, Guard, Listening};
 use component::edge::RouteEdge;
 use component::handler::Handler;
 use component::networks::NetworksConfig;
 use component::security_headers::SecurityHeadersConfig;
 use component::state::{StateKey, States};
+use component::trigger::ListenAddress;
 use config::{AnyValue, ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,8 @@ pub(crate) struct SubscribeConfig {
     #[allow(dead_code, reason = "read from the tree, as listeners are")]
     protocols: Option<AnyValue>,
     /// Who may subscribe, by each protocol. To everybody else the topic does not exist. Streams end
-    /// when the credential expires.
+    /// when the credential expires. Without it the `auth` of the listener holds; with `none`
+    /// everybody may.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
     /// Which events a caller gets: a condition over the event and `$auth`, such as
@@ -280,7 +282,17 @@ pub(crate) fn read(
         false => RouteEdge::read(node, context.report),
     };
     let settings = reading.settings(listening.as_ref()?, &own, context.report)?;
-    let access = reading.access(node.get("auth"), publish, context);
+    let locks = (node.get("auth"), publish);
+    let access = reading.access(locks, &settings.listen, context);
+    let guard = Guard {
+        verb: "subscribe to",
+        doors: access
+            .subscribe
+            .iter()
+            .map(|it| Arc::clone(it.door()))
+            .collect(),
+        says_auth: node.get("auth").is_some(),
+    };
     if let (Some(_), Some(profile)) = (&limits.publish, &config.profile) {
         let message = "`publish.limits` does not hold for publishers by `profile`";
         context
@@ -300,6 +312,7 @@ pub(crate) fn read(
         directory,
         listening: listening?,
         own,
+        guard,
         span: node.span,
     };
     routes.make(&config, context)
@@ -356,19 +369,33 @@ impl Reading<'_> {
         })
     }
 
-    /// Who may do what.
+    /// Who may do what. Without an `auth` of its own the topic has that of the listener; one that
+    /// is open for subscribers alone is not for publishers.
     fn access(
         &self,
-        auth: Option<&Node>,
-        publish: Option<Option<Lock>>,
+        (auth, publish): (Option<&Node>, Option<Option<Lock>>),
+        listen: &ListenAddress,
         context: &mut DocumentContext<'_>,
     ) -> Access {
         let name = format!("topic {}", self.topic.name());
         let before = context.report.errors();
         let tickets = || Some(self.config.tickets(self.topic.name()));
-        let subscribe = auth.and_then(|auth| Lock::read(auth, (&name, tickets()), context));
-        if let (Some(auth), Some(lock)) = (auth, &subscribe)
-            && lock.door().reads_body()
+        let of_listener = Lock::of_listener(listen, (&name, tickets()), context);
+        let subscribe = match auth {
+            Some(auth) => Lock::read(auth, (&name, tickets()), context),
+            None => of_listener.clone(),
+        };
+        let is_signed =
+            |lock: &Option<Lock>| lock.as_ref().is_some_and(|it| it.door().reads_body());
+        // What `publish.auth` says has been looked at.
+        let is_judged = publish.is_none() && self.config.publishes();
+        let publish = publish.unwrap_or_else(|| subscribe.clone().or(of_listener));
+        let auth = match &subscribe {
+            Some(_) => auth.or_else(|| context.entrances.listener_auth(listen)),
+            None => context.entrances.listener_auth(listen),
+        };
+        if let Some(auth) = auth
+            && (is_signed(&subscribe) || (is_judged && is_signed(&publish)))
         {
             let message = "subscribers are not known by what they have signed: they send no body";
             context
@@ -402,7 +429,7 @@ impl Reading<'_> {
             Only::read(only, context)
         });
         Access {
-            publish: publish.unwrap_or_else(|| subscribe.clone()),
+            publish,
             subscribe,
             only,
         }
@@ -617,6 +644,7 @@ struct Routes {
     listening: Listening,
     /// What its document says of its clients.
     own: RouteEdge,
+    guard: Guard,
     span: Span,
 }
 
@@ -695,6 +723,7 @@ impl Routes {
                 door: None,
                 pages: self.endpoint.access.pages(),
                 reads_certificate: self.endpoint.access.reads_certificate(),
+                guard: self.guard.clone(),
             })
         });
         routes.collect()

@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use component::access::Caller;
 use component::handler::{Services, within};
 use component::long_work::{AT_ONCE, beside};
 use message::{Fault, Kind, Origin};
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::event::{Event, EventId};
 use crate::hub::Hub;
+use crate::keys::{self, Digest};
 use crate::log::{Log, Slot};
 use crate::mailbox::Mailbox;
 use crate::prepare::{self, Item};
@@ -49,6 +51,8 @@ pub struct For<'a> {
     pub client: Option<IpAddr>,
     /// Has large publications checked beside the worker. Without, whoever publishes does it.
     pub services: Option<&'a dyn Services>,
+    /// Whose idempotency keys the publications have.
+    caller: Option<Digest>,
 }
 
 impl<'a> For<'a> {
@@ -57,7 +61,18 @@ impl<'a> For<'a> {
         Self {
             client: Some(address),
             services: Some(services),
+            caller: None,
         }
+    }
+
+    /// The same with idempotency keys of this caller's own, if there is one.
+    ///
+    /// # Errors
+    /// As [`Caller::scope`].
+    pub fn with_keys_of(mut self, caller: Option<&Caller>) -> Result<Self, Fault> {
+        let scope = caller.map(Caller::scope).transpose()?;
+        self.caller = scope.map(|scope| keys::digest(scope.as_bytes()));
+        Ok(self)
     }
 }
 
@@ -140,6 +155,8 @@ pub struct Topic {
     slot: Arc<Slot>,
     /// There once the plan of the document is served.
     pub(crate) log: OnceLock<Arc<Log>>,
+    /// Whether the plan of the document is served: until then nobody finds the topic by its name.
+    is_served: AtomicBool,
     /// Keeps the thread that orders events.
     hub: Arc<Hub>,
 }
@@ -151,8 +168,19 @@ impl Topic {
             settings,
             slot,
             log: OnceLock::new(),
+            is_served: AtomicBool::new(false),
             hub,
         }
+    }
+
+    /// Whether requests may name the topic: not while its plan is being loaded or when it was
+    /// refused.
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_served.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_served(&self, is_served: bool) {
+        self.is_served.store(is_served, Ordering::Release);
     }
 
     /// The topic's name.
@@ -183,7 +211,7 @@ impl Topic {
     /// `invalid` when the body is no JSON (400) or too large (413), or the key is none;
     /// `unavailable` when the disk does not take it or too much waits.
     pub async fn publish(&self, publication: Publication) -> Result<Receipt, Fault> {
-        let prepared = prepare::all(self.log()?, &self.settings, vec![publication])?;
+        let prepared = prepare::all(self.log()?, &self.settings, (vec![publication], None))?;
         only(self.submit(None, prepared).await?)
     }
 
@@ -223,10 +251,12 @@ impl Topic {
     ) -> Result<Vec<Item>, Fault> {
         let (log, settings) = (self.log()?, self.settings);
         match publisher.services.filter(|_| size > AT_ONCE) {
-            None => prepare::all(log, &settings, make()?),
+            None => prepare::all(log, &settings, (make()?, publisher.caller.as_ref())),
             Some(services) => {
                 let log = Arc::clone(log);
-                let work = move |_: &AtomicBool| prepare::all(&log, &settings, make()?);
+                let caller = publisher.caller;
+                let work =
+                    move |_: &AtomicBool| prepare::all(&log, &settings, (make()?, caller.as_ref()));
                 beside(services, work).await?
             }
         }

@@ -3,6 +3,7 @@
 
 mod attacker;
 pub mod attacks;
+mod credentials;
 mod disk;
 mod flows;
 mod good;
@@ -61,6 +62,7 @@ const MEMORY_MAX_KIB: u64 = 4 << 20;
 const LOG_SHOWN: usize = 2000;
 
 struct Campaign {
+    scenario: &'static Scenario,
     binary: PathBuf,
     folder: PathBuf,
     engine: Running,
@@ -72,10 +74,47 @@ struct Campaign {
     disk: Disk,
 }
 
+/// What is attacked.
+struct Scenario {
+    flows: &'static str,
+    /// Topics to fill before.
+    filled: &'static [&'static str],
+    latency_max: Duration,
+    has_doors: bool,
+}
+
+const HOSTILE: Scenario = Scenario {
+    flows: flows::HOSTILE,
+    filled: &["flooded", "state", "filtered"],
+    latency_max: report::LATENCY_MAX,
+    has_doors: false,
+};
+const DOORS: Scenario = Scenario {
+    flows: flows::DOORS,
+    filled: &[],
+    latency_max: report::LATENCY_MAX_DOORS,
+    has_doors: true,
+};
+
+/// Attacks on everything that needs no credential.
 pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
+    run_scenario(root, options, (&HOSTILE, attacks::all().collect()))
+}
+
+/// Attacks on access control.
+pub fn run_doors(root: &Path, options: &Options) -> Result<(), Failure> {
+    run_scenario(root, options, (&DOORS, attacks::doors().collect()))
+}
+
+fn run_scenario(
+    root: &Path,
+    options: &Options,
+    (scenario, all): (&'static Scenario, Vec<&'static Attack>),
+) -> Result<(), Failure> {
     println!("seed {}", options.seed);
     ensure(NEEDED)?;
-    let chosen: Vec<&Attack> = attacks::all()
+    let chosen: Vec<&Attack> = all
+        .into_iter()
         .filter(|it| {
             options
                 .only
@@ -106,7 +145,8 @@ pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
     let arguments = ["campaign", "hostile-idle", &idle.to_string()];
     let mut idle_server = Running::server(&own, &arguments, &folder, &folder.join("idle.log"))?;
     idle_server.listens(idle)?;
-    let mut campaign = Campaign::new(root, binary, folder.clone(), back_end, idle)?;
+    let start = (binary, folder.clone());
+    let mut campaign = Campaign::new(root, scenario, start, (back_end, idle))?;
     let is_well = campaign.play(&chosen, options)?;
     drop(campaign);
     if is_well {
@@ -137,10 +177,9 @@ fn log_end(folder: &Path) -> String {
 impl Campaign {
     fn new(
         root: &Path,
-        binary: PathBuf,
-        folder: PathBuf,
-        back_end: u16,
-        idle: u16,
+        scenario: &'static Scenario,
+        (binary, folder): (PathBuf, PathBuf),
+        (back_end, idle): (u16, u16),
     ) -> Result<Self, Failure> {
         let ports = Ports {
             http: free_port()?,
@@ -154,7 +193,8 @@ impl Campaign {
             tls: idle,
             admin: idle,
         };
-        flows::write(root, &folder.join("flows"), ports, back_end)?;
+        let to = folder.join("flows");
+        flows::write(root, (scenario.flows, &to), ports, back_end)?;
         let engine = start_engine(&binary, &folder, ports)?;
         // Another address than that of the attackers, whom an engine may count by theirs.
         let address = match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {
@@ -166,13 +206,21 @@ impl Campaign {
             address,
             ports,
             echoes: true,
+            has_doors: scenario.has_doors,
+            fields: match scenario.has_doors {
+                true => credentials::TOKEN,
+                false => "",
+            },
         });
         let idle_server = Server {
             address: IpAddr::from(Ipv4Addr::LOCALHOST),
             ports: idle,
             echoes: false,
+            has_doors: scenario.has_doors,
+            fields: "",
         };
         Ok(Self {
+            scenario,
             binary,
             folder,
             engine,
@@ -188,7 +236,7 @@ impl Campaign {
     /// that they hold as much afterwards is no leak.
     fn fill_topics(&self) -> Result<(), Failure> {
         let (count, size) = FILLING;
-        for topic in ["flooded", "state", "filtered"] {
+        for topic in self.scenario.filled {
             for number in 0..count {
                 let body = format!("{{\"n\":{number},\"text\":\"{}\"}}", "x".repeat(size));
                 let path = format!("/topics/{topic}");
@@ -208,6 +256,7 @@ impl Campaign {
         self.fill_topics()?;
         thread::sleep(WARM_UP);
         let before = self.level()?;
+        let parts_before = self.engine.memory_parts()?;
         let alone = self.good.take();
         report::print_alone("before", &alone, before);
         report::print_head();
@@ -240,12 +289,13 @@ impl Campaign {
         let after = self.level()?;
         let alone = self.good.take();
         report::print_alone("a minute after", &alone, after);
-        let end = report::judge_end(&alone, before, after);
+        let end = report::judge_end(&alone, self.scenario.latency_max, before, after);
         broken.extend(end.into_iter().map(|it| format!("at the end: {it}")));
         if fs::read_to_string(self.folder.join("engine.log"))?.contains("panicked") {
             broken.push("the log has a panic".to_owned());
         }
         verdict.print(start.elapsed(), before, after);
+        report::print_parts([parts_before, self.engine.memory_parts()?]);
         println!("seed {}: {} bounds broken", options.seed, broken.len());
         for it in &broken {
             println!("  {it}");
@@ -310,6 +360,7 @@ impl Campaign {
         }
         Ok(Round {
             attack,
+            latency_max: self.scenario.latency_max,
             seconds: time.as_secs(),
             sums,
             phase,

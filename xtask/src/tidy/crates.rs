@@ -73,7 +73,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
 /// name, such as `tokio-rustls` for `rustls`.
 const HOMES: &[(&str, &[&str])] = &[
     ("httparse", &["net", "lab"]),
-    ("socket2", &["net", "testkit", "lab"]),
+    ("socket2", &["net", "testkit", "lab", "xtask"]),
     ("hyper", &["net"]),
     ("h2", &["net", "lab"]),
     // What a driver brings along of its own is that driver's matter.

@@ -72,6 +72,7 @@ pub(super) fn check_links(root: &Path, file: &File, problems: &mut Problems) {
     // The prose of steps and topics becomes part of the reference, and its links are links from
     // there.
     let is_reference = [
+        "crates/auth/src",
         "crates/steps",
         "crates/topics/src",
         "crates/connectors/src",

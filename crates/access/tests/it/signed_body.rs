@@ -96,7 +96,13 @@ fn standard_webhooks() {
     ] {
         assert_eq!(sign(id, time, right), Err(Refused::Malformed), "{time:?}");
     }
-    assert_eq!(sign("a.b", "1614265330", right), Err(Refused::Malformed));
+    let pointed = "v1,LyDcKpDSnovzQ3pSaRXTbEDs4KCQmeW97Qzn7lghjJ8=";
+    let id_with_points = "order.created.7f3a";
+    assert!(sign(id_with_points, "1614265330", pointed).is_ok());
+    // Signed as `msg_a` at 1614265330 with a body that begins with `1614265331.`
+    let moved = "v1,NH4edsz/w7u/jc2W+f9KYraxWuqKCwlOyZCgz1jem1I=";
+    let forged = sign("msg_a.1614265330", "1614265331", moved);
+    assert_eq!(forged, Err(Refused::Malformed));
     assert_eq!(sign(id, "1614265330", "v1,"), Err(Refused::Malformed));
 }
 

@@ -232,6 +232,36 @@ fn a_flood_of_made_up_tokens_is_stopped_before_the_first_answer() {
 }
 
 #[test]
+fn many_clients_behind_one_address_with_good_tokens_all_come_in() {
+    let door = door(WAY, &States::default()).unwrap();
+    run(server, |worker: Worker| async move {
+        let good = (0..90).map(|number| format!("good{number}"));
+        let outcomes = at_once(&worker, &door, good).await;
+        assert!(outcomes.iter().all(|it| it == "ann"), "{outcomes:?}");
+        // Wrong ones among them use the budget up, and what is left of it goes to the others.
+        let is_bad = |number: usize| number % 10 == 3;
+        let mixed = (100..160).map(|number| match is_bad(number) {
+            true => format!("bad{number}"),
+            false => format!("good{number}"),
+        });
+        let outcomes = at_once(&worker, &door, mixed).await;
+        for (number, outcome) in outcomes.iter().enumerate() {
+            let expected = if is_bad(number) { "401" } else { "ann" };
+            assert_eq!(outcome, expected, "{number}");
+        }
+        // More than may wait, and than their time suffices for.
+        let many = (200..800).map(|number| format!("good{number}"));
+        let outcomes = at_once(&worker, &door, many).await;
+        let count = |status: &str| outcomes.iter().filter(|it| *it == status).count();
+        assert!(count("429") >= 600 - 256 - 20, "{}", count("429"));
+        assert!(count("ann") >= 20, "{}", count("ann"));
+        assert_eq!(count("429") + count("ann"), 600);
+        // Nobody is left who waits.
+        assert_eq!(worker.outcome(&*door, &bearer("good900")).await, "ann");
+    });
+}
+
+#[test]
 fn tokens_that_are_good_or_not_answered_use_nothing_up() {
     let door = door(WAY, &States::default()).unwrap();
     run(server, |worker: Worker| async move {

@@ -168,7 +168,8 @@ impl Core {
             LoginProblem::Refused => LoginFailure::Refused,
             problem => LoginFailure::Invalid(problem.name()),
         })?;
-        let begun = self.guesses.begin(request.peer, services.now());
+        let time = self.provider.timeout;
+        let begun = self.guesses.begin(request.peer, time, services).await;
         let begun = begun.map_err(|rejection| match rejection {
             Rejection::Limited(wait) => LoginFailure::Limited(refusal::limited(wait)),
             _ => LoginFailure::Unavailable("limited"),

@@ -129,6 +129,11 @@ pub fn rounds() -> u64 {
     METER.with(|meter| meter.rounds.get())
 }
 
+/// Counts other work of this thread that takes as long as so many rounds.
+pub fn count_rounds(count: u64) {
+    METER.with(|meter| meter.rounds.set(meter.rounds.get().wrapping_add(count)));
+}
+
 /// Does work of this thread whose evaluations end with a failure soon after the flag is set.
 pub fn stoppable<T>(stop: &Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
     let before = METER.with(|meter| meter.stop.replace(Some(Arc::clone(stop))));

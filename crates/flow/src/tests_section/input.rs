@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use component::access::Caller;
+use component::access::{Caller, Door};
 use component::text::{TextError, check_path, check_query, parse_method};
 use component::trigger::{HttpTrigger, Methods, PathPattern, Segment};
 use component::value_template::ValueTemplate;
@@ -12,7 +12,7 @@ use expr::Value;
 use message::{Headers, Method, Request};
 
 use super::reading::{Field, Reading, encode, given};
-use crate::codes::BAD_TEST;
+use crate::codes::{BAD_TEST, UNKNOWN_IN_TEST};
 use crate::trigger::Trigger;
 
 /// The parameters of a path.
@@ -21,7 +21,7 @@ type Parameters = Vec<(Box<str>, String)>;
 /// Reads the message. Every problem is reported; `None` when there was one.
 pub(super) fn read(
     case: &Node,
-    trigger: Option<&Trigger>,
+    (trigger, door): (Option<&Trigger>, Option<&Arc<dyn Door>>),
     reading: &mut Reading<'_>,
 ) -> Option<Request> {
     let nothing = Node {
@@ -64,19 +64,39 @@ pub(super) fn read(
         proxy: None,
         is_secure: false,
         certificate: None,
-        caller: read_caller(node, reading).map(|caller| Arc::new(caller) as _),
+        caller: read_caller(node, door, reading).map(|caller| Arc::new(caller) as _),
     })
 }
 
 /// Who has sent it.
-fn read_caller(node: &Node, reading: &mut Reading<'_>) -> Option<Caller> {
-    let auth = given(node, "auth")?;
+fn read_caller(
+    node: &Node,
+    door: Option<&Arc<dyn Door>>,
+    reading: &mut Reading<'_>,
+) -> Option<Caller> {
+    // `none` is nobody.
+    let auth = given(node, "auth").filter(|it| it.as_mapping().is_some())?;
     let text = |name: &str| auth.get(name).and_then(Node::as_str);
     let claims = match given(auth, "claims") {
         Some(claims) => reading.fixed(claims)?,
         None => expr::value::object([]),
     };
-    let way = text("way").unwrap_or("test").into();
+    let ways = door.map(|door| door.way_names()).unwrap_or_default();
+    let way: Arc<str> = match (auth.get("way"), ways.first()) {
+        (Some(said), _) => {
+            let name = said.as_str()?;
+            if !ways.is_empty() && !ways.iter().any(|it| **it == *name) {
+                let message = format!("the flow knows nobody by a way `{}`", name.escape_debug());
+                let names: Vec<&str> = ways.iter().map(|it| &**it).collect();
+                let hint = format!("its `auth` names {}", names.join(", "));
+                let diagnostic = reading.report.error(UNKNOWN_IN_TEST, said.span, message);
+                diagnostic.hint(hint);
+            }
+            name.into()
+        }
+        (None, Some(first)) => Arc::clone(first),
+        (None, None) => "test".into(),
+    };
     let mut caller = Caller::new(&way, text("id")?, claims);
     let scopes = auth.get("scopes").and_then(Node::as_sequence);
     let scopes = scopes.unwrap_or_default().iter();

@@ -197,7 +197,11 @@ fn read_one(
         names: flow.scope.with_all_names(),
     };
     let name = node.get("name")?;
-    let request = input::read(node, flow.trigger.as_ref(), &mut reading);
+    let request = input::read(
+        node,
+        (flow.trigger.as_ref(), flow.door.as_ref()),
+        &mut reading,
+    );
     let at = given(node, "at").map_or(Some(START), |at| {
         let found = time::parse(at.as_str().unwrap_or_default());
         if found.is_none() {

@@ -107,9 +107,28 @@ struct Input {
     body: Option<Any>,
     /// A file with the body, relative to this one.
     file: Option<String>,
-    /// Who has sent it, as `$auth` shows. The default is nobody. Doors are not judged by tests:
-    /// whoever sends the message has come in.
-    auth: Option<Caller>,
+    /// Who has sent it, as `$auth` shows; `none`, the default, is nobody. Credentials are not
+    /// needed, but `scopes` and `require` of the flow are judged: a flow with `auth` answers nobody
+    /// with 401, and whoever may not with 403.
+    auth: Option<Auth>,
+}
+
+/// Who has sent a message: a caller or nobody.
+struct Auth;
+
+impl JsonSchema for Auth {
+    fn schema_name() -> Cow<'static, str> {
+        "Auth".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let caller = generator.subschema_for::<Caller>();
+        json_schema!({ "anyOf": [{ "type": "string", "enum": ["none"] }, caller] })
+    }
 }
 
 /// Who has sent the message that starts a flow.
@@ -120,8 +139,8 @@ struct Input {
 struct Caller {
     /// The caller.
     id: String,
-    /// The way by which the caller is known.
-    #[schemars(extend("default" = "test"))]
+    /// The way by which the caller is known, one of the flow's `auth`. The default is the first of
+    /// them.
     way: Option<String>,
     /// What the caller may do.
     scopes: Option<Vec<String>>,

@@ -7,7 +7,7 @@ use component::document::{Entrance, EntranceReader, Listening};
 use component::evaluation::Evaluation;
 use component::limits::Gate;
 use component::tls::Protocol;
-use component::trigger::HttpTrigger;
+use component::trigger::{HttpTrigger, ListenAddress};
 use config::{Node, Report, Span, Spanned, Value};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -71,6 +71,10 @@ impl EntranceReader for Defaults {
             tls,
             protocols,
         })
+    }
+
+    fn listener_auth(&self, address: &ListenAddress) -> Option<&Node> {
+        self.listeners.auth(address)
     }
 
     fn read_gate(

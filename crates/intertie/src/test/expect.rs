@@ -115,7 +115,9 @@ impl Check<'_> {
                 lines.extend(note.map(Line::Note));
                 self.add(status.span, "status", lines);
             }
-        } else if self.ended.result.is_err() && expect.error.is_none() {
+        } else if (self.ended.result.is_err() || self.ended.observed.refused.is_some())
+            && expect.error.is_none()
+        {
             let lines = note.map(Line::Note).into_iter().collect();
             self.add(self.case.span, "the flow failed", lines);
         }

@@ -36,6 +36,8 @@ pub(super) struct Observed {
     pub end: Option<Exchange>,
     /// The failure that ended the steps.
     pub fault: Option<Fault>,
+    /// The status with which the `auth` of the flow has refused the message.
+    pub refused: Option<u16>,
     /// Why the test cannot go on, and where that stands.
     pub abort: Option<(String, Option<Span>)>,
 }

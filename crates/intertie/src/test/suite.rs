@@ -12,7 +12,7 @@ use component::state::States;
 use config::{Node, Report, Secrets, Sources, Span, Value};
 use flow::tests_section::TestCase;
 use flow::{KnownSecrets, Loaded, LoadedFlow};
-use message::{Fault, Reply, Request};
+use message::{Fault, Kind, Origin, Reply, Request};
 
 use super::coverage::Coverage;
 use super::diff::Line;
@@ -296,6 +296,9 @@ fn run_loaded(
             if let Err(fault) = &result {
                 observed.fault.get_or_insert_with(|| fault.clone());
             }
+            if let Some(status) = observed.refused {
+                observed.fault = Some(refusal(status));
+            }
             let ended = Ended {
                 result: &result,
                 took,
@@ -313,6 +316,21 @@ fn run_loaded(
     }
 }
 
+/// What a refusal by `auth` is to a test.
+fn refusal(status: u16) -> Fault {
+    let (kind, detail) = match status {
+        401 => (
+            Kind::Unauthorized,
+            "this needs credentials: `in.auth` says who calls",
+        ),
+        _ => (
+            Kind::Forbidden,
+            "the caller may not do this, by `scopes` or `require` of `auth`",
+        ),
+    };
+    Fault::new(kind, Origin::Client, detail)
+}
+
 /// Starts the flow as whatever starts it would.
 async fn start(
     services: &TestServices<'_>,
@@ -328,6 +346,12 @@ async fn start(
         return callee
             .call(request, CallerContext::default(), services)
             .await;
+    }
+    if let Some(door) = &flow.door
+        && let Err(reply) = door.judge_known(&request, services)
+    {
+        services.observed.borrow_mut().refused = Some(reply.status);
+        return Ok(*reply);
     }
     if let Some(gate) = flow.handler.gate() {
         let entered = gate.enter_by_value(&request, services).await?;

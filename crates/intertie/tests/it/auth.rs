@@ -198,6 +198,14 @@ fn tokens_of_an_issuer_open_a_door_and_go_no_further() {
         ("another issuer", key.token("http://other", json!({}))),
         ("nobody's", key.token(&url, json!({ "sub": "" }))),
         (
+            "two lines",
+            key.token(&url, json!({ "sub": "ann\r\nX-Role: root" })),
+        ),
+        (
+            "C1 control",
+            key.token(&url, json!({ "sub": "ann\u{9b}31m" })),
+        ),
+        (
             "a certificate's",
             key.token(&url, json!({ "cnf": { "x5t#S256": "a" } })),
         ),

@@ -82,6 +82,15 @@ fn unfinished(port: u16) -> RawClient {
     client
 }
 
+/// The beginning of an upload.
+fn unfinished_to(port: u16, path: &str) -> RawClient {
+    let mut client = RawClient::connect(port);
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
+    ));
+    client
+}
+
 #[test]
 fn bodies_together_stay_within_their_budget() {
     const USED: &str = "intertie_body_memory_used_bytes";
@@ -358,6 +367,54 @@ fn memory_is_given_back_when_load_is_over() {
         );
         std::thread::sleep(Duration::from_millis(250));
     }
+    engine.stop();
+}
+
+/// Streams of HTTP/2 that wait for their turn hold what they have received. One connection is
+/// bounded by its windows, and all together by the budget: above it streams are reset.
+#[test]
+fn what_streams_have_received_and_not_passed_on_stays_within_the_budget() {
+    const USED: &str = "intertie_body_memory_used_bytes";
+    const SENT: usize = 60_000;
+    let (folder, port) = (TempDir::new(), free_port());
+    let back_end = ScriptedBackend::start(Vec::new());
+    let text = format!(
+        "engine: {{ listen: 127.0.0.1:{port}, limits: {{ body: 1MiB, body_memory: 1MiB }}, \
+         timeouts: {{ body: 5m }} }}\n---\n\
+         flow: slow\nfrom: {{ http: {{ method: POST, path: /slow, protocols: [h2, http/1.1] }} }}\n\
+         limits: {{ throttle: {{ by: null, requests: 1, per: 15s, wait: 10m }} }}\n\
+         steps: [ forward: 'http://127.0.0.1:{}/' ]\n",
+        back_end.port()
+    );
+    let file = folder.write("flow.yaml", &text);
+    let engine = Engine::run(&[&file], &[]);
+    let block = [&[0x83, 0x86, 0x44, 5][..], b"/slow", &[0x41, 1], b"a"].concat();
+    // The one that the limit lets through waits for its back end.
+    let _first = unfinished_to(port, "/slow");
+    let upload = || {
+        let mut client = RawClient::connect(port);
+        let preface = &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..];
+        client.send([preface, &frame(4, 0, 0, b"")].concat());
+        for stream in [1, 3] {
+            let data = vec![b'a'; SENT / 4];
+            client.send(frame(1, 4, stream, &block));
+            for _ in 0..4 {
+                client.send(frame(0, 0, stream, &data));
+            }
+        }
+        client
+    };
+    let clients: Vec<RawClient> = (0..16).map(|_| upload()).collect();
+    let refused = || metric(&engine, "intertie_bodies_refused_total");
+    wait_until("streams are refused", || refused() >= 4.0);
+    assert!(metric(&engine, USED) <= 1024.0 * 1024.0);
+    assert!(
+        metric(&engine, USED) >= 900_000.0,
+        "{}",
+        metric(&engine, USED)
+    );
+    drop(clients);
+    wait_until("all is given back", || metric(&engine, USED) == 0.0);
     engine.stop();
 }
 

@@ -12,6 +12,7 @@ mod certificates;
 mod check;
 mod design;
 mod docs;
+mod doors;
 mod edge;
 mod examples;
 mod failed_disk;

@@ -531,7 +531,7 @@ fn requests_to_aws_are_signed_as_they_are_sent() {
     let text = format!(
         "engine: {{}}\nuse:\n  aws:\n    http: \"http://127.0.0.1:{port}\"\n    auth: {{ aws_sigv4: {{ \
          region: eu-west-1, service: sqs, access_key: AKID, secret_key: s3cr3t-77, session_token: \
-         t0k }} }}\n---\nflow: plain\nfrom: {{ http: \"any 127.0.0.1:{listen}/plain/*\" }}\nsteps:\n  \
+         t0k3n-77 }} }}\n---\nflow: plain\nfrom: {{ http: \"any 127.0.0.1:{listen}/plain/*\" }}\nsteps:\n  \
          - forward: {{ to: \"aws:/queue\", headers: {{ set: {{ X-Amz-Acl: private }} }} }}\n---\nflow: asked\nfrom: {{ http: \"any 127.0.0.1:{listen}/asked\" \
          }}\nsteps:\n  - http: {{ to: \"aws:/queue?a=1\", method: POST, body: {{ a: 1 }}, headers: {{ \
          X-Amz-Target: x.Y }} }}\n"
@@ -551,7 +551,7 @@ fn requests_to_aws_are_signed_as_they_are_sent() {
     assert_eq!(shown[2].header("X-Amz-Target"), Some("x.Y"));
     assert_eq!(shown[0].all("X-Amz-Acl"), ["private"]);
     for request in &shown {
-        assert_eq!(request.all("X-Amz-Security-Token"), ["t0k"]);
+        assert_eq!(request.all("X-Amz-Security-Token"), ["t0k3n-77"]);
         assert_eq!(request.all("Authorization").len(), 1);
     }
     // Its clock is put on: the first request finds out, for all.
@@ -564,7 +564,7 @@ fn requests_to_aws_are_signed_as_they_are_sent() {
     assert_eq!(aws.violations(), Vec::<String>::new());
     let output = engine.stop();
     assert!(
-        !output.contains("s3cr3t-77") && !output.contains("t0k"),
+        !output.contains("s3cr3t-77") && !output.contains("t0k3n-77"),
         "{output}"
     );
     assert!(output.contains("clock"), "{output}");

@@ -458,6 +458,13 @@ fn what_is_no_topic_is_refused_with_its_place() {
             "topic: a\npublish: { http: { method: POST, path: /a, body_max: 1KiB } }\n",
             "IT0641",
         ),
+        // A message over WebSocket has no signature, however the handshake was signed.
+        (
+            "engine: { auth: { hooks: { hmac: { scheme: github, secret: 0123456789abcdef } } } }\n---\n\
+             topic: a\npublish: { auth: hooks, http: \"POST :1/a\" }\n\
+             subscribe: { listen: \":2\", allow_expressions: false, websocket: { publish: true } }\n",
+            "what clients have signed is judged by `publish.http` only",
+        ),
         ("topic: a\npublish: { kafka: b }\n", "IT0111"),
         (
             "topic: a\nsubscribe: { listen: \":1\", origins: [\"https://b.example\"] }\n",

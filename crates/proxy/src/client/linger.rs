@@ -10,6 +10,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use component::long_work::poll_yield;
 use net::Connection;
 use net::deadline::Deadline;
 use tokio::time::Instant;
@@ -85,7 +86,7 @@ fn poll_discard(
             }
         }
     }
-    context.waker().wake_by_ref();
+    poll_yield(context);
     Poll::Pending
 }
 
@@ -172,6 +173,52 @@ mod tests {
                 drop(stream);
             });
             assert!(time.await >= bounds.idle);
+        });
+    }
+
+    /// Tasks that yield all the time must not keep the runtime from its sockets: it would look at
+    /// them after 61 turns otherwise.
+    #[test]
+    fn sockets_are_looked_at_between_tasks_that_yield() {
+        use std::cell::Cell;
+        use std::io::Write;
+        use std::rc::Rc;
+
+        use tokio::io::AsyncReadExt;
+
+        run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut peer = std::net::TcpStream::connect(address).unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let has_come = Rc::new(Cell::new(false));
+            let reader = Rc::clone(&has_come);
+            tokio::task::spawn_local(async move {
+                stream.read_u8().await.unwrap();
+                reader.set(true);
+            });
+            let yielding = |has_come: &Rc<Cell<bool>>| {
+                let has_come = Rc::clone(has_come);
+                tokio::task::spawn_local(async move {
+                    while !has_come.get() {
+                        component::long_work::yield_now().await;
+                    }
+                })
+            };
+            let others = [yielding(&has_come), yielding(&has_come)];
+            for _ in 0..200 {
+                component::long_work::yield_now().await;
+            }
+            peer.write_all(b"a").unwrap();
+            let mut turns = 0;
+            while !has_come.get() {
+                component::long_work::yield_now().await;
+                turns += 1;
+            }
+            assert!(turns <= 5, "{turns} turns");
+            for other in others {
+                other.await.unwrap();
+            }
         });
     }
 }

@@ -1,4 +1,5 @@
-//! Paths that could be a locked one. Beside a route with a door an open one must not take what a
+//! Paths that could be a locked one. Beside a route that is locked, by a door or because its
+//! handler asks for credentials as topics do, an open one must not take what a
 //! back end may read as the locked path: Express, for one, forgives upper case and a slash at the
 //! end, and most decode what is escaped.
 
@@ -10,7 +11,7 @@ use message::Method;
 
 use super::{Captures, Node, Route, ambiguous_path};
 
-/// The routes of a listener of which some have doors, by their paths as [`folded`] gives them.
+/// The routes of a listener of which some are locked, by their paths as [`folded`] gives them.
 pub(super) struct Locks {
     root: Node,
 }
@@ -19,9 +20,9 @@ pub(super) struct Locks {
 pub(super) type Routed<'a> = (&'a PathPattern, &'a Methods, Rc<Route>);
 
 impl Locks {
-    /// `None` when no route has a door.
+    /// `None` when no route is locked.
     pub fn new(routes: Vec<Routed<'_>>) -> Option<Box<Self>> {
-        if routes.iter().all(|(_, _, route)| route.door.is_none()) {
+        if routes.iter().all(|(_, _, route)| !route.is_locked) {
             return None;
         }
         let literal = |segment: &Segment| match segment {
@@ -32,10 +33,10 @@ impl Locks {
             .into_iter()
             .map(|(path, methods, route)| {
                 let segments: Vec<_> = path.segments.iter().map(literal).collect();
-                (segments, route.door.is_none(), path.rest, methods, route)
+                (segments, !route.is_locked, path.rest, methods, route)
             })
             .collect();
-        // Literals are put into a node in order, and of one path those with doors come first.
+        // Literals are put into a node in order, and of one path those that are locked come first.
         routes.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
         let mut root = Node::default();
         for (segments, _, rest, methods, route) in routes {
@@ -62,7 +63,7 @@ impl Locks {
         if ambiguous_path::ambiguity(path).is_some() {
             return true;
         }
-        if route.door.is_some() || route.parameters.is_empty() {
+        if route.is_locked || route.parameters.is_empty() {
             return false;
         }
         let path = folded(&String::from_utf8_lossy(path));
@@ -74,7 +75,7 @@ impl Locks {
             || (!other.is_empty() && self.is_locked(method, &other, true))
     }
 
-    /// Whether the most specific route for a folded path has a door. When the path is a `variant`
+    /// Whether the most specific route for a folded path is locked. When the path is a `variant`
     /// of the one that was asked for, with or without the slash at the end, a `*` that takes both
     /// does not count: what stands open below it is more specific.
     fn is_locked(&self, method: &Method, path: &str, variant: bool) -> bool {
@@ -84,7 +85,7 @@ impl Locks {
         found.is_some_and(|route| {
             let is_rest = route.parameters.last().is_some_and(|it| **it == *"rest");
             let takes_both = is_rest && captures.last().is_some_and(|(from, to)| from < to);
-            route.door.is_some() && !(variant && takes_both)
+            route.is_locked_now() && !(variant && takes_both)
         })
     }
 }

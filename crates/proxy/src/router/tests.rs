@@ -1,5 +1,7 @@
 //! Which route a path finds.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use component::access::{Door, Judgement, RequestHead};
 use component::forward::ForwardPlan;
 use component::handler::Services;
@@ -38,6 +40,28 @@ impl Door for Shut {
     }
 }
 
+/// A handler that judges credentials itself, as long as this says so.
+struct Judging(Arc<AtomicBool>);
+
+impl component::handler::Handler for Judging {
+    fn reads_body(&self) -> bool {
+        false
+    }
+
+    fn is_locked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn handle<'a>(
+        &'a self,
+        _: message::Request,
+        _: &'a dyn Services,
+    ) -> component::handler::LocalFuture<'a, Result<component::handler::Outcome, message::Fault>>
+    {
+        Box::pin(async { Err(message::Fault::invalid("nobody is let in")) })
+    }
+}
+
 fn methods(text: &str) -> Methods {
     match text {
         "any" => Methods::Any,
@@ -46,11 +70,18 @@ fn methods(text: &str) -> Methods {
 }
 
 fn table(routes: &[&str]) -> Table {
+    table_judged(routes, &Arc::new(AtomicBool::new(true)))
+}
+
+/// The same, with a word for the handlers that judge.
+fn table_judged(routes: &[&str], judging: &Arc<AtomicBool>) -> Table {
     let upstream = component::upstream::UpstreamPlan::single("127.0.0.1", 1, None);
     let plan = Arc::new(ForwardPlan::new(Arc::new(upstream), "/"));
     let routes = routes.iter().map(|route| {
         let (names, path) = route.split_once(' ').unwrap();
         let names = names.strip_prefix("locked:").unwrap_or(names);
+        let judges = names.strip_prefix("judging:");
+        let names = judges.unwrap_or(names);
         RoutePlan {
             door: route
                 .starts_with("locked:")
@@ -59,7 +90,13 @@ fn table(routes: &[&str]) -> Table {
             methods: methods(names),
             path: pattern(path),
             edge: None,
-            target: RouteTarget::Forward(Arc::clone(&plan)),
+            target: match judges {
+                None => RouteTarget::Forward(Arc::clone(&plan)),
+                Some(_) => RouteTarget::Handle {
+                    handler: Arc::new(Judging(Arc::clone(judging))),
+                    body_max: 1,
+                },
+            },
         }
     });
     let address = ListenAddress {
@@ -234,6 +271,36 @@ fn an_open_route_is_no_way_around_a_door() {
     // Without a door nobody is locked out.
     let open = table(&["any /*"]);
     assert!(find(&open, "GET //a;b%2fc").starts_with("any /*"));
+}
+
+/// Topics have no door at their routes: they judge those who name them.
+#[test]
+fn an_open_route_is_no_way_around_a_handler_that_judges() {
+    let judging = Arc::new(AtomicBool::new(true));
+    let routes = [
+        "judging:GET /topics/sse",
+        "judging:GET /topics/{name}/ws",
+        "any /*",
+    ];
+    let locked = table_judged(&routes, &judging);
+    for path in ["/topics/sse", "/topics/prices/ws"] {
+        assert!(
+            find(&locked, &format!("GET {path}")).starts_with("judging:"),
+            "{path}"
+        );
+    }
+    for path in [
+        "/topics/sse/",
+        "/Topics/SSE",
+        "/topics/prices/ws/",
+        "/topics/prices/W%53",
+    ] {
+        assert_eq!(find(&locked, &format!("GET {path}")), "400", "{path}");
+    }
+    assert!(find(&locked, "GET /other/sse/").starts_with("any /*"));
+    // The last topic with a lock was one of the plan before, and is gone.
+    judging.store(false, Ordering::Relaxed);
+    assert!(find(&locked, "GET /Topics/SSE").starts_with("any /*"));
 }
 
 /// A back end that decodes more than unreserved characters reads both spellings as one path.

@@ -1,7 +1,6 @@
 //! What putting topics into the directory costs, and what is found there.
 
 use super::*;
-use crate::hub::Hub;
 use crate::testing::endpoint_settings;
 
 /// A directory, and what it takes to put topics into it.
@@ -27,6 +26,7 @@ impl Start {
     fn put(&self, name: &str) -> Arc<Endpoint> {
         let hub = Hub::of(&self.states);
         let topic = hub.declare(name, Default::default(), &self.states);
+        topic.set_served(true);
         let settings = endpoint_settings(&self.listen);
         self.directory
             .put(&topic, (settings, Default::default()), Default::default())
@@ -84,4 +84,70 @@ fn topics_that_no_plan_has_any_more_are_forgotten() {
         drop(put);
     }
     assert!(start.directory.known().topics.len() <= 16);
+}
+
+#[test]
+fn topics_of_a_plan_that_is_not_served_are_not_found() {
+    let start = Start::new();
+    let first = start.put("prices");
+    let changes = || start.directory.hub.changes().load(Ordering::Acquire);
+    let before = changes();
+    let loading = start.put("prices");
+    loading.topic.set_served(false);
+    let other = start.put("orders");
+    other.topic.set_served(false);
+    assert!(changes() > before);
+    assert!(Arc::ptr_eq(&start.find("prices").unwrap(), &first));
+    assert!(start.find("orders").is_none());
+    let mut seen = Vec::new();
+    let look = |it: &Endpoint| seen.push(Arc::clone(&it.identity));
+    start.directory.each(&start.listen, look);
+    assert!(seen.len() == 1 && Arc::ptr_eq(&seen[0], &first.identity));
+}
+
+#[tokio::test]
+async fn topics_are_found_from_when_they_are_served_until_they_are_withdrawn() {
+    let start = Start::new();
+    let hub = Hub::of(&start.states);
+    let declare = || {
+        let settings = crate::settings::Settings {
+            durability: crate::settings::Durability::Memory,
+            ..Default::default()
+        };
+        let topic = hub.declare("prices", settings, &start.states);
+        let settings = (endpoint_settings(&start.listen), Default::default());
+        start.directory.put(&topic, settings, Default::default())
+    };
+    let changes = || start.directory.hub.changes().load(Ordering::Acquire);
+    let _endpoint = declare();
+    assert!(start.find("prices").is_none());
+    let prepared = hub.prepare().await.unwrap();
+    assert!(
+        start.find("prices").is_none(),
+        "the plan can still be refused"
+    );
+    let before = changes();
+    prepared.serve();
+    assert!(start.find("prices").is_some());
+    assert!(
+        changes() > before,
+        "what is gathered of all topics is gathered again"
+    );
+    prepared.withdraw().await;
+    assert!(start.find("prices").is_none());
+    let served = declare();
+    hub.open().await.unwrap();
+    assert!(Arc::ptr_eq(&start.find("prices").unwrap(), &served));
+}
+
+/// A connection keeps the directory when a reload has taken all topics away. What is served later
+/// has to be noticed there, or locks that were gathered before would hold.
+#[test]
+fn a_directory_that_outlives_its_topics_notices_what_is_served_later() {
+    let start = Start::new();
+    start.states.measures(std::time::Instant::now());
+    let before = start.directory.hub.changes().load(Ordering::Acquire);
+    Hub::of(&start.states).note_change();
+    assert!(start.directory.hub.changes().load(Ordering::Acquire) > before);
+    assert!(Arc::ptr_eq(&Directory::of(&start.states), &start.directory));
 }

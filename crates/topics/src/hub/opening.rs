@@ -227,9 +227,23 @@ impl PreparedTopics {
         prepared.or_else(|| topic.slot().log())
     }
 
+    /// Lets requests name the topics. To be called before workers get the plan, so that nobody is
+    /// told that a topic of it does not exist; [`Self::withdraw`] takes it back.
+    pub fn serve(&self) {
+        self.set_served(true);
+    }
+
+    fn set_served(&self, is_served: bool) {
+        for (topic, _) in &self.topics {
+            topic.set_served(is_served);
+        }
+        self.hub.note_change();
+    }
+
     /// Has the new settings hold, and ends logs that are served no more: their subscribers come
     /// back to the new ones. A disk that fails now is logged, and keeps what it has kept before.
     pub async fn commit(self) {
+        self.serve();
         let asked = self.topics.iter().map(|(topic, log)| {
             let kept = topic.settings().kept();
             log.store.declare(&log.stored_as, kept)
@@ -259,6 +273,7 @@ impl PreparedTopics {
 
     /// Leaves no trace, since the plan of the topics is not served.
     pub async fn withdraw(self) {
+        self.set_served(false);
         for (store, name) in self.made {
             // Nothing that has been published is thrown away: a worker may have had the plan.
             let is_empty = store.find(&name).is_some_and(|found| found.next == 1);

@@ -456,6 +456,7 @@ fn read_asker(
         label: "poll".into(),
         path: "poll".to_owned(),
         trigger: None,
+        may_have_caller: false,
         connections: surrounded.connections,
         is_last: false,
         may_stream: false,

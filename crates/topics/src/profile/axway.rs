@@ -244,8 +244,12 @@ impl Handler for Publisher {
         edge(&self.directory, &self.listen, path)
     }
 
+    fn is_locked(&self) -> bool {
+        self.directory.has_locks(&self.listen, Protocol::Axway)
+    }
+
     fn secret_parameters(&self) -> Vec<Arc<str>> {
-        self.directory.secret_parameters(&self.listen)
+        self.directory.secret_parameters(&self.listen).to_vec()
     }
 
     fn handle<'a>(

@@ -85,7 +85,8 @@ impl Model {
         let log = self.log(topic);
         let body = format!("\"{}\"", "x".repeat(size));
         let publications = vec![publication(&body)];
-        let items = prepare::all(&log, self.topics[topic].settings(), publications).unwrap();
+        let items =
+            prepare::all(&log, self.topics[topic].settings(), (publications, None)).unwrap();
         let place = log.sequencer.reserve(&log, size).unwrap();
         let (answer, receipts) = oneshot::channel();
         let submission = Submission {

@@ -20,7 +20,7 @@ use serde_json::{Value as Json, json};
 
 use super::order::{self, Order, Want};
 use super::subscription::{Subscription, Way, Wish};
-use crate::access::{self, Locks, Protocol, Refused, Right};
+use crate::access::{self, Client, Locks, Protocol, Refused, Right, Verdicts};
 use crate::ask::TOPICS_MAX;
 use crate::caller_limits::{self, OpenConnection, Subscriber};
 use crate::channel::{End, invalid_data};
@@ -50,6 +50,8 @@ pub(super) struct Scope {
     /// The request that has opened the connection, with its credential, where some topic is not
     /// for everybody.
     pub handshake: Option<Arc<Request>>,
+    /// What doors have said of that credential.
+    pub verdicts: Rc<Verdicts>,
 }
 
 /// A topic that a client may do something with, and who it is.
@@ -88,7 +90,12 @@ impl Scope {
         (name, right): (&str, Right),
         services: &dyn Services,
     ) -> Result<Allowed, Fault> {
-        let (found, at) = (self.find(name), (handshake, services));
+        let found = self.find(name);
+        let at = Client {
+            request: handshake,
+            services,
+            verdicts: Some(&self.verdicts),
+        };
         let locks = |right| match (&self.only, &found) {
             (None, _) => self
                 .directory
@@ -459,6 +466,8 @@ impl<'a> Connection<'a> {
             let published = async {
                 let who = (head.as_deref(), caller.as_ref());
                 caller_limits::publish(&endpoint, who, publication.body.len(), services).await?;
+                let caller = caller.as_deref().filter(|_| publication.key.is_some());
+                let publisher = publisher.with_keys_of(caller)?;
                 publish(&endpoint.topic, publisher, publication, held).await
             };
             let published = published.await;

@@ -1,5 +1,6 @@
 //! Requests for WebSocket connections to topics.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use component::access::{Admitted, Caller, SUBPROTOCOL_FIELD, TOKEN_SUBPROTOCOL};
@@ -44,10 +45,17 @@ impl Handler for WebSocketHandler {
         true
     }
 
+    fn is_locked(&self) -> bool {
+        match &self.only {
+            Some(endpoint) => endpoint.access.is_locked(),
+            None => self.directory.has_locks(&self.listen, Protocol::WebSocket),
+        }
+    }
+
     fn secret_parameters(&self) -> Vec<Arc<str>> {
         match &self.only {
             Some(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
-            None => self.directory.secret_parameters(&self.listen),
+            None => self.directory.secret_parameters(&self.listen).to_vec(),
         }
     }
 
@@ -83,10 +91,9 @@ impl WebSocketHandler {
         let only = self.only.as_ref();
         let is_judged = self.is_judged();
         // What browsers offer before a token: they want to see one of what they have offered.
-        let subprotocols = [TOKEN_SUBPROTOCOL.to_owned()];
-        let judged = subprotocols.get(usize::from(!is_judged)..);
+        let subprotocols = is_judged.then(|| TOKEN_SUBPROTOCOL.to_owned());
         let terms = Terms {
-            subprotocols: judged.unwrap_or_default(),
+            subprotocols: subprotocols.as_slice(),
             compresses: only.is_none_or(|it| it.settings.compression),
         };
         let Handshake {
@@ -101,6 +108,7 @@ impl WebSocketHandler {
             head: None,
             connection: OpenConnection::default(),
             handshake: is_judged.then(|| Arc::new(request.clone())),
+            verdicts: Rc::default(),
         };
         let mut first = Subscriber::default();
         let mut wishes = Vec::new();

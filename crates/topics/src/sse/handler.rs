@@ -65,11 +65,19 @@ impl Handler for SseHandler {
         }
     }
 
+    fn is_locked(&self) -> bool {
+        match &self.0 {
+            Of::One(endpoint) => endpoint.access.is_locked(),
+            Of::Several(directory, listen) => directory.has_locks(listen, Protocol::Sse),
+            Of::Axway(directory, listen) => directory.has_locks(listen, Protocol::Axway),
+        }
+    }
+
     fn secret_parameters(&self) -> Vec<Arc<str>> {
         match &self.0 {
             Of::One(endpoint) => endpoint.access.secret_parameters().cloned().collect(),
             Of::Several(directory, listen) | Of::Axway(directory, listen) => {
-                directory.secret_parameters(listen)
+                directory.secret_parameters(listen).to_vec()
             }
         }
     }

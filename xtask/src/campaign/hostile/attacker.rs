@@ -2,9 +2,11 @@
 //! expects to be cut off.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::campaign::random::Random;
 
@@ -29,6 +31,8 @@ pub struct Ports {
 pub struct Attacker {
     pub ports: Ports,
     pub random: Random,
+    /// Where it comes from; the machine says so without.
+    pub address: Option<Ipv4Addr>,
     until: Instant,
     /// Connections of floods, and requests, frames or messages: whatever the attack consists of.
     pub sent: u64,
@@ -97,6 +101,7 @@ impl Attacker {
         Self {
             ports,
             random: Random::new(seed),
+            address: None,
             until: Instant::now() + time,
             sent: 0,
             cut: 0,
@@ -123,7 +128,16 @@ impl Attacker {
     }
 
     pub fn connect(&self, port: u16) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let stream = match self.address {
+            None => TcpStream::connect(to)?,
+            Some(address) => {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+                socket.bind(&SocketAddr::from((address, 0)).into())?;
+                socket.connect(&to.into())?;
+                socket.into()
+            }
+        };
         let patience = PATIENCE.min(self.left()).max(Duration::from_millis(50));
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;

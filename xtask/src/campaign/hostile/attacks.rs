@@ -1,6 +1,7 @@
 //! The attacks, by name. Each is one attempt, which is made again and again until the time is over.
 
 mod bodies;
+mod doors;
 mod http1;
 mod http2;
 mod others;
@@ -9,6 +10,7 @@ mod topics;
 mod websocket;
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -28,10 +30,15 @@ pub struct Attack {
     pub sends: &'static str,
     /// How many attackers do the same at once.
     threads: u64,
+    /// From how many addresses they come: below 127.0.1.0, or from the machine's own when none.
+    addresses: u64,
     /// The least time in which it can show something.
     pub least: Duration,
-    attempt: fn(&mut Attacker) -> io::Result<()>,
+    attempt: AttackKind,
 }
+
+/// An attempt.
+type AttackKind = fn(&mut Attacker) -> io::Result<()>;
 
 const fn attack(
     name: &'static str,
@@ -46,12 +53,18 @@ const fn attack(
         protocol,
         sends,
         threads,
+        addresses: 0,
         least: Duration::from_secs(least),
         attempt,
     }
 }
 
-/// All attacks.
+/// The attacks on doors.
+pub fn doors() -> impl Iterator<Item = &'static Attack> {
+    doors::ATTACKS.iter()
+}
+
+/// All others.
 pub fn all() -> impl Iterator<Item = &'static Attack> {
     let groups = [
         http1::ATTACKS,
@@ -77,8 +90,11 @@ pub struct Sums {
 pub fn play(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Sums {
     let mut random = Random::new(seed);
     let attackers: Vec<_> = (0..attack.threads)
-        .map(|_| {
+        .map(|number| {
             let mut attacker = Attacker::new(ports, random.next(), time);
+            if let Some(at) = number.checked_rem(attack.addresses) {
+                attacker.address = Some(Ipv4Addr::new(127, 0, 1, at as u8 + 1));
+            }
             let attempt = attack.attempt;
             thread::spawn(move || {
                 while attacker.goes_on() {
@@ -126,7 +142,8 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(wrong());
     };
     let [http, h2, tls, admin] = [http, h2, tls, admin].map(|port| port as u16);
-    let attack = all().find(|it| it.name == *name).ok_or_else(wrong)?;
+    let mut known = all().chain(doors());
+    let attack = known.find(|it| it.name == *name).ok_or_else(wrong)?;
     let ports = Ports {
         http,
         h2,
@@ -154,8 +171,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_one_word() {
-        let names: BTreeSet<_> = all().map(|it| it.name).collect();
-        assert_eq!(names.len(), all().count());
+        let every = || all().chain(doors());
+        let names: BTreeSet<_> = every().map(|it| it.name).collect();
+        assert_eq!(names.len(), every().count());
         assert!(names.iter().all(|name| !name.contains(' ')));
         assert!(names.len() > 50, "{}", names.len());
     }

@@ -4,15 +4,23 @@ use std::fs;
 use std::path::Path;
 
 use super::attacker::Ports;
+use super::credentials;
 use crate::command::{Failure, program};
 
-const FLOWS: &str = include_str!("../../../campaign/hostile.yaml");
+pub const HOSTILE: &str = include_str!("../../../campaign/hostile.yaml");
+pub const DOORS: &str = include_str!("../../../campaign/doors.yaml");
 const BIG: usize = 512 * 1024;
 
 /// Writes everything that the engine reads.
-pub fn write(root: &Path, folder: &Path, ports: Ports, back_end: u16) -> Result<(), Failure> {
+pub fn write(
+    root: &Path,
+    (flows, folder): (&str, &Path),
+    ports: Ports,
+    back_end: u16,
+) -> Result<(), Failure> {
     let port = |of: u16| of.to_string();
-    let text = FLOWS
+    let text = flows
+        .replace("@SECRET@", credentials::SECRET)
         .replace("@HTTP@", &port(ports.http))
         .replace("@H2@", &port(ports.h2))
         .replace("@TLS@", &port(ports.tls))
@@ -22,6 +30,8 @@ pub fn write(root: &Path, folder: &Path, ports: Ports, back_end: u16) -> Result<
         let document = document.replace("@BIG@", &"b".repeat(BIG));
         fs::write(folder.join(format!("{number:03}.yaml")), document)?;
     }
+    fs::write(folder.join("partners.keys"), credentials::KEYS)?;
+    fs::write(folder.join("people.users"), credentials::USERS)?;
     let wsdl = root.join("examples/soap-to-rest/wsdl/stock.wsdl");
     fs::copy(wsdl, folder.join("stock.wsdl"))?;
     let [key, cert] = ["key.pem", "cert.pem"].map(|name| folder.join(name).display().to_string());

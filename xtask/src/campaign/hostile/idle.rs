@@ -8,6 +8,8 @@ use std::thread;
 use crate::command::Failure;
 
 pub const HELLO: &str = "hello";
+/// What is said of tokens (RFC 7662, section 2.2).
+const INACTIVE: &str = "{\"active\":false}";
 const BIG: usize = 4 << 20;
 /// A thread for each connection needs little.
 const STACK: usize = 128 * 1024;
@@ -59,8 +61,12 @@ fn serve(stream: &TcpStream) -> Option<()> {
                 }
             }
             false => {
-                let length = HELLO.len();
-                let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{HELLO}");
+                let body = match first.contains("/introspect") {
+                    true => INACTIVE,
+                    false => HELLO,
+                };
+                let length = body.len();
+                let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
                 stream.write_all(reply.as_bytes()).ok()?;
             }
         }

@@ -141,6 +141,11 @@ impl Running {
         Err(Failure::new("a server does not listen"))
     }
 
+    /// What its memory is.
+    pub fn memory_parts(&self) -> Result<memory::Parts, Failure> {
+        memory::parts(self.0.id())
+    }
+
     pub fn held(&self) -> Result<Held, Failure> {
         let memory_kib = memory::resident(self.0.id())?;
         let descriptors = fs::read_dir(format!("/proc/{}/fd", self.0.id()))?;

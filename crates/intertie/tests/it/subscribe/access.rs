@@ -598,3 +598,47 @@ fn a_reload_that_locks_a_topic_ends_the_streams_of_those_who_were_there() {
     assert_eq!(stream.block(), None);
     running.stop();
 }
+
+/// A reload that is refused leaves no topic behind: neither one of a document with an error nor
+/// its neighbours are found, and their locks tell nobody that they were there.
+#[test]
+fn topics_of_a_refused_reload_are_not_found() {
+    let (publish, listen) = (free_port(), free_port());
+    let folder = TempDir::new();
+    let engine = format!(
+        "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', audience: shop, \
+         secret: '{SECRET}' }} }}\n---\n"
+    );
+    let open = topic("orders", (publish, listen), "");
+    let file = folder.write("topics.yaml", &format!("{engine}{open}"));
+    let running = Engine::run(&[&file], &[]);
+    let notes = topic("notes", (publish, listen), "auth: staff");
+    let wrong = topic(
+        "wrong",
+        (publish, listen),
+        "auth: staff\n  heartbeat: never",
+    );
+    let all = [engine, open, notes, wrong].join("---\n");
+    folder.write("topics.yaml", &all.replacen("---\n---\n", "---\n", 1));
+    running.process.signal("HUP");
+    running.process.wait_for("not reloaded");
+    let allowed = bearer(60, "");
+    for name in ["notes", "wrong", "nobody"] {
+        for fields in ["", allowed.as_str()] {
+            let target = format!("/topics/sse?topic={name}");
+            assert_eq!(
+                ask(listen, "GET", &target, fields).status,
+                404,
+                "{name} {fields}"
+            );
+        }
+    }
+    let (_, mut socket) = WebSocket::connect(listen, "/topics/ws", &allowed);
+    for name in ["notes", "wrong"] {
+        socket.text(&format!(r#"{{"type":"subscribe","topic":"{name}"}}"#));
+        assert!(socket.next_text().contains("no such topic"));
+    }
+    socket.text(r#"{"type":"subscribe","topic":"orders"}"#);
+    assert!(socket.next_text().contains("\"type\":\"subscribed\""));
+    running.stop();
+}

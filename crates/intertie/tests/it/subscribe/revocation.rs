@@ -53,7 +53,7 @@ fn write_keys(folder: &TempDir, ids: &[&str]) {
 /// The settings of access control, with or without a deny list.
 fn engine(deny: &str) -> String {
     format!(
-        "engine:\n  {deny}\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', \
+        "engine:\n  {deny}\n  admin: {{ operate: none }}\n  auth:\n    staff: {{ jwt: {{ issuer: 'https://id.example', \
          audience: shop, secret: '{SECRET}', clock_skew: 1s }} }}\n    \
          partners: {{ api_key: {{ keys: keys }} }}\n"
     )

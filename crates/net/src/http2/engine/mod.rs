@@ -8,6 +8,8 @@ mod streams;
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use message::memory::Cover;
+
 use super::error::{Code, ConnectionError};
 use super::flow::{ReceiveWindow, SendWindow};
 use super::frame::{self, Header};
@@ -121,6 +123,8 @@ pub struct Engine {
     receive_window: ReceiveWindow,
     /// Bytes of all streams that were received and not yet consumed.
     unread: usize,
+    /// What they take of the memory for bodies.
+    memory: Cover,
     partial: Option<Partial>,
     /// How many whole frames were received.
     frames: u64,
@@ -179,6 +183,7 @@ impl Engine {
             send_window: SendWindow::new(settings::WINDOW),
             receive_window: ReceiveWindow::new(limits.connection_window),
             unread: 0,
+            memory: Cover::default(),
             partial: None,
             frames: 0,
             messages: 0,

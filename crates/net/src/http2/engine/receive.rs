@@ -356,6 +356,9 @@ impl Engine {
         padded: usize,
         is_end: bool,
     ) -> Result<(), ConnectionError> {
+        if self.memory.cover(self.unread + data.len()).is_err() {
+            return self.no_room(id, padded);
+        }
         let Some(stream) = self.streams.get_mut(id) else {
             return Ok(());
         };
@@ -373,6 +376,16 @@ impl Engine {
         if is_end {
             self.settle(id);
         }
+        Ok(())
+    }
+
+    /// Resets a stream whose DATA the process has no memory for. It is no error of the peer, which
+    /// has kept to its windows, and does not count as one.
+    #[cold]
+    fn no_room(&mut self, id: StreamId, padded: usize) -> Result<(), ConnectionError> {
+        self.credit(padded);
+        self.put_reset(id, Code::CALM)?;
+        self.end_stream(id, Code::CALM);
         Ok(())
     }
 }

@@ -69,6 +69,7 @@ impl Engine {
     fn dropped(&mut self, count: usize) {
         let before = self.withheld();
         self.unread = self.unread.saturating_sub(count);
+        self.memory.uncover(self.unread);
         self.credit(before - self.withheld());
     }
 

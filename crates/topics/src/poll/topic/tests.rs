@@ -17,6 +17,10 @@ use crate::settings::Settings;
 struct NoEntrances;
 
 impl EntranceReader for NoEntrances {
+    fn listener_auth(&self, _: &component::trigger::ListenAddress) -> Option<&Node> {
+        None
+    }
+
     fn read_gate(
         &self,
         _: &Node,

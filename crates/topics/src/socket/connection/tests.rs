@@ -47,6 +47,7 @@ fn connection<'a>(
         client: IpAddr::from([127, 0, 0, 1]),
         head: None,
         connection: OpenConnection::default(),
+        verdicts: Rc::default(),
     };
     let options = Options {
         message_max: 1 << 20,

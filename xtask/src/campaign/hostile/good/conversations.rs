@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{Conversation, Kind, Server};
 use crate::campaign::client::{Reply, chunk, event, read_body, read_head};
+use crate::campaign::hostile::credentials;
 use crate::campaign::hostile::idle::HELLO;
 use crate::campaign::hostile::wire::{http2, websocket};
 
@@ -55,6 +56,50 @@ pub const ALL: &[Kind] = &[
     },
 ];
 
+/// Behind doors: a token on connections of each kind, and a key on connections that are kept and
+/// new ones.
+pub const DOORS: &[Kind] = &[
+    Kind {
+        name: "token, h1 kept",
+        open: kept,
+    },
+    Kind {
+        name: "token, h1 new",
+        open: new,
+    },
+    Kind {
+        name: "key, h1 kept",
+        open: |server| kept(with_key(server)),
+    },
+    Kind {
+        name: "key, h1 new",
+        open: |server| new(with_key(server)),
+    },
+    Kind {
+        name: "token, h2",
+        open: h2,
+    },
+    Kind {
+        name: "token, TLS",
+        open: tls,
+    },
+    Kind {
+        name: "token, WebSocket",
+        open: web_socket,
+    },
+    Kind {
+        name: "token, events",
+        open: events,
+    },
+];
+
+fn with_key(server: Server) -> Server {
+    Server {
+        fields: credentials::KEY,
+        ..server
+    }
+}
+
 /// What nobody else sends.
 fn body(number: u64) -> String {
     format!("{number} {}", "abcdefg".repeat(number as usize * 31 % 300))
@@ -79,10 +124,10 @@ fn connect(server: Server, port: u16) -> io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-fn post(path: &str, media: &str, body: &str) -> String {
+fn post((path, fields): (&str, &str), media: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {media}\r\n\
+        "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {media}\r\n{fields}\
          Content-Length: {length}\r\n\r\n{body}"
     )
 }
@@ -122,7 +167,7 @@ impl Kept {
 impl Conversation for Kept {
     fn ask(&mut self, number: u64) -> io::Result<()> {
         let body = body(number);
-        let request = post("/echo", "text/plain", &body);
+        let request = post(("/echo", self.server.fields), "text/plain", &body);
         self.reader.get_mut().write_all(request.as_bytes())?;
         let expected = if self.server.echoes { &body } else { HELLO };
         same(expected, &answer(&mut self.reader)?.body)
@@ -150,18 +195,29 @@ fn new(server: Server) -> io::Result<Box<dyn Conversation>> {
 struct H2 {
     reader: BufReader<TcpStream>,
     stream: u32,
+    fields: &'static str,
 }
 
 fn h2(server: Server) -> io::Result<Box<dyn Conversation>> {
     let mut reader = connect(server, server.ports.h2)?;
     reader.get_mut().write_all(&http2::opening(&[]))?;
-    Ok(Box::new(H2 { reader, stream: 1 }))
+    Ok(Box::new(H2 {
+        reader,
+        stream: 1,
+        fields: server.fields,
+    }))
 }
 
 impl Conversation for H2 {
     fn ask(&mut self, number: u64) -> io::Result<()> {
         let body = body(number);
-        let block = http2::request("POST", "/echo");
+        let credential = credentials::field(self.fields);
+        let credential = credential.map(|(name, value)| http2::literal(&name, value));
+        let block = [
+            http2::request("POST", "/echo"),
+            credential.unwrap_or_default(),
+        ]
+        .concat();
         let data = http2::frame(http2::DATA, http2::END_STREAM, self.stream, body.as_bytes());
         let request = [http2::headers(self.stream, &block, false), data].concat();
         self.reader.get_mut().write_all(&request)?;
@@ -211,6 +267,7 @@ struct Tls {
     child: Child,
     input: ChildStdin,
     reader: BufReader<Output>,
+    fields: &'static str,
 }
 
 struct Output {
@@ -268,13 +325,14 @@ fn tls(server: Server) -> io::Result<Box<dyn Conversation>> {
         child,
         input,
         reader: BufReader::new(Output { receiver, bytes }),
+        fields: server.fields,
     }))
 }
 
 impl Conversation for Tls {
     fn ask(&mut self, number: u64) -> io::Result<()> {
         let body = body(number);
-        let request = post("/echo", "text/plain", &body);
+        let request = post(("/echo", self.fields), "text/plain", &body);
         self.input.write_all(request.as_bytes())?;
         self.input.flush()?;
         same(&body, &answer(&mut self.reader)?.body)
@@ -285,7 +343,7 @@ struct WebSocket(BufReader<TcpStream>);
 
 fn web_socket(server: Server) -> io::Result<Box<dyn Conversation>> {
     let mut reader = connect(server, server.ports.http)?;
-    let handshake = websocket::handshake("/websocket", "");
+    let handshake = websocket::handshake("/websocket", server.fields);
     reader.get_mut().write_all(handshake.as_bytes())?;
     let status = read_head(&mut reader)?.status;
     is(status == 101, || format!("status {status}"))?;
@@ -316,12 +374,16 @@ struct Events {
     publisher: BufReader<TcpStream>,
     subscriber: BufReader<TcpStream>,
     text: String,
+    fields: &'static str,
 }
 
 fn events(server: Server) -> io::Result<Box<dyn Conversation>> {
     let publisher = connect(server, server.ports.http)?;
     let mut subscriber = connect(server, server.ports.http)?;
-    let request = "GET /topics/steady/sse HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n";
+    let request = format!(
+        "GET /topics/steady/sse HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n{}\r\n",
+        server.fields
+    );
     subscriber.get_mut().write_all(request.as_bytes())?;
     let status = read_head(&mut subscriber)?.status;
     is(status == 200, || format!("status {status}"))?;
@@ -331,13 +393,14 @@ fn events(server: Server) -> io::Result<Box<dyn Conversation>> {
         publisher,
         subscriber,
         text,
+        fields: server.fields,
     }))
 }
 
 impl Conversation for Events {
     fn ask(&mut self, number: u64) -> io::Result<()> {
         let sent = format!("{{\"n\":{number}}}");
-        let request = post("/topics/steady", "application/json", &sent);
+        let request = post(("/topics/steady", self.fields), "application/json", &sent);
         self.publisher.get_mut().write_all(request.as_bytes())?;
         answer(&mut self.publisher)?;
         loop {
