@@ -37,6 +37,8 @@ pub(crate) struct AccessDoor {
     /// Where tokens may stand beside `Authorization`, for one of the ways at least.
     sources: TokenSources,
     tickets: Option<TicketDesk>,
+    /// The credentials that browsers send by themselves and that go no further.
+    implied: Option<Arc<[Place]>>,
 }
 
 /// How a credential has come: what is taken out of the request, and what stands for a ticket.
@@ -101,7 +103,22 @@ impl AccessDoor {
             require: None,
             sources,
             tickets: None,
-        })
+            implied: None,
+        }
+        .with_implied())
+    }
+
+    /// Notes what browsers may send along beside the credential that counts.
+    fn with_implied(mut self) -> Self {
+        let cookies = self.ways.iter().filter(|it| !it.passes());
+        let cookies = cookies.filter_map(|it| match it.carrier() {
+            Carrier::Cookie(name) => Some(Place::Cookie(Arc::clone(name))),
+            _ => None,
+        });
+        let ticket = self.tickets.as_ref().map(|_| Place::Ticket);
+        let implied: Arc<[Place]> = cookies.chain(ticket).collect();
+        self.implied = (!implied.is_empty()).then_some(implied);
+        self
     }
 
     /// Has it take tickets, too; without one of its ways' credentials that could be presented again
@@ -113,7 +130,7 @@ impl AccessDoor {
         if self.tickets.is_some() {
             self.secret_parameters.push(TICKET_PARAMETER.into());
         }
-        self
+        self.with_implied()
     }
 
     /// The name of the first way that passes a credential on for which there could be a ticket.
@@ -233,6 +250,7 @@ impl AccessDoor {
         let mut admitted = Admitted {
             caller,
             strip: None,
+            implied: self.implied.clone(),
             settlement,
             reply_fields: Vec::new(),
             successor: None,

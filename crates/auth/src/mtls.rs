@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use access::certificate::{Certificate, IdSource, Refused, Rules};
 use component::access::{Caller, RequestHead};
+use component::definition::Surroundings;
 use component::handler::Services;
 use config::{Report, Spanned};
 use expr::value::{array, integer, object, text};
@@ -13,6 +14,7 @@ use crate::codes::BAD_WAY;
 use crate::config::{CertificateId, MtlsConfig, Texts};
 use crate::credential::{Carrier, Credential};
 use crate::jwt::texts;
+use crate::revocation::{Revocations, Tokens};
 use crate::shown_certificate::{ShownCertificate, Unreadable};
 use crate::way::{Check, Checked, Rejection, Way};
 
@@ -20,6 +22,7 @@ use crate::way::{Check, Checked, Rejection, Way};
 pub(crate) struct MtlsWay {
     name: Arc<str>,
     rules: Arc<HolderRules>,
+    tokens: Arc<Tokens>,
 }
 
 /// Whose certificates are taken. One value for each way and load.
@@ -33,6 +36,7 @@ impl MtlsWay {
     pub fn read(
         name: &Arc<str>,
         config: &Spanned<MtlsConfig>,
+        surroundings: &Surroundings<'_>,
         report: &mut Report,
     ) -> Option<Self> {
         let before = report.errors();
@@ -81,6 +85,7 @@ impl MtlsWay {
         (report.errors() == before).then(|| Self {
             name: Arc::clone(name),
             rules: Arc::new(HolderRules(rules)),
+            tokens: Arc::new(Tokens(Revocations::of(surroundings.states))),
         })
     }
 
@@ -107,6 +112,7 @@ impl MtlsWay {
         let mut caller = Caller::new(&self.name, id, claims(certificate));
         // The certificate is good to the end of that second.
         caller.expires = Some(certificate.not_after.saturating_add(1));
+        caller.revocable = Some(Arc::clone(&self.tokens) as _);
         let caller = Arc::new(caller);
         shown.keep(&self.rules, &caller);
         Ok(caller.into())

@@ -34,6 +34,7 @@ use crate::claims;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::Refresh;
+use crate::revocation::Tokens;
 use crate::source::{self, wait_until};
 use crate::way::{Check, Checked, Rejection, Way};
 use provider::{Failure, Provider};
@@ -73,6 +74,7 @@ struct Core {
     store: Arc<SessionStore>,
     disk: Disk,
     guesses: Arc<Guesses>,
+    tokens: Arc<Tokens>,
 }
 
 /// The fields by which a browser says where a request comes from.
@@ -314,6 +316,7 @@ impl Core {
         let mut caller = claims::caller(&self.name, &[&self.id], plan, &session.claims)?;
         caller.scopes.clone_from(&session.scopes);
         caller.expires = Some(session.ends);
+        caller.revocable = Some(Arc::clone(&self.tokens) as _);
         Some(Arc::new(caller))
     }
 

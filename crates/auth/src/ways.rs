@@ -126,7 +126,7 @@ fn read_way(
         return arc(ApiKeyWay::read(name, keys, passes, surroundings, report));
     }
     if let Some(mtls) = mtls {
-        return arc(MtlsWay::read(name, mtls, report));
+        return arc(MtlsWay::read(name, mtls, surroundings, report));
     }
     if let Some(hmac) = hmac {
         return arc(HmacWay::read(name, hmac, surroundings, report));

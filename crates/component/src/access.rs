@@ -217,6 +217,9 @@ pub struct Admitted {
     pub caller: Arc<Caller>,
     /// The credential, when it must not go further than the door.
     pub strip: Option<Place>,
+    /// Other credentials of the door that browsers send along by themselves: they go no further
+    /// either.
+    pub implied: Option<Arc<[Place]>>,
     /// What wants to know how the request ends; only of judgements that have seen the body.
     pub settlement: Option<Settlement>,
     /// What the reply gets: the cookie that stands for a used ticket, or the subprotocol that
@@ -274,7 +277,11 @@ impl Admitted {
 
     /// Takes the credential out of a message and notes who has sent it.
     pub fn enter(&self, request: &mut Request) {
-        if let Some(place) = &self.strip {
+        for place in self
+            .strip
+            .iter()
+            .chain(self.implied.iter().flat_map(|it| &**it))
+        {
             place.clear(request);
         }
         request.caller = Some(Arc::clone(&self.caller) as _);
@@ -342,7 +349,7 @@ fn without_cookie(headers: &Headers, name: &str) -> Headers {
         match is_cookies {
             false => others.append(&field, value),
             true => {
-                if let Some(rest) = cookies_without(value, name) {
+                if let Some(rest) = cookies_without(value, &[name]) {
                     others.append(&field, rest);
                 }
             }
@@ -351,12 +358,13 @@ fn without_cookie(headers: &Headers, name: &str) -> Headers {
     others
 }
 
-/// The value of a field `Cookie` without the cookie of this name; `None` when nothing is left.
+/// The value of a field `Cookie` without the cookies of these names; `None` when nothing is left.
 #[must_use]
-pub fn cookies_without(value: &[u8], name: &str) -> Option<Vec<u8>> {
+pub fn cookies_without<T: AsRef<str>>(value: &[u8], names: &[T]) -> Option<Vec<u8>> {
     let is_other = |pair: &&[u8]| {
         let own = pair.split(|&byte| byte == b'=').next().unwrap_or_default();
-        own.trim_ascii() != name.as_bytes()
+        let own = own.trim_ascii();
+        names.iter().all(|name| own != name.as_ref().as_bytes())
     };
     let pairs = value.split(|&byte| byte == b';').filter(is_other);
     let pairs: Vec<&[u8]> = pairs.map(<[u8]>::trim_ascii).collect();
@@ -583,7 +591,7 @@ mod tests {
             (" s =2;a=1", Some("a=1")),
             ("s=1; s=2; ss=3", Some("ss=3")),
         ] {
-            let rest = cookies_without(cookies.as_bytes(), "s");
+            let rest = cookies_without(cookies.as_bytes(), &["s"]);
             assert_eq!(rest.as_deref(), expected.map(str::as_bytes), "{cookies}");
         }
     }

@@ -161,24 +161,38 @@ impl Reader<'_> {
                 return Rule::default();
             }
             auth = base.map_or(auth, |base| with_condition(base, node));
+            let door = self.door(key, &auth, false);
+            self.refuse_what_is_not_there(door.as_ref(), node);
             return Rule {
-                door: self.door(key, &auth, false),
+                door,
                 auth: Some(auth),
             };
         }
         let door = self.door(key, &auth, true);
-        if let Some(door) = &door
-            && door.reads_body()
-        {
-            let message = "the admin port does not read signed bodies";
-            self.report
-                .error(BAD_ADMIN, node.span, message)
-                .hint("use a way whose credential stands in the head, such as `jwt` or `api_key`");
-        }
+        self.refuse_what_is_not_there(door.as_ref(), node);
         Rule {
             auth: door.is_some().then_some(auth),
             door,
         }
+    }
+
+    /// Refuses ways that know nobody here: the port reads no signed bodies, speaks no TLS and has no
+    /// pages to log in by.
+    fn refuse_what_is_not_there(&mut self, door: Option<&Arc<dyn Door>>, node: &Node) {
+        let Some(door) = door else {
+            return;
+        };
+        let message = match () {
+            () if door.reads_body() => "the admin port does not read signed bodies",
+            () if door.reads_certificate() => {
+                "the admin port speaks no TLS: nobody has a certificate"
+            }
+            () if !door.pages().is_empty() => "nobody can log in at the admin port",
+            () => return,
+        };
+        self.report
+            .error(BAD_ADMIN, node.span, message)
+            .hint("use a way whose credential stands in the head, such as `jwt` or `api_key`");
     }
 
     fn door(&mut self, key: &str, auth: &Node, reports: bool) -> Option<Arc<dyn Door>> {

@@ -414,6 +414,7 @@ mod tests {
             Judgement::Ready(Ok(Admitted {
                 caller: Arc::new(Caller::new(&"way".into(), "ann", expr::Value::Null)),
                 strip: None,
+                implied: None,
                 settlement: None,
                 reply_fields: Vec::new(),
                 successor: None,

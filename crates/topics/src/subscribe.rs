@@ -403,7 +403,11 @@ impl Reading<'_> {
                 .error(BAD_SUBSCRIBE, auth.span, message)
                 .hint("use a way whose credential stands in the head, such as `jwt`");
         }
-        if let (Some(auth), Some(lock)) = (auth, &subscribe) {
+        // Publishers over WebSocket come as subscribers do, once for all their messages.
+        let judged_often = subscribe
+            .as_ref()
+            .or(publish.as_ref().filter(|_| is_judged));
+        if let (Some(auth), Some(lock)) = (auth, judged_often) {
             lock.refuse_proofs(BAD_SUBSCRIBE, auth.span, context.report);
         }
         let is_sound = context.report.errors() == before;

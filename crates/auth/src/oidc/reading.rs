@@ -24,6 +24,7 @@ use crate::config::OidcConfig;
 use crate::credential::Carrier;
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::{Fetcher, IssuerKeys, Place};
+use crate::revocation::{Revocations, Tokens};
 use crate::timing;
 
 /// By how many seconds the clocks of provider and engine may differ.
@@ -83,6 +84,7 @@ impl OidcWay {
             store: states.get(sessions, || SessionStore::new(sealer)),
             disk: Disk::new(KeyedUse::new(states, true), parties),
             guesses: Guesses::of(states),
+            tokens: Arc::new(Tokens(Revocations::of(states))),
         });
         let pages = paths.pages(&core);
         Some(Self {

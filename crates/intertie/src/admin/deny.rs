@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use access::deny::{Denied, Kind, NotAdded, Source};
 use auth::{DENIED_MAX, Revocations};
-use component::access::decode_parameter;
+use component::access::{Caller, decode_parameter};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::state::States;
 use journal::Keyed;
@@ -46,7 +46,7 @@ impl DenyPage {
         let query = Query::of(request)?;
         match request.method {
             Method::Post => self.add(request, &revocations, &keyed).await,
-            Method::Delete => self.remove(&query, &revocations, &keyed).await,
+            Method::Delete => self.remove(request, &query, &revocations, &keyed).await,
             _ => Ok(list(&query, &revocations)),
         }
     }
@@ -58,6 +58,7 @@ impl DenyPage {
         revocations: &Revocations,
         keyed: &Keyed,
     ) -> Result<Reply, Fault> {
+        super::refuse_other_origin(request)?;
         // A web page may send forms and texts to any address, but JSON only where it is allowed to.
         let media_type = request.headers.view().first(Field::ContentType);
         let media_type = media_type
@@ -86,7 +87,7 @@ impl DenyPage {
         }
         tracing::info!(
             target: "auth", kind = entry.kind.name(), name = %entry.name, peer = %request.peer,
-            "denied"
+            by = by(request), "denied"
         );
         let shown = entry.members();
         denied::keep(keyed, entry).await.map_err(|error| {
@@ -100,10 +101,12 @@ impl DenyPage {
     /// Removes an entry of this API, on the disk first: what cannot be written stays denied.
     async fn remove(
         &self,
+        request: &Request,
         query: &Query,
         revocations: &Revocations,
         keyed: &Keyed,
     ) -> Result<Reply, Fault> {
+        super::refuse_other_origin(request)?;
         let Some((kind, name)) = &query.named else {
             return Err(Fault::invalid(
                 "name the entry: `?jti=`, `?sub=` or `?key=`",
@@ -123,9 +126,17 @@ impl DenyPage {
             .await
             .map_err(|error| not_written("the entry could not be removed", &error))?;
         revocations.remove(*kind, name);
-        tracing::info!(target: "auth", kind = kind.name(), name, "denied no more");
+        tracing::info!(
+            target: "auth", kind = kind.name(), name, peer = %request.peer, by = by(request),
+            "denied no more"
+        );
         Ok(Reply::new(204))
     }
+}
+
+/// Who has asked, for the log: nobody where the port is open.
+fn by(request: &Request) -> Option<&str> {
+    Caller::of(request).map(|it| &*it.id)
 }
 
 /// What the parameters of the query say.

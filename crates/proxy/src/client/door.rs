@@ -198,8 +198,8 @@ pub(crate) struct Stripped {
 pub(crate) enum StrippedLines {
     /// Those of this name.
     Field(Arc<str>),
-    /// This cookie.
-    Cookie(Arc<str>),
+    /// These cookies.
+    Cookies(Vec<Arc<str>>),
 }
 
 impl StrippedLines {
@@ -207,7 +207,7 @@ impl StrippedLines {
     pub fn concerns(&self, name: &[u8]) -> bool {
         match self {
             Self::Field(field) => name.eq_ignore_ascii_case(field.as_bytes()),
-            Self::Cookie(_) => name.eq_ignore_ascii_case(b"cookie"),
+            Self::Cookies(_) => name.eq_ignore_ascii_case(b"cookie"),
         }
     }
 }
@@ -215,41 +215,37 @@ impl StrippedLines {
 impl Stripped {
     /// What an admitted request goes on without, if that is anything.
     pub fn of(admitted: Option<&Admitted>, query: Option<&[u8]>) -> Option<Box<Self>> {
-        Some(Box::new(match admitted?.strip.as_ref()? {
-            Place::Field(name) => Self {
-                lines: vec![StrippedLines::Field(Arc::clone(name))],
-                query: None,
-            },
-            Place::Cookie(name) => Self {
-                lines: vec![StrippedLines::Cookie(Arc::clone(name))],
-                query: None,
-            },
-            Place::Dpop => Self {
-                lines: Place::DPOP_FIELDS
-                    .map(|name| StrippedLines::Field(name.into()))
-                    .into(),
-                query: None,
-            },
-            Place::Query(name) => {
-                let query = String::from_utf8_lossy(query.unwrap_or_default());
-                Self {
-                    lines: Vec::new(),
-                    query: Some(without_parameter(&query, name)),
+        let Admitted { strip, implied, .. } = admitted?;
+        if strip.is_none() && implied.is_none() {
+            return None;
+        }
+        let mut stripped = Self {
+            lines: Vec::new(),
+            query: None,
+        };
+        let mut cookies = Vec::new();
+        let query = || String::from_utf8_lossy(query.unwrap_or_default());
+        for place in strip.iter().chain(implied.iter().flat_map(|it| &**it)) {
+            let lines = &mut stripped.lines;
+            match place {
+                Place::Field(name) => lines.push(StrippedLines::Field(Arc::clone(name))),
+                Place::Cookie(name) => cookies.push(Arc::clone(name)),
+                Place::Dpop => {
+                    lines.extend(Place::DPOP_FIELDS.map(|it| StrippedLines::Field(it.into())));
+                }
+                Place::Query(name) => stripped.query = Some(without_parameter(&query(), name)),
+                // Only of doors that rewrite fields, which are on the message path.
+                Place::Subprotocol => lines.push(StrippedLines::Field(SUBPROTOCOL_FIELD.into())),
+                Place::Ticket => {
+                    cookies.push(TICKET_COOKIE.into());
+                    stripped.query = Some(without_parameter(&query(), TICKET_PARAMETER));
                 }
             }
-            // Only of doors that rewrite fields, which are on the message path.
-            Place::Subprotocol => Self {
-                lines: vec![StrippedLines::Field(SUBPROTOCOL_FIELD.into())],
-                query: None,
-            },
-            Place::Ticket => {
-                let query = String::from_utf8_lossy(query.unwrap_or_default());
-                Self {
-                    lines: vec![StrippedLines::Cookie(TICKET_COOKIE.into())],
-                    query: Some(without_parameter(&query, TICKET_PARAMETER)),
-                }
-            }
-        }))
+        }
+        if !cookies.is_empty() {
+            stripped.lines.push(StrippedLines::Cookies(cookies));
+        }
+        Some(Box::new(stripped))
     }
 }
 

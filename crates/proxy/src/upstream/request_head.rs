@@ -503,14 +503,14 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         match request.strip.iter().find(|it| it.concerns(line.name())) {
             None => out.copy(line),
             Some(StrippedLines::Field(_)) => {}
-            Some(StrippedLines::Cookie(name)) => copy_without_cookie(name, line, out),
+            Some(StrippedLines::Cookies(names)) => copy_without_cookies(names, line, out),
         }
     }
 }
 
-/// Copies a line of cookies, if it has any without the one of this name.
-fn copy_without_cookie(name: &str, line: FieldLine<'_>, out: &mut impl Lines) {
-    if let Some(rest) = component::access::cookies_without(line.value(), name) {
+/// Copies a line of cookies, if it has any without those of these names.
+fn copy_without_cookies(names: &[Arc<str>], line: FieldLine<'_>, out: &mut impl Lines) {
+    if let Some(rest) = component::access::cookies_without(line.value(), names) {
         out.line(line.name(), &rest);
     }
 }

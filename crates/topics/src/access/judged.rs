@@ -52,6 +52,7 @@ impl Client<'_> {
             let admitted = |caller| Admitted {
                 caller,
                 strip: None,
+                implied: None,
                 settlement: None,
                 reply_fields: Vec::new(),
                 successor: None,
@@ -84,8 +85,11 @@ impl Verdicts {
         let verdicts = self.0.borrow();
         let is_same = |it: &&Verdict| Arc::ptr_eq(&it.lock.door, &lock.door) && now < it.until;
         let found = verdicts.iter().find(is_same)?;
-        let expires = found.outcome.as_ref().ok().and_then(|it| it.expires);
-        let is_valid = expires.is_none_or(|at| client.services.wall().as_secs() < at);
+        let now = || client.services.wall().as_secs();
+        let is_valid = match &found.outcome {
+            Ok(caller) => caller.expires.is_none_or(|at| now() < at) && !caller.is_denied(&now),
+            Err(_) => true,
+        };
         is_valid.then(|| found.outcome.clone())
     }
 

@@ -39,6 +39,7 @@ impl Door for Slow {
                     FlowContext::new("test").env,
                 )),
                 strip: None,
+                implied: None,
                 settlement: Some(settlement),
                 reply_fields: Vec::new(),
                 successor: None,
