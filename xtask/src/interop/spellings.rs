@@ -161,7 +161,7 @@ fn flows(port: u16, back: u16) -> String {
 flow: locked
 from: {{ http: any /admin/* }}
 auth: keys
-steps: [ {{ forward: \"http://127.0.0.1:{back}\" }} ]
+steps: [ {{ forward: \"http://127.0.0.1:{back}/admin\" }} ]
 ---
 flow: open
 from: {{ http: any /* }}
