@@ -176,8 +176,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses ways that know nobody here: the port reads no signed bodies, speaks no TLS and has no
-    /// pages to log in by.
+    /// Refuses ways that know nobody here: the port reads no signed bodies, speaks no TLS and has
+    /// no pages to log in by.
     fn refuse_what_is_not_there(&mut self, door: Option<&Arc<dyn Door>>, node: &Node) {
         let Some(door) = door else {
             return;
