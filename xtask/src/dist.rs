@@ -27,6 +27,10 @@ const LOADS: &[&str] = &[
     "streams --scenario axway-sse --peers none --users 100 --topics 100 --sizes 20000 --seconds 2",
 ];
 
+/// What is hot is inlined by a bound of its own; everything else as little as with `opt-level = "s"`:
+/// 2.3 MB less, at the same instructions a request.
+const SMALL_WHERE_COLD: &str = "-Cllvm-args=-inline-threshold=25";
+
 /// The oldest LLVM whose `llvm-profdata` reads what the compiler of `rust-version` writes.
 const LLVM_MIN: u32 = 19;
 /// The newest one that is looked for.
@@ -73,7 +77,8 @@ pub fn build(root: &Path, version: Option<&str>) -> Result<PathBuf, Failure> {
     }
     let profile = build.folder.join("intertie.profdata");
     merge.run(&counted, &profile)?;
-    let engine = build.run(&format!("-Cprofile-use={}", profile.display()))?;
+    let flags = format!("-Cprofile-use={} {SMALL_WHERE_COLD}", profile.display());
+    let engine = build.run(&flags)?;
     let shipped = target.join("dist/intertie");
     fs::create_dir_all(target.join("dist"))?;
     // It may be running, and may be a link to what cargo keeps.

@@ -11,7 +11,7 @@ use crate::command::{Failure, program};
 const BINARY_GOAL: u64 = 25_000_000;
 /// The largest stripped binary that is published, some percent above what it has now: it must not
 /// grow unseen. Lower it when the binary gets smaller, at last to the goal (decision 0002).
-const BINARY_MAX: u64 = 30_500_000;
+const BINARY_MAX: u64 = 32_000_000;
 
 /// A shell, where the installation prefix has its completions, and what the file is called.
 const SHELLS: [(&str, &str, &str); 3] = [

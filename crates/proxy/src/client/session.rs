@@ -300,7 +300,8 @@ impl Session {
         let mut admitted = match &route.door {
             None => None,
             Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
-                Ok(admitted) => admitted,
+                // On the heap: an open route has none, and every connection would pay for it.
+                Ok(admitted) => admitted.map(Box::new),
                 Err(TurnedAway::Reply(reply)) => {
                     return Box::pin(self.answer_at_edge(&reply)).await;
                 }
@@ -311,13 +312,13 @@ impl Session {
         // Those whom the door judges by their bodies count when they are known.
         let is_known = admitted.is_some() || route.door.is_none();
         if let Some(gate) = route.gate.as_ref().filter(|_| is_known) {
-            let passed = match self.enter(gate, admitted.as_ref()) {
+            let passed = match self.enter(gate, admitted.as_deref()) {
                 Some(Ok(entered)) if entered.wait.is_zero() => {
                     Ok(entered.finish(self.now.into_std()))
                 }
                 // On the heap, as all that few requests need: every connection would pay for it.
                 entered => {
-                    let asked = (&**route, path.as_deref(), admitted.as_ref());
+                    let asked = (&**route, path.as_deref(), admitted.as_deref());
                     Box::pin(self.pass(gate, entered, asked)).await
                 }
             };
@@ -326,7 +327,7 @@ impl Session {
                 Err(refusal) => return Box::pin(self.turn_away(refusal)).await,
             }
         }
-        let told = Told::of(limits, admitted.as_mut());
+        let told = Told::of(limits, admitted.as_deref_mut());
         if told.is_some() || self.told.is_some() {
             self.told = told;
         }
@@ -411,7 +412,7 @@ impl Session {
         &mut self,
         route: &Rc<Route>,
         path: Option<Vec<u8>>,
-        (admitted, admission): (Option<Admitted>, Option<&Admission>),
+        (admitted, admission): (Option<Box<Admitted>>, Option<&Admission>),
     ) -> Served {
         let caller = admitted.as_ref().map(|it| &*it.caller);
         let mut door = BodyDoor::of(route, admitted.is_some());
@@ -434,7 +435,7 @@ impl Session {
                     admission,
                 };
                 let query = self.head.query(self.client.input.bytes());
-                let stripped = Stripped::of(admitted.as_ref(), query);
+                let stripped = Stripped::of(admitted.as_deref(), query);
                 let source = RequestSource::Client {
                     rest,
                     path,
