@@ -27,8 +27,8 @@ const LOADS: &[&str] = &[
     "streams --scenario axway-sse --peers none --users 100 --topics 100 --sizes 20000 --seconds 2",
 ];
 
-/// What is hot is inlined by a bound of its own; everything else as little as with `opt-level = "s"`:
-/// 2.3 MB less, at the same instructions a request.
+/// What is hot is inlined by a bound of its own; everything else as little as with
+/// `opt-level = "s"`: 2.3 MB less, at the same instructions a request.
 const SMALL_WHERE_COLD: &str = "-Cllvm-args=-inline-threshold=25";
 
 /// The oldest LLVM whose `llvm-profdata` reads what the compiler of `rust-version` writes.
