@@ -51,7 +51,11 @@ fn run_under(limits: &str, file: &std::path::Path) -> Engine {
     command.args(["--workers", "2", "--admin", &format!("127.0.0.1:{admin}")]);
     let mut process = Process::start(&mut command);
     process.wait_for_port(admin);
-    let engine = Engine { process, admin };
+    let engine = Engine {
+        process,
+        admin,
+        data: None,
+    };
     wait_until("it is ready", || engine.get("/ready").status == 200);
     engine
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use testkit::{Process, RawClient, Response, free_port};
+use testkit::{Process, RawClient, Response, TempDir, free_port};
 
 /// The repository's folder.
 pub fn repository() -> PathBuf {
@@ -28,6 +28,8 @@ pub fn output(arguments: &[&str]) -> Output {
 pub struct Engine {
     pub process: Process,
     pub admin: u16,
+    /// Where it may keep data: engines that run beside each other share no folder.
+    pub data: Option<TempDir>,
 }
 
 impl Engine {
@@ -42,10 +44,19 @@ impl Engine {
         let mut command = command();
         command.envs(variables.iter().copied());
         command.arg("run").args(paths).args(options);
+        let has_data = options.iter().any(|it| it.starts_with("--data"));
+        let data = (!has_data).then(TempDir::new);
+        if let Some(data) = &data {
+            command.arg("--data").arg(data.path().join("data"));
+        }
         command.args(["--workers", "2", "--admin", &format!("127.0.0.1:{admin}")]);
         let mut process = Process::start(&mut command);
         process.wait_for_port(admin);
-        let engine = Self { process, admin };
+        let engine = Self {
+            process,
+            admin,
+            data,
+        };
         testkit::wait_until("it is ready", || engine.get("/ready").status == 200);
         engine
     }
