@@ -77,6 +77,7 @@ impl Engine {
     pub fn ended(mut self) -> String {
         let status = self.process.wait();
         assert_eq!(status.code(), Some(0), "{}", self.process.output());
+        drop(self.data.take());
         self.process.output()
     }
 }
